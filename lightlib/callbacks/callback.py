@@ -1,0 +1,231 @@
+"""Callback: the hooks that something beside the module may define."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lightlib.errors import MisconfigurationException, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from torch.optim import Optimizer
+
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["PRIORITIES", "Callback", "priority_of"]
+
+PRIORITIES: dict[str, int] = {
+    "highest": 0,
+    "very_high": 10,
+    "high": 30,
+    "above_normal": 40,
+    "normal": 50,
+    "below_normal": 60,
+    "low": 70,
+    "very_low": 90,
+    "lowest": 100,
+}
+
+
+class Callback:
+    """Something that happens besides the training: override the hooks you need, the others cost nothing.
+
+    Attributes:
+        priority: Who is called first: a number from 0 (first) to 100 (last) or a name of :data:`PRIORITIES`.
+            Callbacks of equal priority keep the order of ``Trainer(callbacks=[…])``.
+        after_module: When true, `on_train_epoch_end` is called after the module's own, so that this callback sees what
+            the module logs there (as `ModelCheckpoint` and `EarlyStopping` need).
+
+    Which hook fires when is drawn in ``docs/lifecycle.md``; ``print(trainer.hooks)`` shows it for a run.
+
+    Example:
+        >>> class Announce(Callback):
+        ...     priority = "low"
+        ...     def on_train_start(self, trainer, pl_module):
+        ...         print("training begins")
+    """
+
+    priority: int | str = "normal"
+    after_module: bool = False
+
+    @property
+    def state_key(self) -> str:
+        """The name under which this callback's state is saved. Two stateful callbacks need two names."""
+        return type(self).__qualname__
+
+    def _generate_state_key(self, **arguments: Any) -> str:
+        return f"{type(self).__qualname__}{arguments!r}"
+
+    # life of a run
+    def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        """Called when fit, validate, test or predict begins. `stage` is one of these four words."""
+
+    def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        """Called when fit, validate, test or predict ends, also after an exception."""
+
+    def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called when `fit` begins, after the optimizers exist."""
+
+    def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called when `fit` ends."""
+
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called before the validation batches that are run before training."""
+
+    def on_sanity_check_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called after the validation batches that are run before training."""
+
+    def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
+        """Called when the run is ended by an exception or Ctrl-C."""
+
+    # training
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called before the first training epoch."""
+
+    def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called after the last training epoch."""
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called before the first batch of an epoch."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called after the last batch of an epoch and its validation."""
+
+    def on_fit_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called when training, validation, logging and schedules of one epoch are all done."""
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
+        """Called before a training batch."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Called after a training batch. `outputs` is what `training_step` returned, as a dict, the loss detached."""
+
+    def on_accumulation_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called after a batch whose optimizer step closed an accumulation window."""
+
+    def on_before_zero_grad(self, trainer: Trainer, pl_module: Module, optimizer: Optimizer) -> None:
+        """Called before the gradients are set to None."""
+
+    def on_before_backward(self, trainer: Trainer, pl_module: Module, loss: torch.Tensor) -> None:
+        """Called before `loss.backward()`, with the scaled loss."""
+
+    def on_after_backward(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called after `loss.backward()`."""
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: Module, optimizer: Optimizer) -> None:
+        """Called before `optimizer.step()`, with unscaled gradients, before they are clipped."""
+
+    # evaluation
+    def on_validation_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called when validation begins."""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called when validation ends; its metrics are in `trainer.callback_metrics`."""
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called before the first validation batch."""
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called after the last validation batch; the place to log metrics of the whole epoch."""
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Called before a validation batch."""
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Called after a validation batch, with what `validation_step` returned."""
+
+    def on_test_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called when the test begins."""
+
+    def on_test_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called when the test ends."""
+
+    def on_test_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called before the first test batch."""
+
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called after the last test batch."""
+
+    def on_test_batch_start(
+        self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Called before a test batch."""
+
+    def on_test_batch_end(
+        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Called after a test batch, with what `test_step` returned."""
+
+    def on_predict_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called when prediction begins."""
+
+    def on_predict_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called when prediction ends."""
+
+    def on_predict_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called before the first batch to predict."""
+
+    def on_predict_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Called after the last batch to predict."""
+
+    def on_predict_batch_start(
+        self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Called before a batch to predict."""
+
+    def on_predict_batch_end(
+        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Called after a batch to predict, with what `predict_step` returned."""
+
+    # numbers and files
+    def on_log(self, trainer: Trainer, pl_module: Module, metrics: Mapping[str, float]) -> None:
+        """Called whenever metrics are handed to the loggers, with the same numbers."""
+
+    def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
+        """Called when a checkpoint file is complete under its final name."""
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
+        """Called with the content of a checkpoint before it is written; may add to it."""
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
+        """Called with the content of a checkpoint that is being loaded, before `load_state_dict`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this callback must find again after a resume: tensors and plain Python values."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+
+
+def priority_of(callback: Callback) -> int:
+    """Return the callback's priority as a number.
+
+    Raises:
+        UnknownNameError: The priority is a word that is not in :data:`PRIORITIES`.
+        MisconfigurationException: The priority is a number outside of 0 to 100.
+
+    Example:
+        >>> priority_of(Callback())
+        50
+    """
+    value = callback.priority
+    if isinstance(value, str):
+        if value.lower() not in PRIORITIES:
+            raise UnknownNameError("priority", value, PRIORITIES, fix=f"set {type(callback).__name__}.priority to one.")
+        return PRIORITIES[value.lower()]
+    if not 0 <= value <= 100:
+        raise MisconfigurationException(
+            f"{type(callback).__name__}.priority is {value}.",
+            expected="a number from 0 (called first) to 100 (called last), or a name.",
+            fix=f"use one of {', '.join(PRIORITIES)}.",
+        )
+    return value

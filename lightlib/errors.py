@@ -1,0 +1,89 @@
+"""What can go wrong, as exceptions; every message says what happened, what was expected and how to fix it.
+
+LightlibError
+└── MisconfigurationException (also ValueError)    the user asked for something that cannot be done
+    ├── ArgumentTypeError (also TypeError)         an argument of the wrong type
+    ├── UnknownNameError                           a string that names nothing; the nearest known name is offered
+    ├── CheckpointError                            a checkpoint that is missing, truncated or from elsewhere
+    └── LoggingError                               `self.log` in a place or with arguments that have no meaning
+SIGTERMException (SystemExit)                      the process was asked to end; exit code 143
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ArgumentTypeError",
+    "CheckpointError",
+    "LightlibError",
+    "LoggingError",
+    "MisconfigurationException",
+    "SIGTERMException",
+    "UnknownNameError",
+    "nearest",
+]
+
+
+class LightlibError(Exception):
+    """Base of all errors raised by lightlib.
+
+    Args:
+        what: What happened, with the value that was received.
+        expected: What would have been right.
+        fix: What to write or do instead.
+
+    Example:
+        >>> str(LightlibError("max_epochs is 'ten'.", expected="an int >= -1.", fix="Trainer(max_epochs=10)"))
+        "max_epochs is 'ten'.\\n  Expected: an int >= -1.\\n  Fix: Trainer(max_epochs=10)"
+    """
+
+    def __init__(self, what: str, *, expected: str = "", fix: str = "") -> None:
+        parts = [what]
+        if expected:
+            parts.append(f"  Expected: {expected}")
+        if fix:
+            parts.append(f"  Fix: {fix}")
+        super().__init__("\n".join(parts))
+
+
+class MisconfigurationException(LightlibError, ValueError):
+    """The user asked for something that cannot be done."""
+
+
+class ArgumentTypeError(MisconfigurationException, TypeError):
+    """An argument has the wrong type."""
+
+
+class UnknownNameError(MisconfigurationException):
+    """A string names nothing that is known."""
+
+    def __init__(self, kind: str, name: object, known: Iterable[str], *, fix: str = "") -> None:
+        names = sorted(known)
+        super().__init__(
+            f"Unknown {kind} {name!r}.{nearest(str(name), names)}",
+            expected=f"one of {', '.join(map(repr, names))}.",
+            fix=fix or "use one of these names, or pass an instance.",
+        )
+
+
+class CheckpointError(MisconfigurationException):
+    """A checkpoint is missing, truncated, from elsewhere, or does not fit."""
+
+
+class LoggingError(MisconfigurationException):
+    """`self.log` was called in a place or with arguments that have no meaning."""
+
+
+class SIGTERMException(SystemExit):
+    """The process received SIGTERM and ends after a clean tear-down, with exit code 143 (128 + 15)."""
+
+    def __init__(self, code: int = 143) -> None:
+        super().__init__(code)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string when none is near."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {matches[0]!r}?" if matches else ""

@@ -1,0 +1,85 @@
+"""Names to classes: a built-in table first, then the entry points of installed packages."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from lightlib.errors import MisconfigurationException, UnknownNameError
+
+__all__ = ["BUILT_IN", "get", "names"]
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    "accelerators": {
+        "cpu": "lightlib.accelerators.cpu:CPUAccelerator",
+        "cuda": "lightlib.accelerators.cuda:CUDAAccelerator",
+        "mps": "lightlib.accelerators.mps:MPSAccelerator",
+    },
+    "strategies": {"single_device": "lightlib.strategies.single:SingleDeviceStrategy"},
+    "precision": {
+        name: "lightlib.precision.precision:named"
+        for name in ("64-true", "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true")
+    },
+    "loggers": {
+        "tensorboard": "lightlib.loggers.tensorboard:TensorBoardLogger",
+        "csv": "lightlib.loggers.csv:CSVLogger",
+        "wandb": "lightlib.loggers.wandb:WandbLogger",
+        "mlflow": "lightlib.loggers.mlflow:MLFlowLogger",
+        "comet": "lightlib.loggers.comet:CometLogger",
+    },
+    "callbacks": {},
+    "environments": {},
+}
+
+
+def get(group: str, name: str) -> Callable[..., Any]:
+    """Return the class or function that `name` stands for in `group`.
+
+    Args:
+        group: One of the keys of :data:`BUILT_IN`; also the suffix of the entry-point group ``lightlib.<group>``.
+        name: A built-in name or the name of an entry point.
+
+    Raises:
+        UnknownNameError: Nothing has this name; the message lists the known ones and the nearest.
+        MisconfigurationException: An installed package declares a name that is built in, or two packages declare it.
+
+    Example:
+        >>> get("accelerators", "cpu").__name__
+        'CPUAccelerator'
+    """
+    built_in, plugins = BUILT_IN[group], _plugins(group)
+    if name in built_in:
+        return _import(built_in[name])
+    if name in plugins:
+        loaded: Callable[..., Any] = plugins[name].load()
+        return loaded
+    raise UnknownNameError(group.removesuffix("s"), name, names(group))
+
+
+def names(group: str) -> list[str]:
+    """Return all names known in `group`, sorted."""
+    return sorted({*BUILT_IN[group], *_plugins(group)})
+
+
+def _plugins(group: str) -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=f"lightlib.{group}"):
+        other = found.get(point.name)
+        if point.name in BUILT_IN[group] or (other is not None and other.value != point.value):
+            taken = BUILT_IN[group].get(point.name) or (other.value if other else "")
+            raise MisconfigurationException(
+                f"The entry point {point.name!r} = {point.value!r} of group 'lightlib.{group}' has a name that is taken "
+                f"by {taken!r}.",
+                expected="a name of its own for every plugin.",
+                fix="rename the entry point in the package that declares it, or uninstall that package.",
+            )
+        found[point.name] = point
+    return found
+
+
+def _import(path: str) -> Callable[..., Any]:
+    module, _, attribute = path.partition(":")
+    loaded: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return loaded

@@ -1,0 +1,73 @@
+"""What is said to the user: on rank zero only, each warning once, in a category that can be filtered."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = [
+    "LightlibWarning",
+    "PossibleUserWarning",
+    "info",
+    "rank_zero_only",
+    "warn",
+]
+
+T = TypeVar("T")
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+
+log = logging.getLogger("lightlib")
+if not log.handlers and not logging.getLogger().handlers:
+    _handler = logging.StreamHandler()
+    _handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(_handler)
+    log.propagate = False
+    log.setLevel(logging.INFO)
+
+
+class LightlibWarning(UserWarning):
+    """Base of all warnings of lightlib, so that `warnings.filterwarnings` can select them."""
+
+
+class PossibleUserWarning(LightlibWarning):
+    """A warning about something that is often, but not always, a mistake."""
+
+
+def _rank_from_environment() -> int:
+    for name in _RANK_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return 0
+
+
+class _RankZeroOnly:
+    """Decorator: the function runs on rank zero and returns None elsewhere. `rank` is set when the run starts."""
+
+    rank: int = _rank_from_environment()
+
+    def __call__(self, function: Callable[..., T]) -> Callable[..., T | None]:
+        @functools.wraps(function)
+        def on_rank_zero(*args: Any, **kwargs: Any) -> T | None:
+            return function(*args, **kwargs) if self.rank == 0 else None
+
+        return on_rank_zero
+
+
+rank_zero_only = _RankZeroOnly()
+
+
+def info(message: str) -> None:
+    """Say `message` on rank zero through the logger named ``lightlib``."""
+    if rank_zero_only.rank == 0:
+        log.info(message)
+
+
+def warn(message: str, category: type[Warning] = LightlibWarning, stacklevel: int = 3) -> None:
+    """Warn on rank zero. Python shows the same text from the same line only once."""
+    if rank_zero_only.rank == 0:
+        warnings.warn(message, category, stacklevel=stacklevel)
