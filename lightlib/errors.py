@@ -1,11 +1,12 @@
 """What can go wrong, as exceptions; every message says what happened, what was expected and how to fix it.
 
 LightlibError
-└── MisconfigurationException (also ValueError)    the user asked for something that cannot be done
-    ├── ArgumentTypeError (also TypeError)         an argument of the wrong type
-    ├── UnknownNameError                           a string that names nothing; the nearest known name is offered
-    ├── CheckpointError                            a checkpoint that is missing, truncated or from elsewhere
-    └── LoggingError                               `self.log` in a place or with arguments that have no meaning
+├── MisconfigurationException (also ValueError)    the user asked for something that cannot be done
+│   ├── ArgumentTypeError (also TypeError)         an argument of the wrong type
+│   ├── UnknownNameError                           a string that names nothing; the nearest known name is offered
+│   ├── CheckpointError                            a checkpoint that is missing, truncated or from elsewhere
+│   └── LoggingError                               `self.log` in a place or with arguments that have no meaning
+└── CheckpointWriteError (also OSError)            a checkpoint could not be written; earlier ones are as they were
 SIGTERMException (SystemExit)                      the process was asked to end; exit code 143
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 __all__ = [
     "ArgumentTypeError",
     "CheckpointError",
+    "CheckpointWriteError",
     "LightlibError",
     "LoggingError",
     "MisconfigurationException",
@@ -70,6 +72,10 @@ class UnknownNameError(MisconfigurationException):
 
 class CheckpointError(MisconfigurationException):
     """A checkpoint is missing, truncated, from elsewhere, or does not fit."""
+
+
+class CheckpointWriteError(LightlibError, OSError):
+    """A checkpoint could not be written; nothing that existed before was touched."""
 
 
 class LoggingError(MisconfigurationException):

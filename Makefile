@@ -1,0 +1,71 @@
+# `make demo` trains a small model; `make test` runs every test; `make help` lists the rest.
+#
+#   PYTHON   the interpreter of the environment, 3.10 or newer:   make test PYTHON=python3.12
+#   TORCH    what pip is asked for, instead of the pinned torch:   make demo TORCH=torch
+
+PYTHON ?= python3
+PINNED_TORCH := $(shell grep '^torch==' constraints.txt)
+TORCH ?= $(PINNED_TORCH)
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -q -q --disable-pip-version-check
+
+# The environment is built anew when the interpreter or torch changes, and brought up to date when these files change.
+KEY := $(shell { $(PYTHON) --version; echo '$(TORCH)'; } 2>&1 | cksum | cut -d ' ' -f 1)
+BASE := $(VENV)/.torch-$(KEY)
+# With another torch than the pinned one, all other pins still hold.
+CONSTRAINTS := $(VENV)/constraints.txt
+WRITE_CONSTRAINTS := $(if $(filter $(PINNED_TORCH),$(TORCH)),cp constraints.txt,grep -v '^torch==' constraints.txt >) $(CONSTRAINTS)
+DECLARED := pyproject.toml constraints.txt
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench clean
+
+help:
+	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
+	@echo 'make test    run every test'
+	@echo 'make check   formatting, lint, types, architecture, pinned versions'
+	@echo 'make bench   measure the overhead of a step and of a checkpoint'
+	@echo 'make clean   remove the environment and what the tools left'
+
+demo: $(VENV)/.examples
+	@$(BIN)/python examples/digits.py
+
+test: $(VENV)/.test
+	@$(BIN)/python -m pytest -n $(WORKERS)
+
+check: $(VENV)/.dev
+	@$(BIN)/ruff format --check --quiet . || { echo 'Fix: $(BIN)/ruff format .'; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/python scripts/constraints.py check
+	@$(BIN)/python -m pytest -q tests/architecture
+
+bench: $(VENV)/.examples
+	@$(BIN)/python -m benchmarks
+
+clean:
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch comes first and alone: asked for by a range, pip would fetch the newest release and its GPU libraries.
+$(BASE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "lightlib needs Python 3.10 or newer, this is " \
+		+ sys.version.split()[0] + ". Fix: make PYTHON=python3.12 ...")'
+	@echo 'Making $(VENV) with $(TORCH) ...'
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(WRITE_CONSTRAINTS)
+	@$(PIP) -c $(CONSTRAINTS) $(TORCH)
+	@touch $@
+
+$(VENV)/.examples: EXTRAS := examples
+$(VENV)/.test: EXTRAS := examples,test
+$(VENV)/.dev: EXTRAS := examples,test,dev
+$(VENV)/.examples $(VENV)/.test $(VENV)/.dev: $(BASE) $(DECLARED)
+	@echo 'Installing lightlib[$(EXTRAS)] ...'
+	@$(WRITE_CONSTRAINTS)
+	@$(PIP) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
+	@touch $@

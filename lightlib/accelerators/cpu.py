@@ -1,0 +1,80 @@
+"""The CPU: always there; a 'device' is a process."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any, ClassVar
+
+import torch
+
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.accelerators.devices import process_count
+from lightlib.errors import MisconfigurationException
+
+__all__ = ["CPUAccelerator"]
+
+
+class CPUAccelerator(Accelerator):
+    """The CPU. ``devices`` is the number of processes.
+
+    Example:
+        >>> CPUAccelerator().parse_devices("2")
+        2
+    """
+
+    default_backend: ClassVar[str] = "gloo"
+
+    @staticmethod
+    def parse_devices(devices: Any) -> int:
+        """Return the number of processes. Raises `MisconfigurationException` for anything that is not at least 1."""
+        return process_count(devices)
+
+    @staticmethod
+    def get_parallel_devices(devices: Any) -> list[torch.device]:
+        """Return ``torch.device('cpu')`` once for each process."""
+        return [torch.device("cpu")] * process_count(devices)
+
+    @staticmethod
+    def auto_device_count() -> int:
+        """One process: torch already uses all cores from one."""
+        return 1
+
+    @staticmethod
+    def is_available() -> bool:
+        """Every machine has one."""
+        return True
+
+    @staticmethod
+    def name() -> str:
+        """``'cpu'``."""
+        return "cpu"
+
+    def setup_device(self, device: torch.device) -> None:
+        """Refuse a device that is not the CPU."""
+        if device.type != "cpu":
+            raise MisconfigurationException(
+                f"The CPU accelerator was given the device {str(device)!r}.",
+                expected="torch.device('cpu').",
+                fix=f"Trainer(accelerator={device.type!r})",
+            )
+
+    def get_device_stats(self, device: torch.device) -> dict[str, Any]:
+        """Return how busy the machine is, in percent: memory, processors, swap. Needs the package psutil."""
+        try:
+            import psutil  # type: ignore[import-untyped,unused-ignore]  # optional: psutil
+        except ImportError as error:
+            raise MisconfigurationException(
+                "The numbers about the CPU were asked for, but the package psutil is not installed.",
+                expected="psutil, which reads them from the operating system.",
+                fix="pip install psutil, or switch the CPU's numbers off (DeviceStatsMonitor(cpu_stats=False)).",
+            ) from error
+        return {
+            "cpu_vm_percent": psutil.virtual_memory().percent,
+            "cpu_percent": psutil.cpu_percent(),
+            "cpu_swap_percent": psutil.swap_memory().percent,
+        }
+
+    def describe(self, device: torch.device) -> str:
+        """Return ``'cpu'`` with the architecture, such as ``'cpu (x86_64)'``."""
+        machine = platform.machine()
+        return f"cpu ({machine})" if machine else "cpu"

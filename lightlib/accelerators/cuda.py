@@ -1,0 +1,189 @@
+"""NVIDIA and AMD GPUs, both of which torch calls cuda."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.accelerators.devices import device_indices
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.report import PossibleUserWarning, warn
+
+__all__ = ["CUDAAccelerator", "find_usable_cuda_devices"]
+
+_DRIVER_FILE = Path("/proc/driver/nvidia/version")
+
+
+class CUDAAccelerator(Accelerator):
+    """GPUs that torch calls ``cuda``.
+
+    Example:
+        >>> CUDAAccelerator.name(), CUDAAccelerator.default_backend
+        ('cuda', 'nccl')
+    """
+
+    default_backend: ClassVar[str] = "nccl"
+
+    @staticmethod
+    def parse_devices(devices: Any) -> list[int]:
+        """Return the indices of the GPUs that `devices` asks for; -1 is all of them."""
+        return device_indices(devices, torch.cuda.device_count(), "cuda")
+
+    @staticmethod
+    def get_parallel_devices(devices: Any) -> list[torch.device]:
+        """Return one ``cuda:i`` for each index."""
+        return [torch.device("cuda", index) for index in CUDAAccelerator.parse_devices(devices)]
+
+    @staticmethod
+    def auto_device_count() -> int:
+        """All GPUs that this process can see."""
+        return torch.cuda.device_count()
+
+    @staticmethod
+    def is_available() -> bool:
+        """Return whether a GPU can be seen. CUDA is not initialised by asking, so processes can still be forked."""
+        return torch.cuda.device_count() > 0
+
+    @staticmethod
+    def name() -> str:
+        """``'cuda'``."""
+        return "cuda"
+
+    @staticmethod
+    def why_unavailable() -> tuple[str, str]:
+        """Return what was looked at: the build of torch, the driver, ``CUDA_VISIBLE_DEVICES``."""
+        built_for, driver, visible = _built_for(), _driver(), os.environ.get("CUDA_VISIBLE_DEVICES")
+        build = f"is built for {built_for}" if built_for else "is built without CUDA"
+        what = (
+            f"torch {torch.__version__} {build}; {driver or 'no NVIDIA driver was found'}; CUDA_VISIBLE_DEVICES is "
+            + ("not set" if visible is None else repr(visible))
+        )
+        if not built_for:
+            fix = "install a torch build with CUDA (pytorch.org/get-started/locally), or Trainer(accelerator='cpu')."
+        elif not driver:
+            fix = "install the GPU's driver, or start the container with its GPUs, or Trainer(accelerator='cpu')."
+        elif visible is not None:
+            fix = "unset CUDA_VISIBLE_DEVICES or name the GPUs that are there, or Trainer(accelerator='cpu')."
+        else:
+            fix = "see whether nvidia-smi lists a GPU and the driver is new enough, or Trainer(accelerator='cpu')."
+        return what, fix
+
+    def setup_device(self, device: torch.device) -> None:
+        """Make `device` the current GPU of this process."""
+        if device.type != "cuda":
+            raise MisconfigurationException(
+                f"The CUDA accelerator was given the device {str(device)!r}.",
+                expected="a device such as torch.device('cuda', 0).",
+                fix=f"Trainer(accelerator={device.type!r})",
+            )
+        torch.cuda.set_device(device)
+
+    def teardown(self) -> None:
+        """Give the memory that torch keeps in reserve back to the driver."""
+        torch.cuda.empty_cache()
+
+    def get_device_stats(self, device: torch.device) -> dict[str, Any]:
+        """Return `torch.cuda.memory_stats`: the allocator's counters."""
+        return dict(torch.cuda.memory_stats(device))
+
+    def describe(self, device: torch.device) -> str:
+        """Return model and memory, such as ``'H100 80GB'``."""
+        properties = torch.cuda.get_device_properties(device)
+        model = re.sub(r"^(NVIDIA|AMD|Tesla)\s+", "", properties.name)
+        with_memory = re.match(r".*?\d+\s*GB", model)
+        return with_memory.group() if with_memory else f"{model} {round(properties.total_memory / 2**30)}GB"
+
+    def rng_state(self) -> dict[str, Any]:
+        """Return the state of every GPU's generator, in a list under ``'cuda'``."""
+        return {"cuda": torch.cuda.get_rng_state_all()}
+
+    def set_rng_state(self, state: Mapping[str, Any]) -> None:
+        """Restore the GPUs' generators; warns when the state comes from a machine with another number of them."""
+        states = state.get("cuda")
+        if states is None:
+            return
+        count = torch.cuda.device_count()
+        if len(states) != count:
+            warn(
+                f"The random state was saved with {len(states)} cuda devices, this machine has {count}: "
+                f"restored for the first {min(len(states), count)}. Random numbers on the others will differ.",
+                PossibleUserWarning,
+            )
+        for index, device_state in zip(range(count), states, strict=False):
+            torch.cuda.set_rng_state(device_state, index)
+
+    def synchronize(self) -> None:
+        """Wait for the current GPU."""
+        torch.cuda.synchronize()
+
+
+def find_usable_cuda_devices(num_devices: int = -1) -> list[int]:
+    """Return the indices of GPUs on which memory can be had.
+
+    A GPU in exclusive mode that another process holds is seen but not usable. Looking initialises CUDA in this process.
+
+    Args:
+        num_devices: How many are needed; -1 for all that are usable, 0 for none.
+
+    Raises:
+        ArgumentTypeError: `num_devices` is not an int.
+        MisconfigurationException: There are not that many GPUs, or not that many of them are usable.
+
+    Example:
+        >>> find_usable_cuda_devices(0)
+        []
+    """
+    if type(num_devices) is not int:
+        raise ArgumentTypeError(
+            f"find_usable_cuda_devices got num_devices={num_devices!r} ({type(num_devices).__name__}).",
+            expected="an int: how many, or -1 for all.",
+            fix="find_usable_cuda_devices(2)",
+        )
+    if num_devices == 0:
+        return []
+    count = torch.cuda.device_count()
+    usable: list[int] = []
+    for index in range(count):
+        if _is_usable(index):
+            usable.append(index)
+        if len(usable) == num_devices:
+            return usable
+    if num_devices == -1 and usable:
+        return usable
+    what, fix = CUDAAccelerator.why_unavailable()
+    asked = "Usable cuda devices were" if num_devices == -1 else f"{num_devices} usable cuda device(s) were"
+    raise MisconfigurationException(
+        f"{asked} asked for; {count} can be seen, {len(usable)} of them are usable: {usable}."
+        + ("" if count else f" What was looked at: {what}."),
+        expected="an int from 0 to the number of usable devices, or -1 for all of them.",
+        fix=f"find_usable_cuda_devices({len(usable)}), or free the GPUs that other processes hold." if count else fix,
+    )
+
+
+def _is_usable(index: int) -> bool:
+    try:
+        torch.empty(1, device=torch.device("cuda", index))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _built_for() -> str:
+    builds = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip}
+    return " and ".join(f"{name} {version}" for name, version in builds.items() if version is not None)
+
+
+def _driver() -> str:
+    if _DRIVER_FILE.is_file():
+        version = re.search(r"\d+\.\d+(\.\d+)?", _DRIVER_FILE.read_text())
+        return f"NVIDIA driver {version.group() if version else '(version unknown)'}"
+    if shutil.which("nvidia-smi"):
+        return "an NVIDIA driver is installed (nvidia-smi)"
+    return "an AMD driver is installed (/dev/kfd)" if Path("/dev/kfd").exists() else ""

@@ -1,0 +1,113 @@
+"""From `accelerator=` and `devices=` to an accelerator and its devices."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from lightlib import registry
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.accelerators.cpu import CPUAccelerator
+from lightlib.accelerators.cuda import CUDAAccelerator
+from lightlib.accelerators.mps import MPSAccelerator
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.report import info
+
+__all__ = ["choose"]
+
+_NOT_SUPPORTED = ("tpu", "hpu", "xla")
+
+
+def choose(
+    accelerator: str | Accelerator = "auto", devices: int | str | list[int] = "auto"
+) -> tuple[Accelerator, list[torch.device]]:
+    """Return the accelerator and the devices of this machine that the two arguments of `Trainer` stand for.
+
+    Args:
+        accelerator: ``'auto'`` (the first that is there of mps, cuda, cpu), ``'gpu'`` (mps if there, else cuda), the
+            name of an accelerator (also of an installed package's), or an instance.
+        devices: How many (an int or a numeric string), which (a list of indices or ``'0,1'``), -1 or ``'-1'`` for all,
+            or ``'auto'`` for all; in a notebook or another interactive session ``'auto'`` is one. On the CPU: the
+            number of processes, and ``'auto'`` is one.
+
+    Raises:
+        ArgumentTypeError: One of the two has a type that has no meaning.
+        UnknownNameError: No accelerator has this name.
+        MisconfigurationException: This machine does not have such a device, or not so many.
+
+    Example:
+        >>> accelerator, chosen = choose("cpu", devices=2)
+        >>> accelerator.name(), chosen
+        ('cpu', [device(type='cpu'), device(type='cpu')])
+    """
+    chosen = _accelerator(accelerator)
+    if not chosen.is_available():
+        what, fix = chosen.why_unavailable()
+        raise MisconfigurationException(
+            f"accelerator={accelerator!r} was asked for, but this machine has no {chosen.name()} device: {what}.",
+            expected=f"a machine where torch finds a {chosen.name()} device.",
+            fix=fix,
+        )
+    if devices == "auto":
+        devices = _automatic(chosen)
+    return chosen, chosen.get_parallel_devices(chosen.parse_devices(devices))
+
+
+def _accelerator(accelerator: object) -> Accelerator:
+    if isinstance(accelerator, Accelerator):
+        return accelerator
+    if not isinstance(accelerator, str):
+        is_class = isinstance(accelerator, type)
+        raise ArgumentTypeError(
+            f"accelerator={accelerator!r} is a {type(accelerator).__name__}"
+            + (", not an instance." if is_class else "."),
+            expected="a name such as 'auto', 'cpu', 'gpu', 'cuda' or 'mps', or an Accelerator instance.",
+            fix=f"accelerator={accelerator.__name__}()" if isinstance(accelerator, type) else "accelerator='auto'",
+        )
+    if accelerator == "auto":
+        return next(kind() for kind in (MPSAccelerator, CUDAAccelerator, CPUAccelerator) if kind.is_available())
+    if accelerator == "gpu":
+        return _gpu()
+    if accelerator not in registry.names("accelerators"):
+        raise _unknown(accelerator)
+    found = registry.get("accelerators", accelerator)()
+    if not isinstance(found, Accelerator):
+        raise ArgumentTypeError(
+            f"The entry point {accelerator!r} of group 'lightlib.accelerators' made a {type(found).__name__}.",
+            expected="a subclass of lightlib.accelerators.Accelerator.",
+            fix="correct the entry point in the package that declares it.",
+        )
+    return found
+
+
+def _gpu() -> Accelerator:
+    for kind in (MPSAccelerator, CUDAAccelerator):
+        if kind.is_available():
+            return kind()
+    (mps, _), (cuda, fix) = MPSAccelerator.why_unavailable(), CUDAAccelerator.why_unavailable()
+    raise MisconfigurationException(
+        f"accelerator='gpu' was asked for, but this machine has no GPU that torch can use. cuda: {cuda}. mps: {mps}.",
+        expected="a machine where torch finds a cuda or mps device.",
+        fix=fix,
+    )
+
+
+def _unknown(name: str) -> MisconfigurationException:
+    if name.lower() in _NOT_SUPPORTED:
+        return MisconfigurationException(
+            f"accelerator={name!r} is not supported: lightlib itself knows cpu, cuda and mps devices.",
+            expected="'auto', 'cpu', 'gpu', 'cuda' or 'mps', or the name of an installed package's accelerator.",
+            fix="use one of these, or write an Accelerator and pass an instance or an entry point for it.",
+        )
+    known = ["auto", "gpu", *registry.names("accelerators")]
+    fix = f"Trainer(accelerator={name.strip().lower()!r})" if name.strip().lower() in known else ""
+    return UnknownNameError("accelerator", name, known, fix=fix)
+
+
+def _automatic(accelerator: Accelerator) -> int:
+    count = accelerator.auto_device_count()
+    if count > 1 and accelerator.name() != "cpu" and hasattr(sys, "ps1"):
+        info(f"Using 1 of {count} {accelerator.name()} devices in an interactive session; devices={count} uses all.")
+        return 1
+    return count

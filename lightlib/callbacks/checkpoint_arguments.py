@@ -1,0 +1,76 @@
+"""What ModelCheckpoint refuses when it is made, and why."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from lightlib.callbacks.checkpoint_names import check_template
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+
+__all__ = ["check_arguments"]
+
+
+def check_arguments(
+    *,
+    monitor: str | None,
+    filename: str | None,
+    save_last: object,
+    save_top_k: int,
+    every_n_train_steps: int,
+    every_n_epochs: int,
+    train_time_interval: timedelta | None,
+) -> None:
+    """Check what `ModelCheckpoint` was made with.
+
+    Raises:
+        ArgumentTypeError: An argument has the wrong type.
+        MisconfigurationException: One is out of range, or two exclude each other.
+    """
+    _check_number("every_n_train_steps", every_n_train_steps, 0)
+    _check_number("every_n_epochs", every_n_epochs, 0)
+    _check_number("save_top_k", save_top_k, -1)
+    if train_time_interval is not None and not isinstance(train_time_interval, timedelta):
+        raise ArgumentTypeError(
+            f"ModelCheckpoint(train_time_interval={train_time_interval!r}).",
+            expected="a datetime.timedelta.",
+            fix="ModelCheckpoint(train_time_interval=timedelta(minutes=30))",
+        )
+    _check_triggers(
+        every_n_train_steps=every_n_train_steps, train_time_interval=train_time_interval, every_n_epochs=every_n_epochs
+    )
+    if monitor is None and save_top_k not in (-1, 0, 1):
+        raise MisconfigurationException(
+            f"ModelCheckpoint(save_top_k={save_top_k}, monitor=None): without a metric, no file is better than "
+            "another.",
+            expected="a metric to compare by, or save_top_k=1 (the latest), -1 (all) or 0 (none).",
+            fix=f'ModelCheckpoint(save_top_k={save_top_k}, monitor="val_loss")',
+        )
+    if save_last not in (None, True, False, "link"):
+        raise MisconfigurationException(
+            f"ModelCheckpoint(save_last={save_last!r}).",
+            expected='True, False, "link" or None.',
+            fix="ModelCheckpoint(save_last=True)",
+        )
+    if filename is not None:
+        check_template(filename)
+
+
+def _check_triggers(**triggers: object) -> None:
+    given = [name for name, value in triggers.items() if value]
+    if len(given) > 1:
+        raise MisconfigurationException(
+            f"ModelCheckpoint got {' and '.join(given)}.",
+            expected="at most one of every_n_train_steps, train_time_interval and every_n_epochs.",
+            fix="give each its own callback: callbacks=[ModelCheckpoint(…), ModelCheckpoint(…)].",
+        )
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    fix = f"ModelCheckpoint({name}=1)"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(f"ModelCheckpoint({name}={value!r}).", expected=f"an int >= {least}.", fix=fix)
+    if value < least:
+        meaning = "; -1 keeps all, 0 keeps none." if least else "."
+        raise MisconfigurationException(
+            f"ModelCheckpoint({name}={value}).", expected=f"an int >= {least}{meaning}", fix=fix
+        )

@@ -1,0 +1,225 @@
+"""EarlyStopping: end the run when a logged metric no longer improves, or has become useless."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightlib import report
+from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.monitored import check_mode, final_at_epoch_end, missing, validates
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["EarlyStopping", "EarlyStoppingReason"]
+
+
+class EarlyStoppingReason(Enum):
+    """Why `EarlyStopping` ended a run."""
+
+    NOT_STOPPED = 0
+    STOPPING_THRESHOLD = 1
+    DIVERGENCE_THRESHOLD = 2
+    PATIENCE_EXHAUSTED = 3
+    NON_FINITE_METRIC = 4
+
+
+class EarlyStopping(Callback):
+    """Ends the run when the monitored metric has not improved for `patience` checks.
+
+    It is checked after each validation, or at the end of each training epoch; the sanity check does not count. Whether
+    the wish to stop is granted before `min_epochs` and `min_steps` is decided by the Trainer. Stopping is said once.
+
+    Args:
+        monitor: The metric.
+        min_delta: A change of at most this much is no improvement; its sign does not matter.
+        patience: So many checks without improvement end the run.
+        verbose: Also say each improvement.
+        mode: "min" when less of the metric is better, "max" when more is.
+        strict: A metric that nobody logged is an error; otherwise a warning.
+        check_finite: Stop when the metric is NaN or infinite.
+        stopping_threshold: Stop as soon as the metric is better than this.
+        divergence_threshold: Stop as soon as the metric is worse than this.
+        check_on_train_epoch_end: True: check at the end of training epochs; False: after validations. Default: after
+            validations when their rhythm is not that of the epochs, else at the end of epochs.
+        log_rank_zero_only: Accepted for compatibility: messages always come from rank zero only.
+
+    Attributes:
+        wait_count: Checks since the last improvement.
+        stopped_epoch: The epoch in which the run was ended; 0 if it was not.
+        best_score: The best value so far.
+        stopping_reason: One of :class:`EarlyStoppingReason`.
+        stopping_reason_message: The same in words, or None.
+
+    Raises:
+        MisconfigurationException: A negative patience; while training: nobody logged `monitor`.
+        UnknownNameError: `mode` is neither "min" nor "max".
+
+    Example:
+        >>> EarlyStopping("val_accuracy", mode="max", patience=5).best_score
+        tensor(-inf)
+    """
+
+    after_module: bool = True
+
+    def __init__(
+        self,
+        monitor: str,
+        min_delta: float = 0.0,
+        patience: int = 3,
+        verbose: bool = False,
+        mode: str = "min",
+        strict: bool = True,
+        check_finite: bool = True,
+        stopping_threshold: float | None = None,
+        divergence_threshold: float | None = None,
+        check_on_train_epoch_end: bool | None = None,
+        log_rank_zero_only: bool = False,
+    ) -> None:
+        self.monitor = monitor
+        self.mode = check_mode(mode)
+        self.min_delta = abs(min_delta) if mode == "max" else -abs(min_delta)
+        self.patience = _checked_patience(patience)
+        self.verbose = verbose
+        self.strict = strict
+        self.check_finite = check_finite
+        self.stopping_threshold = stopping_threshold
+        self.divergence_threshold = divergence_threshold
+        self.check_on_train_epoch_end = check_on_train_epoch_end
+        self.log_rank_zero_only = log_rank_zero_only
+        self.wait_count = 0
+        self.stopped_epoch = 0
+        self.best_score: Tensor = torch.tensor(math.inf if mode == "min" else -math.inf)
+        self.stopping_reason = EarlyStoppingReason.NOT_STOPPED
+        self.stopping_reason_message: str | None = None
+        self._validated = False
+        self._said_missing = False
+
+    @property
+    def state_key(self) -> str:
+        """Several of these can be used together when they differ in metric or mode."""
+        return self._generate_state_key(monitor=self.monitor, mode=self.mode)
+
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Forget which metrics an earlier run had."""
+        self._validated = False
+        self.stopping_reason, self.stopping_reason_message = EarlyStoppingReason.NOT_STOPPED, None
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Check after a validation, if this is the time to check."""
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        self._validated = True
+        if not self._at_epoch_end(trainer):
+            self._check(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Check at the end of a training epoch, if this is the time to check."""
+        if not self._at_epoch_end(trainer):
+            return
+        chosen = self.check_on_train_epoch_end is not None
+        if chosen or not validates(trainer) or trainer.progress.validated == trainer.progress.batch:
+            self._check(trainer)  # an epoch that was cut before its validation has no new number
+
+    def _at_epoch_end(self, trainer: Trainer) -> bool:
+        chosen = self.check_on_train_epoch_end
+        return final_at_epoch_end(trainer) if chosen is None else chosen
+
+    def _check(self, trainer: Trainer) -> None:
+        if trainer.fast_dev_run:
+            return
+        metrics = trainer.callback_metrics
+        if self.monitor not in metrics:
+            self._metric_is_missing(trainer, list(metrics))
+            return
+        current = torch.as_tensor(metrics[self.monitor]).detach().squeeze().cpu()
+        reason, message = self._evaluate(current)
+        stop = bool(trainer.strategy.reduce_boolean_decision(reason is not EarlyStoppingReason.NOT_STOPPED, all=False))
+        if stop:
+            trainer.should_stop = True
+            self.stopped_epoch = trainer.current_epoch
+            self.stopping_reason = reason
+            here = reason is not EarlyStoppingReason.NOT_STOPPED
+            self.stopping_reason_message = message if here else "Another rank asked to stop."
+            report.info(f"EarlyStopping at epoch {trainer.current_epoch}: {self.stopping_reason_message}")
+        elif self.verbose and message:
+            report.info(message)
+
+    def _metric_is_missing(self, trainer: Trainer, logged: list[str]) -> None:
+        if validates(trainer) and not self._validated:
+            return  # resumed, or cut, before the first validation of this run
+        error = missing("EarlyStopping", self.monitor, logged)
+        if self.strict:
+            raise error
+        if not self._said_missing:
+            self._said_missing = True
+            report.warn(str(error), report.PossibleUserWarning)
+
+    def _better(self, value: Tensor | float, than: Tensor | float) -> bool:
+        return bool(value < than) if self.mode == "min" else bool(value > than)
+
+    def _evaluate(self, current: Tensor) -> tuple[EarlyStoppingReason, str]:
+        """Return whether and why to stop, and what to say; an improvement is taken over on the way."""
+        name, value, best = self.monitor, f"{current.item():.5g}", f"{self.best_score.item():.5g}"
+        if self.check_finite and not torch.isfinite(current):
+            return (
+                EarlyStoppingReason.NON_FINITE_METRIC,
+                f"{name!r} is {value}, which is not finite; the best was {best}.",
+            )
+        if self.stopping_threshold is not None and self._better(current, self.stopping_threshold):
+            self._improve(current)
+            message = f"{name!r} = {value} has reached the stopping threshold {self.stopping_threshold}."
+            return EarlyStoppingReason.STOPPING_THRESHOLD, message
+        if self.divergence_threshold is not None and self._better(self.divergence_threshold, current):
+            message = f"{name!r} = {value} is worse than the divergence threshold {self.divergence_threshold}."
+            return EarlyStoppingReason.DIVERGENCE_THRESHOLD, message
+        if self._better(current - self.min_delta, self.best_score):
+            self._improve(current)
+            return EarlyStoppingReason.NOT_STOPPED, f"{name!r} improved from {best} to {value}."
+        self.wait_count += 1
+        if self.wait_count >= self.patience:
+            message = f"{name!r} has not improved in the last {self.wait_count} checks; the best was {best}."
+            return EarlyStoppingReason.PATIENCE_EXHAUSTED, message
+        return EarlyStoppingReason.NOT_STOPPED, ""
+
+    def _improve(self, current: Tensor) -> None:
+        if self._better(current, self.best_score):
+            self.best_score = current.clone()
+        self.wait_count = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count and the best value, under Lightning's names."""
+        return {
+            "wait_count": self.wait_count,
+            "stopped_epoch": self.stopped_epoch,
+            "best_score": self.best_score,
+            "patience": self.patience,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on counting. `patience` stays as it was given to this object, so that it can be changed on resume."""
+        self.wait_count = state_dict["wait_count"]
+        self.stopped_epoch = state_dict["stopped_epoch"]
+        self.best_score = torch.as_tensor(state_dict["best_score"])
+
+
+def _checked_patience(patience: int) -> int:
+    if isinstance(patience, bool) or not isinstance(patience, int):
+        raise ArgumentTypeError(
+            f"EarlyStopping(patience={patience!r}).", expected="an int >= 0.", fix="EarlyStopping(…, patience=3)"
+        )
+    if patience < 0:
+        raise MisconfigurationException(
+            f"EarlyStopping(patience={patience}).",
+            expected="an int >= 0: the checks without improvement that end the run.",
+            fix="EarlyStopping(…, patience=3)",
+        )
+    return patience

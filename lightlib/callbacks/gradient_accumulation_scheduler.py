@@ -1,0 +1,91 @@
+"""GradientAccumulationScheduler: another number of batches per optimizer step from certain epochs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+
+if TYPE_CHECKING:
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["GradientAccumulationScheduler"]
+
+
+class GradientAccumulationScheduler(Callback):
+    """Accumulates gradients over more or fewer batches from certain epochs on.
+
+    Args:
+        scheduling: From this epoch (counted from 0) on, so many batches per optimizer step. Before the first epoch that
+            is named, it is one.
+
+    Raises:
+        ArgumentTypeError: `scheduling` is no dict of ints.
+        MisconfigurationException: It is empty, an epoch is negative, or a number of batches is less than 1; when
+            training begins: the Trainer accumulates too, or the module optimizes manually.
+
+    Example:
+        >>> schedule = GradientAccumulationScheduler({0: 8, 4: 4, 8: 1})
+        >>> [schedule.get_accumulate_grad_batches(epoch) for epoch in (0, 5, 20)]
+        [8, 4, 1]
+    """
+
+    def __init__(self, scheduling: Mapping[int, int]) -> None:
+        _check(scheduling)
+        self.scheduling = {0: 1, **dict(sorted(scheduling.items()))}
+        self._in_use = 1
+
+    def going_to_accumulate_grad_batches(self) -> bool:
+        """Whether any epoch accumulates."""
+        return any(number > 1 for number in self.scheduling.values())
+
+    def get_accumulate_grad_batches(self, epoch: int) -> int:
+        """Return how many batches an optimizer step has in `epoch`."""
+        return self.scheduling[max(start for start in self.scheduling if start <= epoch)]
+
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Check that nobody else accumulates, and apply the schedule also where a run is resumed within an epoch."""
+        if not pl_module.automatic_optimization:
+            raise MisconfigurationException(
+                f"GradientAccumulationScheduler with {type(pl_module).__name__}.automatic_optimization = False.",
+                expected="automatic optimization: in manual optimization, training_step decides when to step.",
+                fix="accumulate in training_step, or leave the callback out.",
+            )
+        if trainer.accumulate_grad_batches not in (1, self._in_use):
+            raise MisconfigurationException(
+                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) together with "
+                "GradientAccumulationScheduler.",
+                expected="one of them.",
+                fix=f"leave accumulate_grad_batches away; GradientAccumulationScheduler({{0: "
+                f"{trainer.accumulate_grad_batches}}}) does the same.",
+            )
+        self._apply(trainer)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Apply the schedule."""
+        self._apply(trainer)
+
+    def _apply(self, trainer: Trainer) -> None:
+        self._in_use = self.get_accumulate_grad_batches(trainer.current_epoch)
+        trainer.accumulate_grad_batches = self._in_use
+
+
+def _check(scheduling: object) -> None:
+    fix = "GradientAccumulationScheduler({0: 8, 4: 4}): 8 batches per step, 4 from epoch 4 on."
+    numbers = [*scheduling, *scheduling.values()] if isinstance(scheduling, Mapping) else [None]
+    if any(isinstance(number, bool) or not isinstance(number, int) for number in numbers):
+        raise ArgumentTypeError(
+            f"GradientAccumulationScheduler(scheduling={scheduling!r}).",
+            expected="a dict from epochs to numbers of batches, all of them ints.",
+            fix=fix,
+        )
+    assert isinstance(scheduling, Mapping)
+    if not scheduling or min(scheduling) < 0 or min(scheduling.values()) < 1:
+        raise MisconfigurationException(
+            f"GradientAccumulationScheduler(scheduling={scheduling!r}).",
+            expected="at least one entry, epochs >= 0 and numbers of batches >= 1.",
+            fix=fix,
+        )

@@ -1,0 +1,135 @@
+"""LearningRateMonitor: log learning rates, momentum and weight decay as the optimizers use them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import MisconfigurationException, UnknownNameError
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["LearningRateMonitor"]
+
+
+class LearningRateMonitor(Callback):
+    """Logs the learning rate of every optimizer, with or without a schedule.
+
+    The names are ``lr-Adam``; ``lr-Adam/pg1``, ``lr-Adam/pg2`` (or the groups' own names) for several parameter groups;
+    ``lr-Adam-1`` for the second Adam; or the `name` in the scheduler's configuration.
+
+    Args:
+        logging_interval: "step": with the steps that are logged (`log_every_n_steps`), the rate that the step uses.
+            "epoch": when each epoch begins. Default: the interval of the scheduler; without one, "step".
+        log_momentum: Also log momentum, or Adam's first beta, as ``lr-Adam-momentum``.
+        log_weight_decay: Also log the weight decay, as ``lr-Adam-weight_decay``.
+        log_key_prefix: Put this in front of all names.
+
+    Attributes:
+        lrs: All learning rates that were logged, by name.
+
+    Raises:
+        UnknownNameError: `logging_interval` is something else.
+        MisconfigurationException: When training begins: there is no logger, or groups of an optimizer share a name.
+
+    Example:
+        >>> LearningRateMonitor(logging_interval="epoch").lrs
+        {}
+    """
+
+    def __init__(
+        self,
+        logging_interval: Literal["step", "epoch"] | None = None,
+        log_momentum: bool = False,
+        log_weight_decay: bool = False,
+        log_key_prefix: str | None = None,
+    ) -> None:
+        if logging_interval not in (None, "step", "epoch"):
+            raise UnknownNameError(
+                "logging_interval",
+                logging_interval,
+                ("epoch", "step"),
+                fix='LearningRateMonitor(logging_interval="step")',
+            )
+        self.logging_interval = logging_interval
+        self.log_momentum = log_momentum
+        self.log_weight_decay = log_weight_decay
+        self.log_key_prefix = log_key_prefix
+        self.lrs: dict[str, list[float]] = {}
+        self._logged_step = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Check that there is a logger."""
+        self._logged_step = trainer.global_step
+        self.lrs = {}
+        if not trainer.loggers and not trainer.fast_dev_run:
+            raise MisconfigurationException(
+                "LearningRateMonitor has nowhere to log to: the Trainer has no logger.",
+                expected="at least one logger.",
+                fix="Trainer(logger=True, …), or leave LearningRateMonitor out of callbacks.",
+            )
+        list(self._groups(trainer))  # names that are taken twice are said now
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
+        """Log what the coming step will use, if that step is logged."""
+        step, every = trainer.global_step + 1, trainer.log_every_n_steps
+        if self.logging_interval == "epoch" or not every or step % every or step == self._logged_step:
+            return
+        self._logged_step = step
+        self._log(trainer, "step", step)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Log what the coming epoch begins with."""
+        if self.logging_interval != "step":
+            self._log(trainer, "epoch", trainer.global_step)
+
+    def _log(self, trainer: Trainer, interval: str, step: int) -> None:
+        stats: dict[str, float] = {}
+        for name, group, own_interval in self._groups(trainer):
+            if self.logging_interval is None and own_interval != interval:
+                continue
+            rate = float(group["lr"])
+            stats[name] = rate
+            self.lrs.setdefault(name, []).append(rate)
+            if self.log_momentum:
+                stats[f"{name}-momentum"] = float(group["betas"][0] if "betas" in group else group.get("momentum", 0))
+            if self.log_weight_decay:
+                stats[f"{name}-weight_decay"] = float(group.get("weight_decay", 0))
+        if stats and trainer.loggers:
+            trainer.log_metrics_now(stats, step=step)
+
+    def _groups(self, trainer: Trainer) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """Yield name, parameter group and interval. Read anew each time: callbacks may add groups while training."""
+        configs = {
+            id(getattr(config.scheduler, "optimizer", None)): config for config in trainer.lr_scheduler_configs[::-1]
+        }
+        used: Counter[str] = Counter()
+        for optimizer in trainer.optimizers:
+            config = configs.get(id(optimizer))
+            name = (config.name if config is not None else None) or f"lr-{type(optimizer).__name__}"
+            number = used[name]
+            used[name] += 1
+            name = f"{self.log_key_prefix or ''}{name}" + (f"-{number}" if number else "")
+            for suffix, group in _named_groups(optimizer):
+                yield name + suffix, group, config.interval if config is not None else "step"
+
+
+def _named_groups(optimizer: Optimizer) -> list[tuple[str, dict[str, Any]]]:
+    groups = optimizer.param_groups
+    if len(groups) == 1:
+        return [("", groups[0])]
+    names = [str(group.get("name", f"pg{number}")) for number, group in enumerate(groups, 1)]
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise MisconfigurationException(
+            f"{type(optimizer).__name__} has several parameter groups with the name {twice[0]!r}.",
+            expected="a name of its own for each group, or none.",
+            fix='change "name" in the groups in configure_optimizers.',
+        )
+    return list(zip((f"/{name}" for name in names), groups, strict=True))

@@ -1,0 +1,378 @@
+"""ModelSummary: a table of the module's layers, parameters, sizes and FLOPs before training."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+from lightlib import report
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+
+if TYPE_CHECKING:
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["Layer", "ModelSummary", "RichModelSummary", "Summary", "human", "summarize"]
+
+_Size = Any  # list[int], a list of sizes, or "?" where there is no tensor
+_UNITS = ("", "K", "M", "B", "T", "P", "E")
+
+
+@dataclass
+class Layer:
+    """One row of a summary.
+
+    Attributes:
+        name: The module's name within the whole; ``"(other parameters)"`` for those that are in no listed module.
+        type: The class of the module.
+        parameters: How many numbers its parameters hold.
+        training: Whether it is in training mode; None for other parameters.
+        uninitialized: Whether a parameter has no shape before the first batch.
+        in_size, out_size: Shapes of what goes in and comes out, batch included; None when unknown.
+        flops: Floating-point operations of one forward; None when unknown.
+    """
+
+    name: str
+    type: str
+    parameters: int
+    training: bool | None
+    uninitialized: bool = False
+    in_size: _Size = None
+    out_size: _Size = None
+    flops: int | None = None
+
+
+class Summary:
+    """What a module consists of.
+
+    With an `example_input_array` on the module (a tensor, a tuple of arguments or a dict of keyword arguments), the
+    example goes through the module once, without gradients and in evaluation mode, for sizes and FLOPs. Random states,
+    modes and buffers are afterwards as before.
+
+    Args:
+        module: The module to describe.
+        max_depth: How deep modules are listed: 1 for children, -1 for all, 0 for totals only. Default: 1.
+
+    Raises:
+        ArgumentTypeError: `module` is not a module, or `max_depth` is not an int.
+        MisconfigurationException: `max_depth` is less than -1.
+
+    Example:
+        >>> summary = Summary(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()))
+        >>> summary.total_parameters, [layer.type for layer in summary.layers]
+        (8, ['Linear', 'ReLU'])
+    """
+
+    def __init__(self, module: nn.Module, max_depth: int = 1) -> None:
+        if not isinstance(module, nn.Module):
+            raise ArgumentTypeError(
+                f"The module to summarize is {module!r}.", expected="a torch.nn.Module.", fix="summarize(module)"
+            )
+        _check_depth(max_depth)
+        self.module = module
+        self.max_depth = max_depth
+        parameters = list(module.parameters())
+        sized = [parameter for parameter in parameters if not isinstance(parameter, UninitializedParameter)]
+        self.uninitialized: bool = len(sized) < len(parameters)
+        self.total_parameters: int = sum(parameter.numel() for parameter in sized)
+        self.trainable_parameters: int = sum(parameter.numel() for parameter in sized if parameter.requires_grad)
+        self.model_size: float = sum(parameter.numel() * parameter.element_size() for parameter in sized) / 1e6
+        self.total_flops: int | None = None
+        self.layers: list[Layer] = []
+        self._rows: dict[nn.Module, Layer] = {}
+        self._list_layers()
+        example = getattr(module, "example_input_array", None)
+        if example is not None:
+            self._run(example)
+
+    @property
+    def non_trainable_parameters(self) -> int:
+        """Parameters that are frozen."""
+        return self.total_parameters - self.trainable_parameters
+
+    @property
+    def total_training_modes(self) -> dict[str, int]:
+        """How many modules below this one are in training mode and how many in evaluation mode."""
+        modes = [child.training for child in self.module.modules() if child is not self.module]
+        return {"train": sum(modes), "eval": len(modes) - sum(modes)}
+
+    def columns(self) -> dict[str, list[str]]:
+        """Return the table, column by column; columns that nothing is known about are left out."""
+        columns = {
+            "Name": [layer.name for layer in self.layers],
+            "Type": [layer.type for layer in self.layers],
+            "Params": [human(layer.parameters) + ("?" if layer.uninitialized else "") for layer in self.layers],
+            "Mode": [{True: "train", False: "eval", None: ""}[layer.training] for layer in self.layers],
+        }
+        if self.total_flops:
+            columns["FLOPs"] = ["" if layer.flops is None else human(layer.flops) for layer in self.layers]
+        if any(layer.in_size is not None for layer in self.layers):
+            columns["In sizes"] = ["" if layer.in_size is None else str(layer.in_size) for layer in self.layers]
+            columns["Out sizes"] = ["" if layer.out_size is None else str(layer.out_size) for layer in self.layers]
+        return columns
+
+    def totals(self) -> dict[str, str]:
+        """Return the lines below the table."""
+        modes = self.total_training_modes
+        totals = {
+            "Trainable params": human(self.trainable_parameters),
+            "Non-trainable params": human(self.non_trainable_parameters),
+            "Total params": human(self.total_parameters),
+            "Total size of params (MB)": f"{self.model_size:,.3f}",
+            "Modules in train mode": str(modes["train"]),
+            "Modules in eval mode": str(modes["eval"]),
+        }
+        if self.total_flops:
+            totals["FLOPs of a forward"] = human(self.total_flops)
+        if self.uninitialized:
+            totals["Not counted"] = "parameters of lazy modules (?), which get a shape with the first batch"
+        return totals
+
+    def __str__(self) -> str:
+        columns = self.columns()
+        widths = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()} if self.layers else {}
+        right = {"Params", "FLOPs"}
+        lines = []
+        if self.layers:
+            lines += [" | ".join(f"{title:<{width}}" for title, width in widths.items()).rstrip()]
+            rule = "-" * (sum(widths.values()) + 3 * (len(widths) - 1))
+            rows = [
+                " | ".join(
+                    f"{columns[title][i]:{'>' if title in right else '<'}{width}}" for title, width in widths.items()
+                ).rstrip()
+                for i in range(len(self.layers))
+            ]
+            lines += [rule, *rows, rule]
+        totals = self.totals()
+        width = max(len(value) for name, value in totals.items() if name != "Not counted")
+        lines += [f"{value:<{width}}  {name}" for name, value in totals.items() if name != "Not counted"]
+        lines += [f"{name}: {value}" for name, value in totals.items() if name == "Not counted"]
+        return "\n".join(lines)
+
+    def _list_layers(self) -> None:
+        if self.max_depth == 0:
+            return
+        for name, module in self.module.named_modules():
+            if name and (self.max_depth < 0 or name.count(".") < self.max_depth):
+                lazy = any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters())
+                layer = Layer(name, type(module).__name__, _count(module.parameters()), module.training, lazy)
+                self._rows[module] = layer
+                self.layers.append(layer)
+        listed = {id(parameter) for module in self._rows for parameter in module.parameters()}
+        others = [parameter for parameter in self.module.parameters() if id(parameter) not in listed]
+        if others:
+            lazy = any(isinstance(parameter, UninitializedParameter) for parameter in others)
+            self.layers.append(Layer("(other parameters)", "", _count(iter(others)), None, lazy))
+
+    def _run(self, example: Any) -> None:
+        if self.uninitialized or any(isinstance(buffer, UninitializedBuffer) for buffer in self.module.buffers()):
+            return  # running a lazy module would give it its shapes
+        example = _like_parameters(example, self.module)
+        with ExitStack() as stack:
+            stack.enter_context(_untouched(self.module))
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            for module, layer in self._rows.items():
+                handle = module.register_forward_hook(_recorder(layer), with_kwargs=True)
+                stack.callback(handle.remove)
+            counter = stack.enter_context(FlopCounterMode(display=False))
+            try:
+                if isinstance(example, dict):
+                    self.module(**example)
+                elif isinstance(example, (tuple, list)):
+                    self.module(*example)
+                else:
+                    self.module(example)
+            except Exception as error:  # noqa: BLE001 - whatever the user's forward raises
+                report.warn(
+                    f"The example_input_array does not go through {type(self.module).__name__}.forward: "
+                    f"{type(error).__name__}: {error}\n"
+                    "  Expected: a tensor, a tuple of arguments or a dict of keyword arguments that forward accepts.\n"
+                    "  Fix: correct example_input_array, or set it to None; the summary goes without sizes and FLOPs.",
+                    report.PossibleUserWarning,
+                )
+                for layer in self._rows.values():
+                    layer.in_size = layer.out_size = None
+                return
+        self.total_flops = counter.get_total_flops()
+        counts = counter.get_flop_counts()
+        for layer in self._rows.values():
+            of_layer = counts.get(f"{type(self.module).__name__}.{layer.name}")
+            layer.flops = sum(of_layer.values()) if of_layer else 0
+
+
+def summarize(module: nn.Module, max_depth: int = 1) -> Summary:
+    """Return the :class:`Summary` of `module`.
+
+    Example:
+        >>> summarize(torch.nn.Linear(3, 2)).model_size
+        3.2e-05
+    """
+    return Summary(module, max_depth)
+
+
+class ModelSummary(Callback):
+    """Prints a table of the module's layers when `fit` begins.
+
+    Args:
+        max_depth: How deep modules are listed: 1 for children, -1 for all, 0 for no summary. Default: 1.
+        **summarize_kwargs: Handed to :meth:`show` of a class that has a use for them.
+
+    Raises:
+        ArgumentTypeError: `max_depth` is not an int.
+        MisconfigurationException: `max_depth` is less than -1.
+        UnknownNameError: There is another argument, and `show` has no use for it.
+
+    Example:
+        >>> ModelSummary(max_depth=-1).max_depth
+        -1
+    """
+
+    def __init__(self, max_depth: int = 1, **summarize_kwargs: Any) -> None:
+        _check_depth(max_depth)
+        if summarize_kwargs and type(self).show is ModelSummary.show:
+            name = next(iter(summarize_kwargs))
+            raise UnknownNameError("argument of ModelSummary", name, ["max_depth"], fix="leave it out.")
+        self.max_depth = max_depth
+        self.summarize_kwargs = summarize_kwargs
+
+    def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
+        if not self.max_depth:
+            return
+        summary = summarize(pl_module, self.max_depth)  # on all ranks: the forward of a sharded module is collective
+        if trainer.is_global_zero:
+            self.show(summary, **self.summarize_kwargs)
+
+    def show(self, summary: Summary, **summarize_kwargs: Any) -> None:
+        """Show the summary; called on rank zero only."""
+        report.info(f"\n{summary}")
+
+
+class RichModelSummary(ModelSummary):
+    """Prints the table with rich; the further arguments are those of `rich.table.Table`.
+
+    Example:
+        >>> RichModelSummary(max_depth=2, header_style="bold blue").summarize_kwargs
+        {'header_style': 'bold blue'}
+    """
+
+    def show(self, summary: Summary, **summarize_kwargs: Any) -> None:
+        from rich.console import Console  # optional: rich
+        from rich.table import Table  # optional: rich
+        from rich.text import Text  # optional: rich
+
+        console = Console()
+        table = Table(**{"header_style": "bold", **summarize_kwargs})
+        columns = summary.columns()
+        for title in columns:
+            table.add_column(title, justify="right" if title in {"Params", "FLOPs"} else "left", overflow="fold")
+        for row in zip(*columns.values(), strict=True):
+            table.add_row(*map(Text, row))
+        if summary.layers:
+            console.print(table)
+        for name, value in summary.totals().items():
+            console.print(Text.assemble((name, "bold"), ": ", value))
+
+
+def human(value: float) -> str:
+    """Write a count in about three digits with a unit.
+
+    Example:
+        >>> human(0), human(330), human(1234), human(124_439_808)
+        ('0', '330', '1.23 K', '124 M')
+    """
+    unit = 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    if not unit:
+        return f"{value:.0f}"
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f} {_UNITS[unit]}"
+
+
+def _check_depth(max_depth: int) -> None:
+    if isinstance(max_depth, bool) or not isinstance(max_depth, int):
+        raise ArgumentTypeError(
+            f"max_depth is {max_depth!r}.", expected="an int: 1 for children, -1 for all.", fix="max_depth=1"
+        )
+    if max_depth < -1:
+        raise MisconfigurationException(
+            f"max_depth is {max_depth}.", expected="-1 (all modules), 0 or a positive int.", fix="max_depth=-1"
+        )
+
+
+def _count(parameters: Iterator[nn.Parameter]) -> int:
+    return sum(p.numel() for p in parameters if not isinstance(p, UninitializedParameter))
+
+
+def _size(value: Any) -> _Size:
+    if isinstance(value, torch.Tensor):
+        return list(value.shape)
+    if isinstance(value, (tuple, list)):
+        return [_size(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _size(item) for key, item in value.items()}
+    return "?"
+
+
+def _recorder(layer: Layer) -> Callable[..., None]:
+    def record(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        inputs = [*args, *kwargs.values()]
+        layer.in_size = _size(inputs[0] if len(inputs) == 1 else inputs)
+        layer.out_size = _size(output)
+
+    return record
+
+
+def _like_parameters(example: Any, module: nn.Module) -> Any:
+    """Bring the example to the device and, if it is of another floating-point type, to the dtype of the parameters."""
+    first = next((parameter for parameter in module.parameters() if parameter.is_floating_point()), None)
+    if first is None:
+        return example
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(first.device, first.dtype if tensor.is_floating_point() else None)
+
+    return tree_map_only(torch.Tensor, move, example)
+
+
+@contextmanager
+def _untouched(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards modes, buffers and all random states are as before."""
+    modules = list(module.modules())
+    modes = [child.training for child in modules]
+    buffers = [dict(child._buffers) for child in modules]  # noqa: SLF001 - the very objects must come back
+    values = [(buffer, buffer.clone()) for owned in buffers for buffer in owned.values() if buffer is not None]
+    python_state, numpy = random.getstate(), sys.modules.get("numpy")
+    numpy_state = numpy.random.get_state() if numpy else None
+    devices = {parameter.device for parameter in module.parameters() if parameter.device.type not in {"cpu", "meta"}}
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        for device in devices:
+            stack.enter_context(torch.random.fork_rng([device], device_type=device.type))
+        try:
+            for child in modules:
+                child.training = False
+            yield
+        finally:
+            for child, mode, owned in zip(modules, modes, buffers, strict=True):
+                child.training = mode
+                child._buffers.clear()  # noqa: SLF001
+                child._buffers.update(owned)  # noqa: SLF001
+            with torch.no_grad():
+                for buffer, value in values:
+                    buffer.copy_(value)
+            random.setstate(python_state)
+            if numpy:
+                numpy.random.set_state(numpy_state)

@@ -1,0 +1,64 @@
+"""OnExceptionCheckpoint: keep the state of a run that is ended by an exception."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from lightlib import report
+from lightlib.callbacks.checkpoint import Checkpoint
+from lightlib.callbacks.checkpoint_files import exists, others_take_part, remove
+from lightlib.errors import ArgumentTypeError
+
+if TYPE_CHECKING:
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["OnExceptionCheckpoint"]
+
+
+class OnExceptionCheckpoint(Checkpoint):
+    """Saves a checkpoint when an exception or Ctrl-C ends training; a `fit` that ends well removes it again.
+
+    Args:
+        dirpath: Where to save it.
+        filename: Its name, without the extension. Default: ``"on_exception"``.
+
+    Raises:
+        ArgumentTypeError: `filename` is not a string, or is empty.
+
+    Example:
+        >>> OnExceptionCheckpoint("runs", filename="crash").ckpt_path
+        'runs/crash.ckpt'
+    """
+
+    FILE_EXTENSION = ".ckpt"
+
+    def __init__(self, dirpath: str | os.PathLike[str], filename: str = "on_exception") -> None:
+        if not (filename and isinstance(filename, str)):
+            raise ArgumentTypeError(
+                f"OnExceptionCheckpoint(filename={filename!r}).",
+                expected="a file name without extension, as a string that is not empty.",
+                fix='OnExceptionCheckpoint(dirpath, filename="on_exception")',
+            )
+        self.dirpath = os.fspath(dirpath)
+        self.filename = filename
+
+    @property
+    def ckpt_path(self) -> str:
+        """The path of the file."""
+        return os.path.join(self.dirpath, self.filename + self.FILE_EXTENSION)
+
+    def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
+        """Save the run as it is; a failure to do so is reported and does not hide `exception`."""
+        if trainer.state.fn != "fit" or trainer.sanity_checking or not others_take_part(trainer, exception):
+            return
+        try:
+            trainer.save_checkpoint(self.ckpt_path)
+        except Exception as error:  # noqa: BLE001 - the exception that ended training must stay visible
+            report.warn(f"OnExceptionCheckpoint: could not save {self.ckpt_path!r}: {error}")
+
+    def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Remove the file: the run that it belongs to has ended well."""
+        if trainer.is_global_zero and exists(self.ckpt_path):
+            remove(self.ckpt_path)

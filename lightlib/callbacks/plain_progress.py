@@ -1,0 +1,51 @@
+"""PlainProgressBar: a line of text now and then, for logs, pipes and terminals without colour."""
+
+from __future__ import annotations
+
+import sys
+
+from lightlib.callbacks.progress_text import Moment, count, facts, metric_words
+from lightlib.callbacks.timed_progress import TimedProgressBar
+from lightlib.errors import MisconfigurationException
+
+__all__ = ["PlainProgressBar"]
+
+
+class PlainProgressBar(TimedProgressBar):
+    """Progress as lines: one every `interval` seconds at most, the first after a second, and one for every epoch.
+
+    Args:
+        interval: Seconds between two lines. Default: 10.
+
+    Raises:
+        MisconfigurationException: `interval` is not above 0.
+
+    Example:
+        >>> PlainProgressBar(interval=60.0).is_enabled
+        True
+    """
+
+    leave = True
+
+    def __init__(self, interval: float = 10.0) -> None:
+        super().__init__()
+        if not interval > 0:
+            raise MisconfigurationException(
+                f"PlainProgressBar(interval={interval!r}).",
+                expected="seconds above 0.",
+                fix="PlainProgressBar(interval=10.0), or Trainer(enable_progress_bar=False) for none.",
+            )
+        self.seconds_between_draws = interval
+        self.seconds_before_first = min(1.0, interval)
+
+    def draw(self, stage: str, moment: Moment) -> None:
+        words = [moment.title, count(moment), *facts(moment), " ".join(metric_words(moment))]
+        sys.stdout.write(" | ".join(filter(None, words)) + "\n")
+        sys.stdout.flush()
+
+    def close(self, stage: str, moment: Moment | None) -> None:
+        if moment is not None:
+            self.draw(stage, moment)
+
+    def leave_epoch(self, moment: Moment) -> None:
+        self.draw("train", moment)

@@ -1,0 +1,52 @@
+"""The progress bars, and which of them suits the place where the program runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+
+from lightlib.callbacks.plain_progress import PlainProgressBar
+from lightlib.callbacks.progress_base import ProgressBar
+from lightlib.callbacks.rich_progress import RichProgressBar, RichProgressBarTheme
+from lightlib.callbacks.timed_progress import TimedProgressBar
+from lightlib.callbacks.tqdm_progress import TQDMProgressBar
+
+__all__ = [
+    "PlainProgressBar",
+    "ProgressBar",
+    "RichProgressBar",
+    "RichProgressBarTheme",
+    "TQDMProgressBar",
+    "TimedProgressBar",
+    "default_progress_bar",
+]
+
+
+def default_progress_bar() -> ProgressBar:
+    """Return the bar that suits the place: rich in a terminal, tqdm in a notebook, otherwise plain lines.
+
+    Plain lines are for pipes, for CI (the variable ``CI`` is set), for ``NO_COLOR`` and for ``TERM=dumb``.
+
+    Example:
+        >>> isinstance(default_progress_bar(), ProgressBar)
+        True
+    """
+    if _in_notebook():
+        return TQDMProgressBar() if find_spec("tqdm") else PlainProgressBar()
+    if not _on_terminal():
+        return PlainProgressBar()
+    if find_spec("rich"):
+        return RichProgressBar()
+    return TQDMProgressBar() if find_spec("tqdm") else PlainProgressBar()
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def _on_terminal() -> bool:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", "unknown")
+    return not plain and sys.stdout is not None and sys.stdout.isatty()

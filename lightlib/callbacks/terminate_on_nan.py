@@ -1,0 +1,80 @@
+"""TerminateOnNaN: end the run at a loss that is NaN or infinite, before it reaches the weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException
+
+if TYPE_CHECKING:
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["NonFiniteLossError", "TerminateOnNaN"]
+
+
+class NonFiniteLossError(LightlibError, ArithmeticError):
+    """A loss is NaN or infinite."""
+
+
+class TerminateOnNaN(Callback):
+    """Ends the run with an error at the first loss that is NaN or infinite.
+
+    The loss is looked at before `backward`, so the weights are still those before the bad batch, and no checkpoint is
+    made of spoilt ones. The message says which batch it was and which parameters were not finite already. An infinite
+    loss in float16 does not end the run: there the loss scaler makes it, and skips the step.
+
+    Args:
+        check_every_n_steps: Look at the losses of every n-th optimizer step. Each look waits for the device (and, with
+            several processes, for the others), which costs most where steps are short: 10 or 100 make it negligible.
+
+    Raises:
+        ArgumentTypeError: `check_every_n_steps` is no int.
+        MisconfigurationException: It is less than 1.
+        NonFiniteLossError: While training: the loss of a batch is NaN or infinite.
+
+    Example:
+        >>> TerminateOnNaN(check_every_n_steps=10).check_every_n_steps
+        10
+    """
+
+    def __init__(self, check_every_n_steps: int = 1) -> None:
+        fix = "TerminateOnNaN(check_every_n_steps=10)"
+        if isinstance(check_every_n_steps, bool) or not isinstance(check_every_n_steps, int):
+            raise ArgumentTypeError(
+                f"TerminateOnNaN(check_every_n_steps={check_every_n_steps!r}).", expected="an int >= 1.", fix=fix
+            )
+        if check_every_n_steps < 1:
+            raise MisconfigurationException(
+                f"TerminateOnNaN(check_every_n_steps={check_every_n_steps}).", expected="an int >= 1.", fix=fix
+            )
+        self.check_every_n_steps = check_every_n_steps
+
+    def on_before_backward(self, trainer: Trainer, pl_module: Module, loss: torch.Tensor) -> None:
+        """Look at the loss."""
+        if trainer.global_step % self.check_every_n_steps:
+            return
+        values = loss.detach()
+        bad = values.isnan() if values.dtype is torch.float16 else ~values.isfinite()
+        here = bool(bad.any())
+        if not trainer.strategy.reduce_boolean_decision(here, all=False):
+            return
+        value = values[bad].flatten()[0].item() if here else "not finite on another rank"
+        spoilt = [name for name, parameter in pl_module.named_parameters() if not parameter.detach().isfinite().all()]
+        raise NonFiniteLossError(
+            f"The loss is {value} at epoch {trainer.current_epoch}, batch {trainer.progress.epoch_batch}, global step "
+            f"{trainer.global_step}. {_about(spoilt)}",
+            expected="a finite loss.",
+            fix="look at this batch; try a smaller learning rate, gradient_clip_val, another precision than 16-mixed; "
+            "Trainer(detect_anomaly=True) names the operation.",
+        )
+
+
+def _about(spoilt: list[str]) -> str:
+    if not spoilt:
+        return "All parameters are finite: the cause is this batch or the forward pass."
+    more = f" and {len(spoilt) - 3} more" if len(spoilt) > 3 else ""
+    return f"Parameters that were not finite before: {', '.join(spoilt[:3])}{more}."

@@ -1,0 +1,319 @@
+"""TimedProgressBar: draws by time, so that a batch costs one look at the clock."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from lightlib.callbacks.progress_base import ProgressBar
+from lightlib.callbacks.progress_text import Moment
+from lightlib.callbacks.timer import Timer
+
+if TYPE_CHECKING:
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["TimedProgressBar"]
+
+_SMOOTHING_SECONDS = 3.0
+
+
+class _Pace:
+    """How fast batches go by: on average since `start`, for what remains, and of late, for what is shown."""
+
+    def __init__(self, now: float, batch: int, step: int = 0) -> None:
+        self.start, self.start_batch, self.start_step = now, batch, step
+        self.marked, self.marked_batch = now, batch
+        self.rate: float | None = None
+
+    def update(self, now: float, batch: int) -> None:
+        seconds, batches = now - self.marked, batch - self.marked_batch
+        if seconds <= 0 or batches <= 0:
+            return
+        rate, weight = batches / seconds, math.exp(-seconds / _SMOOTHING_SECONDS)
+        self.rate = rate if self.rate is None else weight * self.rate + (1 - weight) * rate
+        self.marked, self.marked_batch = now, batch
+
+    def resume(self, now: float) -> None:
+        """Leave out of the rate what happened since the last update: a validation."""
+        self.marked = now
+
+    def remaining(self, now: float, left: float, done: int) -> float:
+        """Seconds that `left` more will take when `done` took the time since the start; `inf` when unknown."""
+        return left * (now - self.start) / done if done > 0 else math.inf
+
+
+class TimedProgressBar(ProgressBar, ABC):
+    """A bar that is drawn by time: a batch costs one look at the clock, whatever a drawing costs.
+
+    Attributes:
+        seconds_between_draws: The least time between two drawings.
+        seconds_before_first: The time from the first batch of a run to the first drawing.
+        leave: Whether a line is left for every finished epoch.
+    """
+
+    seconds_between_draws: float = 0.1
+    seconds_before_first: float = 0.0
+    leave: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stages: list[str] = []
+        self._opened: dict[str, float] = {}
+        self._paces: dict[str, _Pace] = {}
+        self._due = math.inf
+        self._next_draw = 0.0
+        self._epoch_end: tuple[int, int] | None = None
+        self._unfinished = False
+        self._batch_idx = -1
+
+    @abstractmethod
+    def draw(self, stage: str, moment: Moment) -> None:
+        """Show `moment` of the stage ``train``, ``sanity_check``, ``validate``, ``test`` or ``predict``."""
+
+    def open(self, stage: str) -> None:
+        """A stage begins."""
+
+    def close(self, stage: str, moment: Moment | None) -> None:
+        """A stage ends: show its last moment and leave it; remove what is shown when there is none."""
+
+    def stop(self) -> None:
+        """The run is over or was interrupted: leave the terminal as it was found, with what is shown now."""
+
+    def leave_epoch(self, moment: Moment) -> None:
+        """An epoch is over, and `leave` is true: leave a line."""
+
+    def disable(self) -> None:
+        super().disable()
+        self._due = math.inf
+        self.stop()
+
+    def enable(self) -> None:
+        super().enable()
+        self._due = 0.0 if self._stages else math.inf
+
+    # training
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        self._epoch_end, self._unfinished = None, False
+        self._begin("train")
+        self._draw_before_batches(trainer, pl_module)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        self._finish_epoch(trainer, pl_module)
+        self._epoch_end = None
+        self._draw_before_batches(trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if monotonic() >= self._due:
+            self._train_due(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._epoch_end, self._unfinished = (trainer.current_epoch, trainer.progress.epoch_batch), True
+
+    def on_fit_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._finish_epoch(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._finish_epoch(trainer, pl_module)
+        done = self.is_enabled and "train" in self._paces and not (self.leave and self._epoch_end)
+        self._end("train", self._train_moment(trainer, pl_module, monotonic()) if done else None)
+
+    # evaluation
+    def on_validation_start(self, trainer: Trainer, pl_module: Module) -> None:
+        self._begin("sanity_check" if trainer.sanity_checking else "validate")
+        self._draw_before_batches(trainer, pl_module)
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self._batch_idx, self._loader = batch_idx, dataloader_idx
+        if monotonic() >= self._due:
+            self._evaluation_due(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._end_evaluation(trainer, pl_module)
+
+    def on_test_start(self, trainer: Trainer, pl_module: Module) -> None:
+        self._begin("test")
+        self._draw_before_batches(trainer, pl_module)
+
+    def on_test_batch_end(
+        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self._batch_idx, self._loader = batch_idx, dataloader_idx
+        if monotonic() >= self._due:
+            self._evaluation_due(trainer, pl_module)
+
+    def on_test_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._end_evaluation(trainer, pl_module)
+
+    def on_predict_start(self, trainer: Trainer, pl_module: Module) -> None:
+        self._begin("predict")
+        self._draw_before_batches(trainer, pl_module)
+
+    def on_predict_batch_end(
+        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self._batch_idx, self._loader = batch_idx, dataloader_idx
+        if monotonic() >= self._due:
+            self._evaluation_due(trainer, pl_module)
+
+    def on_predict_end(self, trainer: Trainer, pl_module: Module) -> None:
+        self._end_evaluation(trainer, pl_module)
+
+    # the end, whatever happened
+    def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
+        self._stop()
+
+    def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        self._stop()
+
+    # when
+    def _begin(self, stage: str) -> None:
+        now = monotonic()
+        if not self._stages:
+            self._next_draw = now
+        self._stages.append(stage)
+        self._opened[stage] = now
+        self._paces.pop(stage, None)
+        self._batch_idx, self._loader = -1, 0
+        self.open(stage)
+        if self.is_enabled:
+            self._due = 0.0  # the first batch starts the pace
+
+    def _end(self, stage: str, moment: Moment | None) -> None:
+        if stage in self._stages:
+            self._stages.remove(stage)
+            self.close(stage, moment)
+        if not self._stages:
+            self._due = math.inf
+
+    def _stop(self) -> None:
+        self._stages.clear()
+        self._due = math.inf
+        self.stop()
+
+    def _draw_before_batches(self, trainer: Trainer, pl_module: Module) -> None:
+        now = monotonic()
+        if self.is_enabled and not self.seconds_before_first and self._stages and now >= self._next_draw:
+            self._draw_stage(trainer, pl_module, now)
+            self._due = 0.0  # the first batch starts the pace
+
+    def _too_early(self, stage: str, now: float, batch: int, step: int = 0) -> bool:
+        """Whether nothing is drawn yet. The first batch of a stage starts its pace: what came before is start-up."""
+        if stage not in self._paces:
+            self._paces[stage] = _Pace(now, batch, step)
+            if len(self._stages) == 1 and self.seconds_before_first:
+                self._next_draw = now + self.seconds_before_first
+        self._due = self._next_draw
+        return now < self._next_draw
+
+    def _train_due(self, trainer: Trainer, pl_module: Module) -> None:
+        now, batch = monotonic(), trainer.progress.batch
+        if self._too_early("train", now, batch, trainer.global_step):
+            return
+        self._paces["train"].update(now, batch)
+        self._draw_stage(trainer, pl_module, now)
+
+    def _evaluation_due(self, trainer: Trainer, pl_module: Module) -> None:
+        now, stage = monotonic(), self._stages[-1]
+        done = self._evaluated(stage)
+        if self._too_early(stage, now, done):
+            return
+        self._paces[stage].update(now, done)
+        self._draw_stage(trainer, pl_module, now)
+
+    def _draw_stage(self, trainer: Trainer, pl_module: Module, now: float) -> None:
+        stage = self._stages[-1]
+        moment = self._train_moment if stage == "train" else self._evaluation_moment
+        self.draw(stage, moment(trainer, pl_module, now))
+        self._next_draw = self._due = monotonic() + self.seconds_between_draws
+
+    def _end_evaluation(self, trainer: Trainer, pl_module: Module) -> None:
+        if not self._stages:
+            return
+        stage, now = self._stages[-1], monotonic()
+        alone = len(self._stages) == 1 and stage in self._paces and stage != "sanity_check"
+        if alone:
+            self._paces[stage].update(now, self._evaluated(stage))
+        self._end(stage, self._evaluation_moment(trainer, pl_module, now) if alone and self.is_enabled else None)
+        if "train" in self._stages and self.is_enabled:
+            self._due = self._next_draw if "train" in self._paces else 0.0
+            if "train" in self._paces:
+                self._paces["train"].resume(now)
+
+    def _finish_epoch(self, trainer: Trainer, pl_module: Module) -> None:
+        if self._unfinished and self.leave and self.is_enabled:
+            self.leave_epoch(self._train_moment(trainer, pl_module, monotonic()))
+        self._unfinished = False
+
+    # what
+    def _train_moment(self, trainer: Trainer, pl_module: Module, now: float) -> Moment:
+        epoch, batch = self._epoch_end or (trainer.current_epoch, trainer.progress.epoch_batch)
+        epochs, pace = _limit(trainer.max_epochs), self._paces.get("train")
+        of = "" if epochs == math.inf else f"/{int(epochs)}"
+        return Moment(
+            title=f"{self.train_description} {int(min(epoch + 1, epochs))}{of}",
+            batch=batch,
+            total=self.total_train_batches,
+            elapsed=now - self._opened["train"],
+            remaining=None if pace is None else _remaining_in_run(trainer, pace, now),
+            rate=None if pace is None else pace.rate,
+            data_share=min(1.0, trainer.data_wait / trainer.elapsed) if pace and trainer.elapsed > 0 else None,
+            metrics=self.get_metrics(trainer, pl_module),
+        )
+
+    def _evaluation_moment(self, trainer: Trainer, pl_module: Module, now: float) -> Moment:
+        stage = self._stages[-1]
+        batches, pace, done = self._batches(stage), self._paces.get(stage), self._evaluated(stage)
+        left = math.inf if pace is None else pace.remaining(now, sum(batches) - done, done - pace.start_batch)
+        loader = f" loader {self._loader + 1}/{len(batches)}" if len(batches) > 1 else ""
+        return Moment(
+            title=self._description(stage) + loader,
+            batch=self._batch_idx + 1,
+            total=batches[self._loader],
+            elapsed=now - self._opened[stage],
+            remaining=None if math.isinf(left) or math.isnan(left) else max(0.0, left),
+            rate=None if pace is None else pace.rate,
+            metrics=self.get_metrics(trainer, pl_module) if len(self._stages) == 1 else {},
+        )
+
+    def _description(self, stage: str) -> str:
+        return {
+            "sanity_check": self.sanity_check_description,
+            "train": self.train_description,
+            "validate": self.validation_description,
+            "test": self.test_description,
+            "predict": self.predict_description,
+        }[stage]
+
+    def _batches(self, stage: str) -> Sequence[int | float]:
+        if stage == "test":
+            return self.trainer.num_test_batches
+        return self.trainer.num_predict_batches if stage == "predict" else self._val_batches
+
+    def _evaluated(self, stage: str) -> int:
+        """Batches done of all loaders."""
+        before = sum(self._batches(stage)[: self._loader])
+        return self._batch_idx + 1 + (0 if before == math.inf else int(before))
+
+
+def _limit(value: float | None) -> float:
+    return math.inf if value is None or value < 0 else value
+
+
+def _remaining_in_run(trainer: Trainer, pace: _Pace, now: float) -> float | None:
+    """Seconds until the first limit of the run is reached, at the average pace of this process, validation included."""
+    progress, per_epoch = trainer.progress, trainer.num_training_batches
+    total = _limit(trainer.max_epochs) * per_epoch if per_epoch else math.inf
+    finished = progress.epoch * per_epoch + progress.epoch_batch if total != math.inf else 0
+    timers = [timer.time_remaining() for timer in trainer.callbacks if isinstance(timer, Timer)]
+    left = min(
+        *(math.inf if seconds is None else seconds for seconds in timers),
+        pace.remaining(now, total - finished, progress.batch - pace.start_batch),
+        pace.remaining(now, _limit(trainer.max_steps) - trainer.global_step, trainer.global_step - pace.start_step),
+    )
+    return None if left == math.inf else max(0.0, left)

@@ -1,0 +1,191 @@
+"""Timer: how long the stages of a run take, and a limit for training."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from lightlib import report
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+
+if TYPE_CHECKING:
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["Timer"]
+
+_STAGES = ("train", "validate", "test")
+
+
+class Timer(Callback):
+    """Measures training, validation and testing, and ends training after `duration`.
+
+    The clock is one that nobody can set, and training time adds up over resumes and calls of `fit`. Whether the wish
+    to stop is granted before `min_epochs` and `min_steps` is decided by the Trainer.
+
+    Args:
+        duration: The limit: ``"DD:HH:MM:SS"``, a `timedelta` or its arguments as a dict. None: only measure.
+        interval: Look at the clock after every "step" or every "epoch".
+        verbose: Say when the time is up.
+
+    Raises:
+        MisconfigurationException: A string of another form, or a negative duration.
+        ArgumentTypeError: `duration` has another type.
+        UnknownNameError: `interval` or a stage is something else.
+
+    Example:
+        >>> Timer("00:12:00:00").time_remaining()
+        43200.0
+    """
+
+    def __init__(
+        self,
+        duration: str | timedelta | Mapping[str, float] | None = None,
+        interval: Literal["step", "epoch"] = "step",
+        verbose: bool = True,
+    ) -> None:
+        if interval not in ("step", "epoch"):
+            raise UnknownNameError("interval", interval, ("step", "epoch"), fix='Timer(…, interval="step")')
+        self.duration = _seconds(duration)
+        self.interval = interval
+        self.verbose = verbose
+        self._start: dict[str, float] = {}
+        self._end: dict[str, float] = {}
+        self._before = 0.0
+        self._said = False
+
+    def start_time(self, stage: str = "train") -> float | None:
+        """Return when `stage` began, in seconds of `time.monotonic`, or None when it did not."""
+        return self._start.get(_checked(stage))
+
+    def end_time(self, stage: str = "train") -> float | None:
+        """Return when `stage` ended, in seconds of `time.monotonic`, or None when it did not."""
+        return self._end.get(_checked(stage))
+
+    def time_elapsed(self, stage: str = "train") -> float:
+        """Return the seconds spent in `stage` ("train", "validate" or "test"); in training, over all resumes."""
+        start, end = self.start_time(stage), self.end_time(stage)
+        before = self._before if stage == "train" else 0.0
+        if start is None:
+            return before
+        return before + (time.monotonic() if end is None else end) - start
+
+    def time_remaining(self, stage: str = "train") -> float | None:
+        """Return the seconds that are left of the limit, or None when there is none."""
+        return None if self.duration is None else self.duration - self.time_elapsed(stage)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Stop at once when an earlier run has used up the time."""
+        if self._start.get("train") is not None and self._end.get("train") is not None:
+            self._before = self.time_elapsed()
+        self._start.pop("train", None)
+        self._end.pop("train", None)
+        self._said = False
+        self._stop_when_over(trainer)
+
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Start the clock of training."""
+        self._begin("train")
+
+    def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Stop the clock of training."""
+        self._end["train"] = time.monotonic()
+
+    def on_validation_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Start the clock of this validation."""
+        self._begin("validate")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Stop the clock of this validation."""
+        self._end["validate"] = time.monotonic()
+
+    def on_test_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Start the clock of testing."""
+        self._begin("test")
+
+    def on_test_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Stop the clock of testing."""
+        self._end["test"] = time.monotonic()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Look at the clock."""
+        if self.interval == "step":
+            self._stop_when_over(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Look at the clock."""
+        if self.interval == "epoch":
+            self._stop_when_over(trainer)
+
+    def _begin(self, stage: str) -> None:
+        self._start[stage] = time.monotonic()
+        self._end.pop(stage, None)
+
+    def _stop_when_over(self, trainer: Trainer) -> None:
+        if self.duration is None or not trainer.strategy.broadcast(self.time_elapsed() >= self.duration):
+            return
+        trainer.should_stop = True
+        if self.verbose and not self._said:
+            self._said = True
+            report.info(
+                f"Timer: the limit of {timedelta(seconds=self.duration)} is reached after "
+                f"{timedelta(seconds=int(self.time_elapsed()))} of training; the run ends."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the seconds spent in each stage."""
+        return {"time_elapsed": {stage: self.time_elapsed(stage) for stage in _STAGES}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on counting from an earlier run's training time."""
+        self._start.pop("train", None)
+        self._end.pop("train", None)
+        self._before = float(state_dict["time_elapsed"].get("train", 0.0))
+
+
+def _checked(stage: str) -> str:
+    if stage not in _STAGES:
+        raise UnknownNameError("stage", stage, _STAGES, fix='Timer.time_elapsed("train")')
+    return stage
+
+
+def _seconds(duration: str | timedelta | Mapping[str, float] | None) -> float | None:
+    if duration is None:
+        return None
+    length: object = duration
+    if isinstance(duration, str):
+        match = re.fullmatch(r"(\d+):([01]?\d|2[0-3]):([0-5]?\d):([0-5]?\d)", duration.strip())
+        if match is None:
+            raise MisconfigurationException(
+                f"Timer(duration={duration!r}).",
+                expected='days, hours, minutes and seconds as "DD:HH:MM:SS".',
+                fix='Timer("00:12:00:00") for twelve hours, or a timedelta.',
+            )
+        days, hours, minutes, seconds = map(int, match.groups())
+        length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    elif isinstance(duration, Mapping):
+        try:
+            length = timedelta(**duration)
+        except TypeError as error:
+            raise MisconfigurationException(
+                f"Timer(duration={dict(duration)!r}): {error}.",
+                expected="numbers for the arguments of datetime.timedelta.",
+                fix='Timer({"hours": 12})',
+            ) from error
+    if not isinstance(length, timedelta):
+        raise ArgumentTypeError(
+            f"Timer(duration={duration!r}).",
+            expected='"DD:HH:MM:SS", a timedelta, or its arguments as a dict.',
+            fix="Timer(timedelta(hours=12))",
+        )
+    if length < timedelta(0):
+        raise MisconfigurationException(
+            f"Timer(duration={duration!r}).",
+            expected="a duration that is not negative.",
+            fix="Timer(timedelta(hours=12))",
+        )
+    return length.total_seconds()

@@ -1,0 +1,226 @@
+"""TQDMProgressBar: the progress of a run as bars of tqdm, in terminals and notebooks."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from lightlib.callbacks.progress_text import Moment, count, facts, metric_words
+from lightlib.callbacks.timed_progress import TimedProgressBar
+from lightlib.errors import MisconfigurationException
+
+if TYPE_CHECKING:
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["TQDMProgressBar"]
+
+_WIDE = "{desc}{bar} {n_fmt}/{total_fmt}{postfix}"
+_NARROW = "{desc}{n_fmt}/{total_fmt}{postfix}"
+_NARROWEST_BAR = 5
+
+
+class TQDMProgressBar(TimedProgressBar):
+    """Progress as bars of tqdm; in a notebook these are widgets.
+
+    Args:
+        refresh_rate: Batches between two drawings at least; 0 switches the bar off. Whatever it is, the bar is drawn
+            ten times a second at most. Default: 1.
+        process_position: The line of the first bar, for several processes that share a terminal. Default: 0.
+        leave: Leave the bar of every finished epoch. Default: False.
+
+    Raises:
+        MisconfigurationException: `refresh_rate` or `process_position` is negative.
+
+    Example:
+        >>> class Bar(TQDMProgressBar):
+        ...     def init_validation_tqdm(self):
+        ...         bar = super().init_validation_tqdm()
+        ...         bar.set_description("Validating")
+        ...         return bar
+    """
+
+    def __init__(self, refresh_rate: int = 1, process_position: int = 0, leave: bool = False) -> None:
+        super().__init__()
+        for name, value in {"refresh_rate": refresh_rate, "process_position": process_position}.items():
+            if value < 0:
+                raise MisconfigurationException(
+                    f"TQDMProgressBar({name}={value!r}).", expected="an int >= 0.", fix=f"TQDMProgressBar({name}=1)"
+                )
+        self.refresh_rate = refresh_rate
+        self.process_position = process_position
+        self.leave = leave
+        self._bars: dict[str, Any] = {}
+        self._titles: dict[str, str] = {}
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._enabled and self.refresh_rate > 0
+
+    @property
+    def train_progress_bar(self) -> Any:
+        """The bar of the training."""
+        return self._bar("train")
+
+    @train_progress_bar.setter
+    def train_progress_bar(self, bar: Any) -> None:
+        self._bars["train"] = bar
+
+    @property
+    def val_progress_bar(self) -> Any:
+        """The bar of the validation, or of the validation batches before training."""
+        return self._bar("sanity_check" if "sanity_check" in self._bars else "validate")
+
+    @val_progress_bar.setter
+    def val_progress_bar(self, bar: Any) -> None:
+        self._bars["sanity_check" if "sanity_check" in self._bars else "validate"] = bar
+
+    @property
+    def test_progress_bar(self) -> Any:
+        """The bar of the test."""
+        return self._bar("test")
+
+    @test_progress_bar.setter
+    def test_progress_bar(self, bar: Any) -> None:
+        self._bars["test"] = bar
+
+    @property
+    def predict_progress_bar(self) -> Any:
+        """The bar of the prediction."""
+        return self._bar("predict")
+
+    @predict_progress_bar.setter
+    def predict_progress_bar(self, bar: Any) -> None:
+        self._bars["predict"] = bar
+
+    def init_sanity_tqdm(self) -> Any:
+        """Return the bar of the validation batches before training."""
+        return self._new(self.sanity_check_description, self.total_val_batches_current_dataloader, leave=False)
+
+    def init_train_tqdm(self) -> Any:
+        """Return the bar of the training."""
+        return self._new(self.train_description, self.total_train_batches, leave=True)
+
+    def init_validation_tqdm(self) -> Any:
+        """Return the bar of the validation."""
+        nested = "train" in self._stages
+        total = self.total_val_batches_current_dataloader
+        return self._new(self.validation_description, total, leave=not nested, position=int(nested))
+
+    def init_test_tqdm(self) -> Any:
+        """Return the bar of the test."""
+        return self._new(self.test_description, self.total_test_batches_current_dataloader, leave=True)
+
+    def init_predict_tqdm(self) -> Any:
+        """Return the bar of the prediction."""
+        return self._new(self.predict_description, self.total_predict_batches_current_dataloader, leave=True)
+
+    def print(self, *args: Any, sep: str = " ", **kwargs: Any) -> None:
+        """Print above the bars; the arguments are those of the built-in `print`."""
+        if not self._bars or self.is_disabled:
+            return super().print(*args, sep=sep, **kwargs)
+        kwargs.pop("flush", None)
+        _tqdm().write(sep.join(map(str, args)), **kwargs)
+        return None
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
+        if "train" not in self._bars:  # the last epoch's was left
+            self.open("train")
+        super().on_train_epoch_start(trainer, pl_module)
+
+    def open(self, stage: str) -> None:
+        make = {
+            "sanity_check": self.init_sanity_tqdm,
+            "train": self.init_train_tqdm,
+            "validate": self.init_validation_tqdm,
+            "test": self.init_test_tqdm,
+            "predict": self.init_predict_tqdm,
+        }[stage]
+        self._bars[stage] = make()
+        self._titles[stage] = self._description(stage)
+
+    def draw(self, stage: str, moment: Moment) -> None:
+        bar = self._bars[stage]
+        if 0 < moment.batch - bar.n < self.refresh_rate and moment.fraction != 1:
+            return
+        bar.total, bar.n = None if moment.total == math.inf else int(moment.total), moment.batch
+        if not bar.disable:
+            if bar.desc == self._titles[stage]:  # otherwise the user has set another one
+                bar.set_description(moment.title, refresh=False)
+                self._titles[stage] = bar.desc
+            self._fill(bar, moment)
+            bar.refresh()
+
+    def close(self, stage: str, moment: Moment | None) -> None:
+        if stage in self._bars:
+            if moment is not None:
+                self.draw(stage, moment)
+            bar = self._bars.pop(stage)
+            bar.leave = moment is not None
+            bar.close()
+
+    def stop(self) -> None:
+        for stage in reversed(list(self._bars)):
+            self._bars.pop(stage).close()
+
+    def leave_epoch(self, moment: Moment) -> None:
+        self.close("train", moment)
+
+    def _new(self, description: str, total: float, leave: bool, position: int = 0) -> Any:
+        return _tqdm()(
+            desc=description,
+            total=None if total == math.inf else int(total),
+            leave=leave,
+            position=2 * self.process_position + position,
+            disable=self.is_disabled,
+            bar_format=_WIDE,
+            dynamic_ncols=True,
+            file=sys.stdout,
+            mininterval=0,
+        )
+
+    def _bar(self, stage: str) -> Any:
+        if stage not in self._bars:
+            raise MisconfigurationException(
+                f"The {stage} bar of {type(self).__name__} was read while there is none.",
+                expected=f"a hook between the start and the end of {stage!r}.",
+                fix=f"read it in such a hook, or override the init method that makes the {stage} bar.",
+            )
+        return self._bars[stage]
+
+    def _fill(self, bar: Any, moment: Moment) -> None:
+        """Write the words beside the bar; in a narrow terminal without the bar, and the most important ones first."""
+        (time, *pace), metrics = facts(moment), metric_words(moment)
+        words, wide = [time, *pace, *metrics], True
+        if isinstance(bar.ncols, int) and bar.bar_format in (_WIDE, _NARROW):
+            room = bar.ncols - 1 - len(bar.desc) - len(count(moment))
+            wide = sum(len(word) + 2 for word in words) + _NARROWEST_BAR + 1 <= room
+            if not wide:
+                words = _fitting([time, *metrics, *pace], room)
+            bar.bar_format = _WIDE if wide else _NARROW
+        bar.set_postfix_str(", ".join(words), refresh=False)
+
+
+def _fitting(words: list[str], room: int) -> list[str]:
+    """The first words that fit when each is written after a comma and a space."""
+    fitting: list[str] = []
+    for word in words:
+        room -= len(word) + 2
+        if room < 0:
+            break
+        fitting.append(word)
+    return fitting
+
+
+@functools.cache
+def _tqdm() -> Any:
+    from tqdm.auto import tqdm  # optional: tqdm
+
+    class Tqdm(tqdm):  # type: ignore[misc]
+        """tqdm's bar without its thread: it is drawn when a batch ends."""
+
+        monitor_interval = 0
+
+    return Tqdm

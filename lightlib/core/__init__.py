@@ -1,0 +1,1 @@
+"""The run: from the user's module to the order of events."""

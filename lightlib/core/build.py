@@ -1,0 +1,285 @@
+"""The parts of a run, built from the user's objects: data, steps, optimizers, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from lightlib import report
+from lightlib.core import loop
+from lightlib.core.check import check_optimization, step_with_loader
+from lightlib.core.combined import flatten
+from lightlib.core.data import EvalData, Prefetch, TrainData
+from lightlib.core.datamodule import DataModule
+from lightlib.core.handle import LightningOptimizer
+from lightlib.core.hooks import STEPS, Hooks, overrides, scoped
+from lightlib.core.interface import DataHooks
+from lightlib.core.module import Module
+from lightlib.core.optim import Schedules, configure, step_scheduler
+from lightlib.core.plan import Plan
+from lightlib.core.progress import Progress
+from lightlib.core.resolve import plan_of
+from lightlib.core.results import Results
+from lightlib.core.run import PREDICT, TEST, Run, Stage
+from lightlib.core.settings import Settings
+from lightlib.core.sources import check_loaders
+from lightlib.core.window import Window
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.strategy import Strategy
+
+__all__ = ["Builder"]
+
+_TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+Source = Callable[[], Any]
+
+
+class Builder:
+    """Builds one run. It lives until the run begins.
+
+    Args:
+        trainer: Handed to the callbacks; not read here.
+        module, datamodule: The user's.
+        callbacks: In the order in which they are called.
+        strategy: With its environment set up.
+        settings: The Trainer's arguments.
+        sources: By "train", "val", "test", "predict": a function that gives the loaders, or None.
+        profiler: None unless one is on.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        module: Module,
+        datamodule: DataModule | None,
+        callbacks: list[Any],
+        strategy: Strategy,
+        settings: Settings,
+        sources: dict[str, Source | None],
+        profiler: Any = None,
+    ) -> None:
+        self.trainer, self.module, self.datamodule, self.callbacks = trainer, module, datamodule, callbacks
+        self.strategy, self.settings, self.sources, self.profiler = strategy, settings, sources, profiler
+        self.results = Results(self._attribute_of)
+        self._evaluations: dict[str, EvalData] = {}
+        self._train_data: TrainData | None = None
+
+    def _attribute_of(self, metric: Any) -> str | None:
+        return next((name for name, part in self.module.named_modules() if part is metric), None)
+
+    # hooks and steps
+    def wrap(self, owner: str, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `call` with the scope of `self.log`, and timed when a profiler is on."""
+        if self.profiler is not None:
+            kind = "LightningModule" if owner == type(self.module).__name__ else "Callback"
+            call = _profiled(self.profiler, f"[{kind}]{owner}.{name}", call)
+        return scoped(self.results, name, call)
+
+    def hooks(self) -> Hooks:
+        return Hooks(self.trainer, self.module, self.callbacks, self.wrap, Module)
+
+    def place(self, num_loaders: dict[str, int]) -> None:
+        """Put the module on its device, with its steps bound."""
+        steps = {}
+        owner = type(self.module).__name__
+        for name in STEPS:
+            loaders = num_loaders.get(name.removesuffix("_step"), 1)
+            method = step_with_loader(getattr(self.module, name), loaders, owner)
+            steps[name] = self.wrap(owner, name, method)
+        self.strategy.setup(self.module, steps)
+
+    # data
+    def move(self) -> Callable[[Any, int], Any] | None:
+        """Return what brings a batch to the device, or None when nothing is to be done."""
+        module, strategy = self.module, self.strategy
+        owners = {}
+        for name in _TRANSFERS:
+            by_data = self.datamodule is not None and overrides(self.datamodule, DataModule, name)
+            by_module = overrides(module, DataHooks, name)
+            if by_data and by_module:
+                report.warn(f"Both the data module and the module define `{name}`; the data module's is called.")
+            if by_data or by_module:
+                owners[name] = getattr(self.datamodule if by_data else module, name)
+        calls: list[Callable[[Any, int], Any]] = []
+        if strategy.precision.converts_input:
+            calls.append(lambda batch, loader: strategy.precision.convert_input(batch))
+        if "on_before_batch_transfer" in owners:
+            calls.append(owners["on_before_batch_transfer"])
+        device = strategy.root_device
+        if "transfer_batch_to_device" in owners:
+            transfer = owners["transfer_batch_to_device"]
+            calls.append(lambda batch, loader: transfer(batch, device, loader))
+        elif device.type != "cpu" or torch.accelerator.is_available():
+            calls.append(lambda batch, loader: strategy.batch_to_device(batch))
+        if "on_after_batch_transfer" in owners:
+            calls.append(owners["on_after_batch_transfer"])
+        if not calls:
+            return None
+        return calls[0] if len(calls) == 1 else _one_after_the_other(calls)
+
+    def train_data(self) -> TrainData:
+        """Return the training data; the loaders are asked for once."""
+        if self._train_data is None:
+            self._train_data = self._new_train_data()
+        return self._train_data
+
+    def _new_train_data(self) -> TrainData:
+        source = self.sources["train"]
+        if source is None:
+            raise MisconfigurationException(
+                f"{type(self.module).__name__} has no training data.",
+                expected="a training loader.",
+                fix="trainer.fit(module, train_dataloaders=loader), or define `train_dataloader`.",
+            )
+        move, settings = self.move(), self.settings
+        prefetch = None
+        hooked = any(overrides(self.module, DataHooks, n) for n in _TRANSFERS) or (
+            self.datamodule is not None and any(overrides(self.datamodule, DataModule, n) for n in _TRANSFERS)
+        )
+        if self.strategy.root_device.type == "cuda" and move is not None and not hooked:
+            prefetch = Prefetch(self.strategy.root_device, move)
+        data = TrainData(
+            _not_none(source, "train"),
+            settings.limit_train_batches,
+            move,
+            reload_every=settings.reload_dataloaders_every_n_epochs,
+            sequential=bool(settings.overfit_batches),
+            prefetch=prefetch,
+        )
+        check_loaders(data.flattened, "train")
+        return data
+
+    def eval_data(self, stage: Stage) -> EvalData:
+        """Return the data of a stage; asked for once per run, or every n epochs."""
+        key = {"validation": "val"}.get(stage.name, stage.name)
+        every = self.settings.reload_dataloaders_every_n_epochs
+        if key not in self._evaluations or (every and stage.state == "validate" and self._reload_due(every)):
+            source = self.sources[key]
+            assert source is not None
+            argument = f"limit_{key}_batches"
+            loaders = _not_none(source, key)()
+            data = EvalData(loaders, getattr(self.settings, argument), self.move(), argument, stage.name)
+            check_loaders(data.combined.flattened, key)
+            self._evaluations[key] = data
+        return self._evaluations[key]
+
+    def _reload_due(self, every: int) -> bool:
+        epoch = self.trainer.current_epoch
+        return bool(epoch) and epoch % every == 0
+
+    # optimization
+    def plan(self, num_batches: float) -> Plan:
+        has_val = self.sources["val"] is not None and bool(self.settings.limit_val_batches)
+        return plan_of(self.settings, num_batches, has_val)
+
+    def run(self, stage: str, progress: Progress, hooks: Hooks, loggers: Any, train_data: TrainData | None) -> Run:
+        """Put the run together; for "fit" with optimizers, for everything else without."""
+        evaluated = {"test": TEST, "predict": PREDICT}.get(stage)
+        run = Run(
+            trainer=self.trainer, module=self.module, datamodule=self.datamodule, callbacks=self.callbacks,
+            strategy=self.strategy, hooks=hooks, loggers=loggers, results=self.results, progress=progress, window=Window(),
+            plan=self.plan(train_data.num_batches if train_data is not None else 0), replan=self.plan,
+            train_data=train_data, eval_data=self.eval_data, inference=self.settings.inference_mode, optimizers=[],
+            handles=[], scaler=None, clip=None, step_method=None, module_backward=self.module.backward,
+        )  # fmt: skip
+        run.schedules = Schedules([], step_scheduler, dict)
+        if stage == "fit":
+            self._add_optimization(run)
+        elif evaluated is not None:
+            self.eval_data(evaluated)
+        return run
+
+    def _add_optimization(self, run: Run) -> None:
+        module, settings, strategy = self.module, self.settings, self.strategy
+        check_optimization(module, settings)
+        optimizers, configs = configure(module, run.plan)
+        run.optimizers = [strategy.optimizer(optimizer) for optimizer in optimizers]
+        by_user = overrides(module, Module, "lr_scheduler_step")
+        step = scoped(self.results, "lr_scheduler_step", module.lr_scheduler_step) if by_user else step_scheduler
+        run.schedules = Schedules(configs, step, lambda: self.results.callback_metrics)
+        run.scaler = strategy.precision.loss_scaler(strategy.root_device.type)
+        run.backward = partial(loop.backward, run)
+        if overrides(module, Module, "backward"):
+            run.module_backward = scoped(self.results, "backward", module.backward)
+        else:
+            run.module_backward = torch.Tensor.backward
+        self._choose_optimization(run)
+        run.zero_grad = self._zero_grad(run)
+        if settings.gradient_clip_val is not None or overrides(module, Module, "configure_gradient_clipping"):
+            clip = scoped(self.results, "configure_gradient_clipping", module.configure_gradient_clipping)
+            value, algorithm = settings.gradient_clip_val, settings.gradient_clip_algorithm
+            run.clip = lambda optimizer: clip(optimizer, value, algorithm)
+        for line in run.schedules.describe(run.plan):
+            report.info(line)
+
+    def _choose_optimization(self, run: Run) -> None:
+        module = self.module
+        lbfgs = any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in run.optimizers)
+        if not module.automatic_optimization:
+            run.optimization, step = loop.manual, loop.manual_step
+            casts = [self.strategy.precision.forget_casts_after(optimizer) for optimizer in run.optimizers]
+            run.removable += [handle for handle in casts if handle is not None]
+        elif lbfgs or overrides(module, Module, "optimizer_step"):
+            run.optimization, step = loop.closure, loop.closure_step
+            run.step_method = scoped(self.results, "optimizer_step", module.optimizer_step)
+            if lbfgs:
+                self._check_lbfgs(run)
+        else:
+            run.optimization, step = loop.automatic, loop.manual_step
+        if run.scaler is not None:
+            for optimizer in run.optimizers:
+                run.scaler.check(optimizer)
+        if run.optimization is not loop.automatic:
+            for optimizer in run.optimizers:
+                counted = optimizer.register_step_post_hook(lambda *_: setattr(run.window, "stepped", True))
+                run.removable.append(counted)
+        run.handles = [LightningOptimizer(o, partial(step, run), module.toggled_optimizer) for o in run.optimizers]
+
+    def _check_lbfgs(self, run: Run) -> None:
+        if run.plan.accumulate > 1 or len(run.optimizers) > 1:
+            what = "several optimizers" if len(run.optimizers) > 1 else f"accumulate_grad_batches={run.plan.accumulate}"
+            raise MisconfigurationException(
+                f"LBFGS together with {what}.",
+                expected="LBFGS alone, without accumulation: it evaluates one batch several times per step.",
+                fix="a larger batch in place of accumulation; manual optimization for several optimizers.",
+            )
+
+    def _zero_grad(self, run: Run) -> Callable[[Any], None]:
+        module = self.module
+        if overrides(module, Module, "optimizer_zero_grad"):
+            by_user = scoped(self.results, "optimizer_zero_grad", module.optimizer_zero_grad)
+            return lambda optimizer: by_user(run.progress.epoch, run.progress.epoch_batch, optimizer)
+        return lambda optimizer: optimizer.zero_grad()
+
+
+def _one_after_the_other(calls: list[Callable[[Any, int], Any]]) -> Callable[[Any, int], Any]:
+    def move(batch: Any, loader: int) -> Any:
+        for call in calls:
+            batch = call(batch, loader)
+        return batch
+
+    return move
+
+
+def _not_none(source: Source, stage: str) -> Source:
+    def loaders() -> Any:
+        given = source()
+        if given is None or not flatten(given)[0]:
+            raise MisconfigurationException(
+                f"`{stage}_dataloader` gave {given!r}.",
+                expected="a loader or a collection of loaders.",
+                fix="return DataLoader(dataset, batch_size=32)",
+            )
+        return given
+
+    return loaders
+
+
+def _profiled(profiler: Any, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(*args: Any) -> Any:
+        with profiler.profile(name):
+            return call(*args)
+
+    return timed

@@ -1,0 +1,170 @@
+"""Checks of the user's objects, all before the first batch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from lightlib.callbacks.callback import Callback
+from lightlib.core.hooks import overrides, warn_for_misspelt_hooks
+from lightlib.core.module import Module
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+
+__all__ = ["check_callbacks", "check_module", "check_optimization", "check_steps", "step_with_loader"]
+
+
+def check_module(model: Any) -> Module:
+    """Return the module that the user gave, unpacked from torch.compile.
+
+    Raises:
+        ArgumentTypeError: It is no module: a class, a plain nn.Module, or one of another framework.
+    """
+    if isinstance(model, torch._dynamo.OptimizedModule) if hasattr(torch, "_dynamo") else False:
+        return check_module(model._orig_mod)
+    if isinstance(model, Module):
+        return model
+    if isinstance(model, type):
+        what, fix = f"the class {model.__name__}", f"pass an instance: trainer.fit({model.__name__}())"
+    elif any(cls.__name__ == "LightningModule" for cls in type(model).__mro__):
+        root = next(cls.__module__.split(".")[0] for cls in type(model).__mro__ if cls.__name__ == "LightningModule")
+        what = f"a LightningModule of `{root}` ({type(model).__name__})"
+        fix = f"import it from lightlib: `import lightlib as L` in place of `import {root} as L`."
+    elif isinstance(model, nn.Module):
+        what, fix = f"a torch.nn.Module ({type(model).__name__})", "subclass lightlib.Module and add training_step."
+    else:
+        what, fix = f"{model!r:.80} ({type(model).__name__})", "trainer.fit(module, train_dataloaders=…)"
+    raise ArgumentTypeError(f"`model` is {what}.", expected="an instance of lightlib.Module.", fix=fix)
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Refuse what is no callback, and two stateful callbacks under one name.
+
+    Raises:
+        ArgumentTypeError: A class, or something without hooks.
+        MisconfigurationException: Two callbacks would save their states under the same key.
+    """
+    for callback in callbacks:
+        if isinstance(callback, type):
+            raise ArgumentTypeError(
+                f"callbacks holds the class {callback.__name__}.",
+                expected="an instance of it.",
+                fix=f"callbacks=[{callback.__name__}()]",
+            )
+        if not isinstance(callback, Callback):
+            raise ArgumentTypeError(
+                f"callbacks holds {callback!r:.80} ({type(callback).__name__}).",
+                expected="instances of lightlib.Callback.",
+                fix="subclass lightlib.Callback, or use lightlib.callbacks.LambdaCallback.",
+            )
+        warn_for_misspelt_hooks(callback, Callback)
+    stateful = [c for c in callbacks if overrides(c, Callback, "state_dict")]
+    keys = [c.state_key for c in stateful]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise MisconfigurationException(
+                f"Two callbacks would save their state under the key {key!r}.",
+                expected="a state_key of its own for every stateful callback.",
+                fix="override `state_key` in one of them, or give them different arguments.",
+            )
+
+
+def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> None:
+    """Refuse a module that lacks what `stage` needs.
+
+    Args:
+        module: The user's module.
+        stage: "fit", "validate", "test" or "predict".
+        has_val: Whether there are validation loaders (only read for "fit").
+        val_wanted: Whether validation is switched on: `limit_val_batches` is not 0.
+    """
+    warn_for_misspelt_hooks(module, Module)
+    name = type(module).__name__
+    if stage == "fit":
+        for needed in ("training_step", "configure_optimizers"):
+            if not overrides(module, Module, needed):
+                raise _lacks(name, needed, "Trainer.fit")
+        defined = overrides(module, Module, "validation_step")
+        if has_val and not defined and val_wanted:
+            raise MisconfigurationException(
+                f"There are validation loaders, but {name} has no validation_step.",
+                expected="both or neither.",
+                fix=f"define {name}.validation_step(self, batch, batch_idx), or leave out the loaders.",
+            )
+        if defined and not has_val and val_wanted:
+            raise MisconfigurationException(
+                f"{name} has a validation_step, but there are no validation loaders.",
+                expected="both or neither.",
+                fix="pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
+            )
+    elif stage == "predict":
+        if not overrides(module, Module, "predict_step") and type(module).forward is nn.Module.forward:
+            raise _lacks(name, "predict_step", "Trainer.predict", " (or `forward`, which it calls)")
+    else:
+        step = {"validate": "validation_step", "test": "test_step"}[stage]
+        if not overrides(module, Module, step):
+            raise _lacks(name, step, f"Trainer.{stage}")
+
+
+def _lacks(name: str, needed: str, call: str, more: str = "") -> MisconfigurationException:
+    arguments = "self" if needed.startswith("configure") else "self, batch, batch_idx"
+    return MisconfigurationException(
+        f"{name} has no `{needed}`, which {call} calls.",
+        expected=f"a method `{needed}({arguments})`{more}.",
+        fix=f"define it in {name}.",
+    )
+
+
+def check_optimization(module: Module, settings: Any) -> None:
+    """Refuse Trainer arguments that manual optimization leaves to the user."""
+    if module.automatic_optimization:
+        return
+    for argument, off in (("gradient_clip_val", None), ("accumulate_grad_batches", 1)):
+        value = getattr(settings, argument)
+        if value != off and value != 0:
+            hand = (
+                "self.clip_gradients(optimizer, …)"
+                if argument.startswith("grad")
+                else "optimizer.step() every n batches"
+            )
+            raise MisconfigurationException(
+                f"Trainer({argument}={value}) with manual optimization ({type(module).__name__}.automatic_optimization is "
+                "False).",
+                expected=f"{argument} left at its default: in manual optimization the steps are yours.",
+                fix=f"call {hand} in training_step.",
+            )
+
+
+def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -> Callable[..., Any]:
+    """Return `method` such that it can be called with (batch, batch_idx[, dataloader_idx]), whichever of these it takes.
+
+    Raises:
+        MisconfigurationException: There are several loaders and the step does not take `dataloader_idx`.
+    """
+    try:
+        parameters = list(inspect.signature(method).parameters.values())
+    except (TypeError, ValueError):
+        return method
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return method
+    takes = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    if num_loaders > 1 and not any(p.name == "dataloader_idx" for p in parameters):
+        raise MisconfigurationException(
+            f"{owner}.{method.__name__} takes no `dataloader_idx`, but there are {num_loaders} loaders.",
+            expected="an argument of exactly this name.",
+            fix=f"def {method.__name__}(self, batch, batch_idx, dataloader_idx=0):",
+        )
+    if takes == 0:
+        raise MisconfigurationException(
+            f"{owner}.{method.__name__} takes no batch.",
+            expected="the arguments (self, batch, batch_idx).",
+            fix=f"def {method.__name__}(self, batch, batch_idx):",
+        )
+    if takes == 1:
+        return lambda batch, *where: method(batch)
+    if takes == 2 and num_loaders > 1:
+        return lambda batch, i, dataloader_idx: method(batch, dataloader_idx=dataloader_idx)
+    return method

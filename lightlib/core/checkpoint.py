@@ -1,0 +1,331 @@
+"""The state of a run as a checkpoint: Lightning's keys, ours beside them, and the way back."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightlib import report
+from lightlib.core import files
+from lightlib.core.hparams import plain_hparams
+from lightlib.core.seed import rng_state
+from lightlib.errors import CheckpointError
+
+__all__ = ["ClassOnly", "dump", "load_datamodule", "load_from_checkpoint", "restore", "restore_weights"]
+
+FORMAT = 1
+LIGHTNING_VERSION = "2.6.0"
+OURS = "lightlib"
+
+
+class ClassOnly:
+    """A class method that refuses to be called on an instance, whose weights it would not change."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., Any]:
+        if instance is None:
+            bound: Callable[..., Any] = self.function.__get__(owner, type(owner))
+            return bound
+
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise TypeError(
+                f"{owner.__name__}.load_from_checkpoint was called on an instance.\n"
+                "  Expected: a call on the class; it builds and returns a new object.\n"
+                f"  Fix: module = {owner.__name__}.load_from_checkpoint(path)"
+            )
+
+        return refuse
+
+
+def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
+    """Return the whole state of `run` as tensors and plain values.
+
+    Args:
+        run: The run.
+        weights_only: Leave out optimizers, schedules, callbacks and everything else that only a resume needs.
+    """
+    progress, strategy, module, datamodule = run.progress, run.strategy, run.module, run.datamodule
+    ended = progress.epoch_batch == 0 and progress.epoch > 0
+    content: dict[str, Any] = {
+        "epoch": progress.epoch - ended,
+        "global_step": progress.step,
+        "pytorch-lightning_version": LIGHTNING_VERSION,
+        "state_dict": strategy.module_state(),
+        "loops": _lightning_loops(progress, run.exhausted),
+    }
+    _add_hparams(content, module)
+    if datamodule is not None:
+        _add_hparams(content, datamodule)
+    if not weights_only:
+        content["optimizer_states"] = [strategy.optimizer_state(optimizer) for optimizer in run.optimizers]
+        content["lr_schedulers"] = run.schedules.state_dict()
+        if run.scaler is not None:
+            content["MixedPrecision"] = run.scaler.state_dict()
+        content["callbacks"] = _callback_states(run.callbacks)
+        if datamodule is not None and (state := datamodule.state_dict()):
+            content[type(datamodule).__qualname__] = state
+    for callback in run.callbacks:
+        _call(callback, "on_save_checkpoint", run.trainer, module, content)
+    module.on_save_checkpoint(content)
+    content[OURS] = {
+        "format": FORMAT,
+        "torch": str(torch.__version__),
+        "progress": progress.state_dict(),
+        "world_size": strategy.world_size,
+    }
+    if not weights_only:
+        data = run.train_data.state_dict() if run.train_data is not None else None
+        content[OURS] |= {"data": data, "results": run.results.state_dict(), "rng": rng_state()}
+    return content
+
+
+def _callback_states(callbacks: list[Any]) -> dict[str, Any]:
+    states: dict[str, Any] = {}
+    for callback in callbacks:
+        state = _call(callback, "state_dict")
+        if state:
+            states[callback.state_key] = state
+    return states
+
+
+def _call(callback: Any, name: str, *args: Any) -> Any:
+    method = getattr(callback, name, None)
+    return method(*args) if method is not None else None
+
+
+def _add_hparams(content: dict[str, Any], owner: Any) -> None:
+    if not owner.hparams:
+        return
+    stored, left = plain_hparams(owner.hparams)
+    if left:
+        report.warn(
+            f"The hyperparameters {', '.join(map(repr, left))} of {type(owner).__name__} are no plain values and are not "
+            f"stored in the checkpoint; pass them again: {type(owner).__name__}.load_from_checkpoint(path, {left[0]}=…)."
+        )
+    content[owner.CHECKPOINT_HYPER_PARAMS_NAME] = owner._hparams_name or "kwargs"
+    content[owner.CHECKPOINT_HYPER_PARAMS_KEY] = stored
+
+
+def _lightning_loops(progress: Any, exhausted: bool) -> dict[str, Any]:
+    """Return where the run is in the layout that Lightning's loops read."""
+
+    def counts(total: int, current: int, *names: str) -> dict[str, Any]:
+        return {"total": dict.fromkeys(names, total), "current": dict.fromkeys(names, current)}
+
+    all_four = ("ready", "completed", "started", "processed")
+    epoch_loop = {
+        "epoch_loop.state_dict": {"_batches_that_stepped": progress.step},
+        "epoch_loop.batch_progress": {
+            **counts(progress.batch, progress.epoch_batch, *all_four),
+            "is_last_batch": exhausted,
+        },
+        "epoch_loop.scheduler_progress": counts(progress.step, progress.step, "ready", "completed"),
+        "epoch_loop.automatic_optimization.state_dict": {},
+        "epoch_loop.automatic_optimization.optim_progress": {
+            "optimizer": {
+                "step": counts(progress.step, progress.step, "ready", "completed"),
+                "zero_grad": counts(progress.step, progress.step, "ready", "completed", "started"),
+            }
+        },
+        "epoch_loop.manual_optimization.state_dict": {},
+        "epoch_loop.manual_optimization.optim_step_progress": counts(
+            progress.step, progress.step, "ready", "completed"
+        ),
+        "epoch_loop.val_loop.state_dict": {},
+        "epoch_loop.val_loop.batch_progress": {**counts(0, 0, *all_four), "is_last_batch": False},
+    }
+    idle = {"state_dict": {}, "batch_progress": {**counts(0, 0, *all_four), "is_last_batch": False}}
+    return {
+        "fit_loop": {
+            "state_dict": {},
+            **epoch_loop,
+            "epoch_progress": counts(progress.epoch, progress.epoch, *all_four),
+        },
+        "validate_loop": idle,
+        "test_loop": idle,
+        "predict_loop": {"state_dict": {}, "batch_progress": counts(0, 0, *all_four)},
+    }
+
+
+def restore_weights(run: Any, content: dict[str, Any]) -> None:
+    """Give the module and everything that may change what is loaded their part of a checkpoint."""
+    run.module.on_load_checkpoint(content)
+    strict = run.module.strict_loading
+    try:
+        run.strategy.load_module_state(content["state_dict"], strict=strict)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"The checkpoint does not fit {type(run.module).__name__}: {error}",
+            expected="the same parameter names and shapes.",
+            fix="build the module with the checkpoint's hyperparameters, or set `strict_loading = False` on it.",
+        ) from error
+    for callback in run.callbacks:
+        _call(callback, "on_load_checkpoint", run.trainer, run.module, content)
+    if run.datamodule is not None and (state := content.get(type(run.datamodule).__qualname__)):
+        run.datamodule.load_state_dict(state)
+
+
+def restore(run: Any, content: dict[str, Any]) -> None:
+    """Put a run where the checkpoint was taken. The generators come last, when the loop begins."""
+    ours = content.get(OURS)
+    missing = [key for key in ("optimizer_states", "lr_schedulers", "callbacks") if key not in content]
+    if missing:
+        raise CheckpointError(
+            f"The checkpoint holds weights alone: it has no {missing[0]!r}.",
+            expected="a checkpoint that was saved with weights_only=False.",
+            fix=f"module = {type(run.module).__name__}.load_from_checkpoint(path), then fit without ckpt_path.",
+        )
+    _restore_callbacks(run.callbacks, content["callbacks"])
+    states = content["optimizer_states"]
+    if len(states) != len(run.optimizers):
+        raise CheckpointError(
+            f"The checkpoint holds {len(states)} optimizers, but configure_optimizers returned {len(run.optimizers)}.",
+            expected="the same optimizers in the same order.",
+            fix="resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint.",
+        )
+    for optimizer, state in zip(run.optimizers, states, strict=True):
+        try:
+            run.strategy.load_optimizer_state(optimizer, state)
+        except ValueError as error:
+            raise CheckpointError(
+                f"The state of {type(optimizer).__name__} does not fit: {error}",
+                expected="the same parameter groups as in the saved run.",
+                fix="resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint.",
+            ) from error
+    run.schedules.load_state_dict(content["lr_schedulers"])
+    if run.scaler is not None and "MixedPrecision" in content:
+        run.scaler.load_state_dict(content["MixedPrecision"])
+    if ours is None:
+        run.progress.load_state_dict(_progress_of_lightning(content))
+        return
+    if ours["format"] > FORMAT:
+        raise CheckpointError(
+            f"The checkpoint has format {ours['format']}, which is newer than this version of lightlib.",
+            expected=f"a format of at most {FORMAT}.",
+            fix="upgrade lightlib.",
+        )
+    run.progress.load_state_dict(ours["progress"])
+    if ours.get("data") is not None and run.train_data is not None:
+        run.train_data.load_state_dict(ours["data"])
+    run.results.load_state_dict(ours["results"], run.module.get_submodule)
+    run.pending_rng = ours["rng"]
+
+
+def _restore_callbacks(callbacks: list[Any], states: Mapping[str, Any]) -> None:
+    known = {getattr(callback, "state_key", None): callback for callback in callbacks}
+    for key, state in states.items():
+        if key in known:
+            known[key].load_state_dict(state)
+        else:
+            report.warn(f"The checkpoint holds the state of a callback that this run does not have: {key}.")
+
+
+def _progress_of_lightning(content: dict[str, Any]) -> dict[str, int]:
+    fit = content.get("loops", {}).get("fit_loop", {})
+    batches = fit.get("epoch_loop.batch_progress", {})
+    within = batches.get("current", {}).get("completed", 0)
+    ended = batches.get("is_last_batch", True)
+    epochs = fit.get("epoch_progress", {}).get("current", {}).get("ready", content.get("epoch", 0) + 1)
+    total = batches.get("total", {}).get("completed", 0)
+    epoch = epochs if ended else epochs - 1
+    return {
+        "epoch": epoch,
+        "epoch_batch": 0 if ended else within,
+        "batch": total,
+        "step": content.get("global_step", 0),
+        "validated": total,
+    }
+
+
+def load_from_checkpoint(
+    cls: type,
+    checkpoint_path: Any,
+    map_location: Any = None,
+    hparams_file: str | Path | None = None,
+    strict: bool | None = None,
+    weights_only: bool | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Build a new object from a checkpoint: its hyperparameters build it, its weights are loaded.
+
+    Args:
+        checkpoint_path: A path, a URL that fsspec knows, or an open file.
+        map_location: As in torch.load. Default: where the weights were saved, the CPU when that device is absent.
+        hparams_file: A ``.yaml`` file of hyperparameters to use instead of the checkpoint's.
+        strict: Whether the names of the weights must match. Default: the module's `strict_loading`.
+        weights_only: False loads a file with arbitrary Python objects, which may run any code. Default: never.
+        kwargs: Arguments of ``__init__`` that take the place of saved ones.
+
+    Raises:
+        CheckpointError: The file is missing or damaged, or does not fit the class.
+    """
+    content = files.read(checkpoint_path, map_location or _present_device, weights_only)
+    module = _build(cls, content, hparams_file, kwargs)
+    module.configure_model()
+    module.on_load_checkpoint(content)
+    strict = module.strict_loading if strict is None else strict
+    try:
+        module.load_state_dict(content["state_dict"], strict=strict)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"The checkpoint does not fit {cls.__name__}: {error}",
+            expected="the same parameter names and shapes.",
+            fix="pass the arguments that the saved module was built with, or strict=False.",
+        ) from error
+    device = next((value.device for value in content["state_dict"].values() if isinstance(value, torch.Tensor)), None)
+    return module if device is None else module.to(device)
+
+
+def load_datamodule(
+    cls: type,
+    checkpoint_path: Any,
+    map_location: Any = None,
+    hparams_file: str | Path | None = None,
+    weights_only: bool | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Build a new data module from the hyperparameters and the state that a checkpoint holds for it."""
+    content = files.read(checkpoint_path, map_location or _present_device, weights_only)
+    datamodule = _build(cls, content, hparams_file, kwargs)
+    if (state := content.get(cls.__qualname__)) is not None:
+        datamodule.load_state_dict(state)
+    return datamodule
+
+
+def _present_device(storage: Any, location: str) -> Any:
+    """Return the storage where it was saved, or on the CPU when that device is absent."""
+    absent = location.startswith("cuda") and not torch.cuda.is_available()
+    return storage if absent or location == "cpu" else None
+
+
+def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, given: dict[str, Any]) -> Any:
+    saved = dict(content.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}))
+    if hparams_file is not None:
+        import yaml  # optional: PyYAML
+
+        saved = yaml.safe_load(Path(hparams_file).read_text()) or {}
+    parameters = inspect.signature(cls.__init__).parameters
+    name = content.get(cls.CHECKPOINT_HYPER_PARAMS_NAME, "kwargs")
+    if name not in ("kwargs", "") and name in parameters:
+        arguments = {name: {**saved, **given.pop(name, {})}, **given}
+    else:
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+        arguments = {k: v for k, v in {**saved, **given}.items() if takes_any or k in parameters or k in given}
+    try:
+        inspect.signature(cls).bind(**arguments)
+    except TypeError as error:
+        raise CheckpointError(
+            f"{cls.__name__} cannot be built from the checkpoint: {error}. It holds the hyperparameters "
+            f"{', '.join(map(repr, saved)) or 'none'}.",
+            expected=f"all arguments of {cls.__name__}{inspect.signature(cls)}.",
+            fix=f"{cls.__name__}.load_from_checkpoint(path, argument=…), or call self.save_hyperparameters() in "
+            "__init__ before training.",
+        ) from error
+    return cls(**arguments)

@@ -1,0 +1,397 @@
+"""Data: loaders become one resumable stream of batches on the device; no user object is rebuilt or patched."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from lightlib import report
+from lightlib.core.combined import CombinedLoader, length
+from lightlib.core.seed import isolate_rng, rng_state, set_rng_state
+from lightlib.errors import MisconfigurationException
+
+__all__ = ["EvalData", "IndexStream", "TrainData", "combine", "limited", "set_epoch", "stream"]
+
+_END = object()
+Move = Callable[[Any, int], Any]
+
+
+class IndexStream:
+    """The indices that a loader's sampler draws, with a memory: which generators drew them, and where to begin.
+
+    A sampler draws its permutation at the first `next`, inside of the generator below, whatever the number of workers.
+    The state of the generators at that moment is kept; given back, it draws the same permutation, of which the first
+    `skip` items are passed over without loading any data.
+    """
+
+    def __init__(self, indices: Any) -> None:
+        self.indices = indices
+        self.skip = 0
+        self.state: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "indices":
+            raise AttributeError(name)
+        return getattr(self.indices, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.skip:
+            present = self._present()
+            if self.state is not None:
+                self._give_back(self.state)
+            drawn = iter(self.indices)
+            first = next(islice(drawn, self.skip, None), _END)
+            set_rng_state(present["global"])
+            self.skip = 0
+            if first is _END:
+                return
+            yield first
+        else:
+            self.state = self._present()
+            drawn = iter(self.indices)
+        yield from drawn
+
+    def _generators(self) -> list[torch.Generator]:
+        owners = (self.indices, getattr(self.indices, "sampler", None))
+        return [g for g in (getattr(owner, "generator", None) for owner in owners) if isinstance(g, torch.Generator)]
+
+    def _present(self) -> dict[str, Any]:
+        return {"global": rng_state(), "own": [g.get_state() for g in self._generators()]}
+
+    def _give_back(self, state: dict[str, Any]) -> None:
+        set_rng_state(state["global"])
+        for generator, own in zip(self._generators(), state["own"], strict=False):
+            generator.set_state(own)
+
+
+def stream(loader: Any, sequential: bool = False) -> Any:
+    """Return a loader that reads like `loader` but remembers its position; `loader` itself stays as it is.
+
+    Args:
+        loader: What the user gave. A plain DataLoader over a map-style data set is copied (shallowly: data set, workers'
+            settings and sampler are shared) and its index sampler is seen through an :class:`IndexStream`.
+        sequential: Replace a RandomSampler by the data set's own order (`overfit_batches`).
+    """
+    if (
+        not isinstance(loader, DataLoader)
+        or isinstance(loader.dataset, IterableDataset)
+        or hasattr(loader, "state_dict")
+    ):
+        return loader
+    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    indices = getattr(loader, name)
+    if sequential and isinstance(loader.sampler, RandomSampler):
+        report.warn(
+            "overfit_batches: the training loader shuffles; its samples are taken in the data set's order instead."
+        )
+        indices = SequentialSampler(loader.dataset)  # type: ignore[arg-type]
+        if name == "batch_sampler" and loader.batch_size is not None:
+            indices = BatchSampler(indices, loader.batch_size, loader.drop_last)
+    copied = copy.copy(loader)
+    object.__setattr__(copied, name, IndexStream(indices))
+    return copied
+
+
+def combine(loaders: Any, mode: str) -> CombinedLoader:
+    """Return one loader or a collection of them as a CombinedLoader; one that is a CombinedLoader already stays."""
+    return loaders if isinstance(loaders, CombinedLoader) else CombinedLoader(loaders, mode)
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tell samplers and data sets that have `set_epoch` which epoch begins."""
+    for owner in (loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset"))):
+        for one in (owner, getattr(owner, "sampler", None)):
+            if callable(getattr(one, "set_epoch", None)):
+                one.set_epoch(epoch)
+
+
+def limited(total: float, limit: float, argument: str, name: str) -> float:
+    """Return how many of `total` batches `limit` leaves: an int is a number of batches, a float a fraction.
+
+    Raises:
+        MisconfigurationException: A fraction of an unknown length, or one that leaves no batch.
+    """
+    if isinstance(limit, int):
+        return min(total, limit)
+    if limit == 1.0:
+        return total
+    if limit == 0.0 or total == 0:
+        return 0
+    if total == math.inf:
+        raise MisconfigurationException(
+            f"{argument}={limit} is a fraction, but the {name} loader has no length.",
+            expected="an int (a number of batches) or 1.0 for loaders without a length.",
+            fix=f"Trainer({argument}=100)",
+        )
+    if int(total * limit) == 0:
+        raise MisconfigurationException(
+            f"{argument}={limit} of {int(total)} {name} batches leaves none.",
+            expected=f"at least {1 / total:.3g}, or an int.",
+            fix=f"Trainer({argument}=1) runs one batch.",
+        )
+    return int(total * limit)
+
+
+class TrainData:
+    """The training batches: one iterator per epoch, which knows before each batch runs whether it is the last.
+
+    Attributes:
+        num_batches: Batches per epoch, after the limit; `inf` when unknown.
+        exhausted: Whether this epoch has no further batch.
+        waited: Seconds spent waiting for batches.
+    """
+
+    def __init__(
+        self,
+        source: Callable[[], Any],
+        limit: float,
+        move: Move | None,
+        *,
+        reload_every: int = 0,
+        sequential: bool = False,
+        prefetch: Prefetch | None = None,
+        collected: bool = False,
+    ) -> None:
+        self._source, self._limit, self._move, self._reload_every = source, limit, move, reload_every
+        self._sequential, self._prefetch = sequential, prefetch
+        self._loaded_at = 0
+        self._iterator: Iterator[Any] | None = None
+        self._started: dict[str, Any] | None = None
+        self._ahead: Any = _END
+        self._restored: dict[str, Any] | None = None
+        self.position = 0
+        self.exhausted = False
+        self.waited = 0.0
+        self.load()
+
+    def load(self) -> None:
+        """Ask the user for the loaders and find out how long they are."""
+        self.loaders = self._source()
+        combined = combine(self.loaders, "max_size_cycle")
+        self._single = len(combined.flattened) == 1 and combined.iterables is combined.flattened[0]
+        self._combined = combined.with_loaders([stream(loader, self._sequential) for loader in combined.flattened])
+        flattened = self._combined.flattened
+        total = length(flattened[0]) if self._single else length(self._combined)
+        self.num_batches = limited(total, self._limit, "limit_train_batches", "training")
+        self._trusted = self._length_is_exact() and self.num_batches != math.inf
+        self._ahead_of_device = self._prefetch is not None and all(getattr(x, "num_workers", 0) for x in flattened)
+
+    def _length_is_exact(self) -> bool:
+        """Whether the length is sure, so that no batch must be read ahead to know the last one."""
+
+        def exact(loader: Any) -> bool:
+            if isinstance(loader, DataLoader):
+                return not isinstance(loader.dataset, IterableDataset)
+            return isinstance(loader, Sequence)
+
+        return all(exact(loader) for loader in self._combined.flattened)
+
+    @property
+    def flattened(self) -> list[Any]:
+        return self._combined.flattened
+
+    def start_epoch(self, epoch: int, batch: int) -> None:
+        """Begin epoch `epoch` at its batch number `batch`, which is not 0 when the run was resumed within it."""
+        if self._reload_every and epoch - self._loaded_at >= self._reload_every:
+            self.load()
+            self._loaded_at = epoch
+        for loader in self.flattened:
+            set_epoch(loader, epoch)
+        self.position = batch
+        self.exhausted = self.num_batches <= batch
+        if self.exhausted:
+            return
+        if batch:
+            with isolate_rng():
+                self._begin(batch)
+        else:
+            self._begin(0)
+
+    def _begin(self, skip: int) -> None:
+        streams = self._streams()
+        on_stream = skip and self._single and bool(streams)
+        if skip and self._restored is not None:
+            saved = self._restored.get("streams", [])
+            for one, state in zip(streams, saved, strict=False):
+                one.state = state
+            if not on_stream and self._restored.get("started") is not None:
+                set_rng_state(self._restored["started"])
+            self._load_stateful()
+        stateful = self._single and hasattr(self.flattened[0], "state_dict")
+        if on_stream:
+            streams[0].skip = skip
+        self._started = rng_state()
+        if self._single:
+            iterator = iter(self.flattened[0])
+        else:
+            iterator = (batch for batch, _, _ in self._combined)
+        if skip and not on_stream and not stateful:
+            next(islice(iterator, skip - 1, None), None)
+        self._iterator = iterator
+        self._restored = None
+        if self._ahead_of_device and self._prefetch is not None:
+            self._prefetch.start(iterator)
+        elif not self._trusted:
+            self._ahead = next(iterator, _END)
+            self.exhausted = self._ahead is _END
+
+    def __next__(self) -> Any:
+        began = perf_counter()
+        if self._ahead_of_device:
+            batch = self._prefetch.take()  # type: ignore[union-attr]
+        else:
+            batch = self._read()
+            if self._move is not None:
+                batch = self._move(batch, 0)
+        self.position += 1
+        self.exhausted = self.position >= self.num_batches or (not self._trusted and self._nothing_ahead())
+        self.waited += perf_counter() - began
+        return batch
+
+    def _read(self) -> Any:
+        if self._trusted:
+            batch = next(self._iterator, _END)  # type: ignore[arg-type]
+            if batch is _END:
+                self._refuse_short_loader()
+            return batch
+        batch = self._ahead
+        if self.position + 1 < self.num_batches:
+            self._ahead = next(self._iterator, _END)  # type: ignore[arg-type]
+        return batch
+
+    def _refuse_short_loader(self) -> None:
+        raise MisconfigurationException(
+            f"The training loader says that it has {int(self.num_batches)} batches, but it ended after {self.position}.",
+            expected="as many batches as its length says.",
+            fix=f"correct the sampler's __len__, or Trainer(limit_train_batches={self.position}).",
+        )
+
+    def _nothing_ahead(self) -> bool:
+        return self._prefetch.ended if self._ahead_of_device else self._ahead is _END  # type: ignore[union-attr]
+
+    def skip_epoch(self) -> None:
+        """Drop what is left of the epoch."""
+        self.exhausted = True
+
+    def end_epoch(self) -> None:
+        self._iterator, self._ahead = None, _END
+        self.position, self.exhausted = 0, False
+
+    def _streams(self) -> list[IndexStream]:
+        found = (getattr(x, name, None) for x in self.flattened for name in ("batch_sampler", "sampler"))
+        return [one for one in found if isinstance(one, IndexStream)]
+
+    def _load_stateful(self) -> None:
+        states = (self._restored or {}).get("loaders", [])
+        for loader, state in zip(self.flattened, states, strict=False):
+            if state is not None and hasattr(loader, "load_state_dict"):
+                loader.load_state_dict(state)
+
+    def samples(self) -> int | None:
+        """Return how many samples of this epoch were handed out, when the loader's batch size is known."""
+        loader = self.flattened[0] if self._single else None
+        size = getattr(loader, "batch_size", None)
+        if size is None:
+            return None
+        sampler = getattr(loader, "sampler", None)
+        return int(min(self.position * size, length(sampler)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position within the epoch, in batches and samples, and the states that draw the same epoch again."""
+        loaders = [x.state_dict() if hasattr(x, "state_dict") else None for x in self.flattened]
+        within = self._iterator is not None
+        return {
+            "batches": self.position,
+            "samples": self.samples(),
+            "streams": [one.state for one in self._streams()] if within else [],
+            "started": self._started if within else None,
+            "loaders": loaders,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._restored = state
+
+
+class EvalData:
+    """The batches of a validation, test or prediction: all loaders, one after the other or together."""
+
+    def __init__(self, loaders: Any, limit: float, move: Move | None, argument: str, name: str) -> None:
+        self.loaders = loaders
+        combined = combine(loaders, "sequential")
+        self.combined = combined.with_loaders(combined.flattened)
+        given = combined.limits or [math.inf] * len(combined.flattened)
+        totals = [min(length(x), own) for x, own in zip(self.combined.flattened, given, strict=True)]
+        self.num_batches = [limited(total, limit, argument, name) for total in totals]
+        self.combined.limits = self.num_batches
+        self._move = move
+
+    @property
+    def num_loaders(self) -> int:
+        return len(self.combined.flattened) if self.combined.mode == "sequential" else 1
+
+    def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
+        """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
+        self.combined.limits = self.num_batches if limits is None else limits
+        move = self._move
+        for batch, i, loader in self.combined:
+            yield (batch if move is None else move(batch, loader)), i, loader
+
+
+class Prefetch:
+    """Copies the next batch to a CUDA device on a side stream while the present one is used.
+
+    Note:
+        Only for loaders with workers: in a loader without them the data set would draw its random numbers one batch
+        earlier than the step before it, and the run would differ from the same run on a CPU.
+    """
+
+    def __init__(self, device: torch.device, move: Move) -> None:
+        self._device, self._move = device, move
+        self._side = torch.cuda.Stream(device)
+        self._iterator: Iterator[Any] = iter(())
+        self._next: Any = _END
+
+    @property
+    def ended(self) -> bool:
+        return self._next is _END
+
+    def start(self, iterator: Iterator[Any]) -> None:
+        self._iterator = iterator
+        self._advance()
+
+    def take(self) -> Any:
+        current = torch.cuda.current_stream(self._device)
+        current.wait_stream(self._side)
+        batch = self._next
+        _record(batch, current)
+        self._advance()
+        return batch
+
+    def _advance(self) -> None:
+        batch = next(self._iterator, _END)
+        if batch is not _END:
+            with torch.cuda.stream(self._side):
+                batch = self._move(batch, 0)
+        self._next = batch
+
+
+def _record(data: Any, current: torch.cuda.Stream) -> None:
+    if isinstance(data, torch.Tensor):
+        if data.is_cuda:
+            data.record_stream(current)
+    elif isinstance(data, dict):
+        for value in data.values():
+            _record(value, current)
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            _record(value, current)

@@ -1,0 +1,103 @@
+"""DataModule: data sets and loaders, apart from the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from lightlib.core.checkpoint import ClassOnly, load_datamodule
+from lightlib.core.combined import flatten, length
+from lightlib.core.hparams import HyperparametersMixin
+from lightlib.core.hooks import overrides
+from lightlib.core.interface import DataHooks
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["DataModule"]
+
+
+class DataModule(DataHooks, HyperparametersMixin):
+    """Where data comes from: `prepare_data` once, `setup` in every process, and a loader per stage.
+
+    It can be used without a Trainer as well.
+
+    Example:
+        >>> import torch, lightlib
+        >>> class Numbers(lightlib.DataModule):
+        ...     def train_dataloader(self):
+        ...         return torch.utils.data.DataLoader(torch.arange(10.0), batch_size=5)
+        >>> [batch.sum().item() for batch in Numbers().train_dataloader()]
+        [10.0, 35.0]
+    """
+
+    CHECKPOINT_HYPER_PARAMS_KEY = "datamodule_hyper_parameters"
+    CHECKPOINT_HYPER_PARAMS_NAME = "datamodule_hparams_name"
+    CHECKPOINT_HYPER_PARAMS_TYPE = "datamodule_hparams_type"
+
+    trainer: Trainer | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Called when the run is ended by an exception or Ctrl-C."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must be found again after a resume."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+
+    load_from_checkpoint = ClassOnly(load_datamodule)
+
+    @classmethod
+    def from_datasets(
+        cls,
+        train_dataset: Any = None,
+        val_dataset: Any = None,
+        test_dataset: Any = None,
+        predict_dataset: Any = None,
+        batch_size: int = 1,
+        num_workers: int = 0,
+        **init_kwargs: Any,
+    ) -> DataModule:
+        """Return a DataModule that serves data sets: the training one shuffled, each of the others a set or several.
+
+        Args:
+            train_dataset, val_dataset, test_dataset, predict_dataset: A Dataset, or a sequence or mapping of them.
+            batch_size: Samples per batch. Default 1.
+            num_workers: Worker processes per loader. Default 0.
+            init_kwargs: Handed to this class.
+        """
+
+        def loaders(datasets: Any, shuffle: bool) -> Any:
+            if isinstance(datasets, Mapping):
+                return {key: loaders(one, shuffle) for key, one in datasets.items()}
+            if isinstance(datasets, Sequence) and not isinstance(datasets, Dataset):
+                return [loaders(one, shuffle) for one in datasets]
+            shuffled = shuffle and not isinstance(datasets, IterableDataset)
+            return DataLoader(datasets, batch_size, shuffle=shuffled, num_workers=num_workers, pin_memory=False)
+
+        datamodule = cls(**init_kwargs)
+        given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
+        for stage, datasets in given.items():
+            if datasets is not None:
+                name = f"{stage}_dataloader"
+                setattr(datamodule, name, lambda datasets=datasets, stage=stage: loaders(datasets, stage == "train"))
+        return datamodule
+
+    def __str__(self) -> str:
+        lines = []
+        for stage in ("train", "val", "test", "predict"):
+            name = f"{stage}_dataloader"
+            if overrides(self, DataModule, name):
+                try:
+                    sizes = [length(loader) for loader in flatten(getattr(self, name)())[0]]
+                    lines.append(f"{stage}: {', '.join(f'{size:g} batches' for size in sizes)}")
+                except Exception as error:  # what a loader needs may not be there before setup()
+                    lines.append(f"{stage}: not available yet ({type(error).__name__})")
+        return f"{type(self).__name__}({'; '.join(lines) or 'no loaders'})"

@@ -1,0 +1,70 @@
+"""Exports of a module: ONNX and torch.export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.single import to_device
+
+__all__ = ["arguments_of", "evaluating", "to_onnx", "to_torch_export"]
+
+
+def arguments_of(sample: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and keyword arguments for `forward` that an example input stands for."""
+    if isinstance(sample, Mapping):
+        return (), dict(sample)
+    return (tuple(sample), {}) if isinstance(sample, tuple) else ((sample,), {})
+
+
+@contextmanager
+def evaluating(module: Any) -> Iterator[None]:
+    """Put every submodule into evaluation mode without gradients, and give each its own mode back."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def _sample(module: Any, given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    sample = module.example_input_array if given is None else given
+    if sample is None:
+        raise MisconfigurationException(
+            f"{type(module).__name__}.{name} has no input to trace with.",
+            expected="`input_sample`, or `self.example_input_array` set in __init__.",
+            fix=f"module.{name}(path, input_sample=torch.randn(1, 28, 28))",
+        )
+    return arguments_of(to_device(sample, module.device))
+
+
+def to_onnx(module: Any, file_path: str | Path | IO[bytes] | None, input_sample: Any, options: dict[str, Any]) -> Any:
+    if file_path is None and not options.get("dynamo"):
+        raise MisconfigurationException(
+            "to_onnx got no file_path.",
+            expected="a path, or dynamo=True to get an ONNXProgram back.",
+            fix='module.to_onnx("model.onnx")',
+        )
+    args, kwargs = _sample(module, input_sample, "to_onnx")
+    if kwargs:
+        options = {"kwargs": kwargs, **options}
+    path = str(file_path) if isinstance(file_path, Path) else file_path
+    with evaluating(module):
+        return torch.onnx.export(module, args, path, **options)  # type: ignore[arg-type]
+
+
+def to_torch_export(module: Any, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:
+    args, kwargs = _sample(module, input_sample, "to_torch_export")
+    with evaluating(module):
+        program = torch.export.export(module, args, kwargs, **options)
+    if file_path is not None:
+        torch.export.save(program, str(file_path))
+    return program

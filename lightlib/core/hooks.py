@@ -1,0 +1,221 @@
+"""Hooks: one callable per hook, computed when a stage starts; a hook that nobody defines costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from lightlib import report
+from lightlib.callbacks.callback import Callback, priority_of
+from lightlib.core.results import Results
+from lightlib.core.scopes import RULES
+from lightlib.errors import nearest
+
+__all__ = [
+    "HOOKS",
+    "STEPS",
+    "Hooks",
+    "in_order",
+    "in_priority",
+    "nothing",
+    "overrides",
+    "scoped",
+    "warn_for_misspelt_hooks",
+]
+
+_EVALUATION = tuple(
+    f"on_{stage}_{moment}"
+    for stage in ("validation", "test", "predict")
+    for moment in ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
+)
+# In the order in which they fire; `docs/lifecycle.md` draws it.
+HOOKS: tuple[str, ...] = (
+    "setup",
+    "on_fit_start",
+    "on_sanity_check_start",
+    "on_sanity_check_end",
+    "on_train_start",
+    "on_train_epoch_start",
+    "on_train_batch_start",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "on_train_batch_end",
+    "on_accumulation_end",
+    "on_log",
+    *_EVALUATION,
+    "on_train_epoch_end",
+    "on_fit_epoch_end",
+    "on_checkpoint_written",
+    "on_save_checkpoint",
+    "on_load_checkpoint",
+    "on_train_end",
+    "on_fit_end",
+    "on_exception",
+    "teardown",
+)
+STEPS = ("training_step", "validation_step", "test_step", "predict_step")
+_MODULE_ONLY = (
+    "configure_callbacks", "configure_gradient_clipping", "configure_model", "configure_optimizers", "forward",
+    "lr_scheduler_step", "on_after_batch_transfer", "on_before_batch_transfer", "on_predict_model_eval",
+    "on_test_model_eval", "on_test_model_train", "on_validation_model_eval", "on_validation_model_train",
+    "on_validation_model_zero_grad", "optimizer_step", "optimizer_zero_grad", "prepare_data", "predict_dataloader",
+    "test_dataloader", "train_dataloader", "transfer_batch_to_device", "val_dataloader",
+)  # fmt: skip
+_REMOVED = {
+    "training_epoch_end": "on_train_epoch_end",
+    "validation_epoch_end": "on_validation_epoch_end",
+    "test_epoch_end": "on_test_epoch_end",
+    "on_epoch_start": "on_train_epoch_start",
+    "on_epoch_end": "on_train_epoch_end",
+    "on_batch_start": "on_train_batch_start",
+    "on_batch_end": "on_train_batch_end",
+    "on_pretrain_routine_start": "on_fit_start",
+    "on_pretrain_routine_end": "on_fit_start",
+    "on_configure_sharded_model": "configure_model",
+    "configure_sharded_model": "configure_model",
+    "on_init_start": "setup",
+    "on_init_end": "setup",
+    "training_step_end": "training_step",
+    "validation_step_end": "validation_step",
+    "test_step_end": "test_step",
+}
+# Not called through the table: a checkpoint hands itself to every callback in turn.
+_BY_THE_CHECKPOINT = frozenset({"on_save_checkpoint", "on_load_checkpoint"})
+
+Wrap = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
+
+
+def nothing(*args: Any) -> None:
+    """The hook that nobody defines."""
+
+
+def in_order(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Return one callable for all of `calls`; of what they return, the last one's value."""
+    if not calls:
+        return nothing
+    if len(calls) == 1:
+        return calls[0]
+    *first, last = calls
+
+    def call_all(*args: Any) -> Any:
+        for call in first:
+            call(*args)
+        return last(*args)
+
+    return call_all
+
+
+def overrides(instance: object, base: type, name: str) -> bool:
+    """Whether `instance` defines `name` itself, on its class or on the instance, and not just inherits it from `base`."""
+    if name in getattr(instance, "__dict__", ()):
+        return True
+    own = getattr(type(instance), name, None)
+    return own is not None and own is not getattr(base, name, None)
+
+
+def in_priority(callbacks: Iterable[Any]) -> list[Any]:
+    """Return the callbacks in the order in which they are called."""
+    return sorted(callbacks, key=lambda callback: priority_of(callback) if hasattr(callback, "priority") else 50)
+
+
+def scoped(results: Results, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `call`, telling `results` the name of the hook while it runs."""
+    rule = RULES.get(name)
+
+    def in_scope(*args: Any) -> Any:
+        before, before_name = results.scope, results.scope_name
+        results.scope, results.scope_name = rule, name
+        try:
+            return call(*args)
+        finally:
+            results.scope, results.scope_name = before, before_name
+
+    return in_scope
+
+
+class Hooks:
+    """One callable per hook. `hooks.on_train_batch_end(…)` calls who defines it, in order, and nobody else.
+
+    Args:
+        trainer: Handed to the callbacks.
+        module: The user's module, whose hooks come after the callbacks'.
+        callbacks: In the order of their priority.
+        wrap: `wrap(owner, hook, call)` returns what is called in place of `call`: it sets the scope of `self.log`.
+
+    Note:
+        The table is computed once per stage: a method that is patched later is not seen until `trainer.rebuild_hooks()`.
+    """
+
+    __slots__ = (*HOOKS, "_who", "module_base")
+
+    def __init__(self, trainer: Any, module: Any, callbacks: Sequence[Any], wrap: Wrap, module_base: type) -> None:
+        self._who: dict[str, list[str]] = {}
+        self.module_base = module_base
+        for name in HOOKS:
+            calls: list[Callable[..., Any]] = []
+            who: list[str] = []
+            for owner in self._owners(name, module, callbacks):
+                call = getattr(owner, name)
+                if owner is not module:
+                    call = partial(call, trainer, module)
+                calls.append(wrap(type(owner).__name__, name, call))
+                who.append(type(owner).__name__)
+            setattr(self, name, in_order(calls))
+            if who:
+                self._who[name] = who
+
+    def _owners(self, name: str, module: Any, callbacks: Sequence[Any]) -> list[Any]:
+        if name in _BY_THE_CHECKPOINT:
+            return []
+        own = [module] if overrides(module, self.module_base, name) else []
+        found = [c for c in callbacks if overrides(c, Callback, name)]
+        if name == "on_train_epoch_end":
+            late = [c for c in found if getattr(c, "after_module", False)]
+            return [c for c in found if c not in late] + own + late
+        return found + own
+
+    def __str__(self) -> str:
+        width = max((len(name) for name in self._who), default=0)
+        lines = [f"{name:<{width}}  {' → '.join(who)}" for name, who in self._who.items()]
+        return "\n".join(lines) or "no hook is defined"
+
+    def __repr__(self) -> str:
+        return f"<Hooks: {len(self._who)} defined; print(trainer.hooks) lists them>"
+
+
+def warn_for_misspelt_hooks(owner: object, base: type) -> None:
+    """Warn for public methods of `owner` whose names are almost those of a hook, and for hooks of Lightning 1.x."""
+    known = [*HOOKS, *STEPS, *(_MODULE_ONLY if base is not Callback else ())]
+    kind = type(owner).__name__
+    for name in dir(type(owner)):
+        if name.startswith("_") or hasattr(base, name) or not callable(getattr(type(owner), name, None)):
+            continue
+        if name in _REMOVED:
+            report.warn(
+                f"{kind}.{name} is never called: it left Lightning in 2.0. Its place is now `{_REMOVED[name]}`.",
+                report.PossibleUserWarning,
+            )
+        elif name not in known and _almost(name, known):
+            report.warn(
+                f"{kind}.{name} is never called: no hook has this name.{nearest(name, known)}",
+                report.PossibleUserWarning,
+            )
+
+
+def _almost(name: str, known: Sequence[str]) -> bool:
+    looks_like_hook = name.startswith("on_") or name.endswith(("_step", "_dataloader", "_optimizers"))
+    return looks_like_hook and any(_distance_at_most_two(name, other) for other in known)
+
+
+def _distance_at_most_two(a: str, b: str) -> bool:
+    if abs(len(a) - len(b)) > 2:
+        return False
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        previous, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (x != y))
+    return row[-1] <= 2

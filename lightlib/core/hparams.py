@@ -1,0 +1,220 @@
+"""Hyperparameters: what a module or data module was built with, kept and saved as plain values."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from numbers import Number
+from pathlib import PurePath
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from lightlib import report
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+
+__all__ = ["AttributeDict", "HyperparametersMixin", "plain_hparams"]
+
+
+class AttributeDict(dict[str, Any]):
+    """A dictionary whose keys can be read and written as attributes.
+
+    Example:
+        >>> hparams = AttributeDict(lr=0.1)
+        >>> hparams.lr
+        0.1
+    """
+
+    def __getattr__(self, key: str) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            known = ", ".join(map(repr, self)) or "none"
+            raise AttributeError(f"No hyperparameter is named {key!r}; there are: {known}.") from None
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        self[key] = value
+
+    def __delattr__(self, key: str) -> None:
+        del self[key]
+
+    def __repr__(self) -> str:
+        width = max((len(str(key)) for key in self), default=0)
+        return "\n".join(f'"{key}":{" " * (width - len(str(key)))} {value}' for key, value in self.items())
+
+
+class HyperparametersMixin:
+    """`save_hyperparameters` and `hparams`, for modules and data modules."""
+
+    _log_hyperparams: bool = False
+    _hparams_name: str | None = None
+
+    @property
+    def hparams(self) -> AttributeDict:
+        """The hyperparameters; empty before `save_hyperparameters()`. Changes are saved with the next checkpoint."""
+        return self.__dict__.setdefault("_hparams", AttributeDict())  # type: ignore[no-any-return]
+
+    @property
+    def hparams_initial(self) -> AttributeDict:
+        """The hyperparameters as they were first saved (a copy)."""
+        return copy.deepcopy(self.__dict__.get("_hparams_initial", AttributeDict()))
+
+    def save_hyperparameters(
+        self,
+        *args: Any,
+        ignore: str | Iterable[str] | None = None,
+        frame: FrameType | None = None,
+        logger: bool = True,
+    ) -> None:
+        """Keep the arguments of `__init__` as `self.hparams`; they are saved in checkpoints and handed to the loggers.
+
+        Args:
+            args: Names of the arguments to keep (default: all), or one dictionary, Namespace or dataclass to keep instead.
+            ignore: Names to leave out.
+            frame: The frame of the `__init__` to read; default: the caller's.
+            logger: Whether the loggers get them.
+
+        Raises:
+            MisconfigurationException: A name is no argument of `__init__`.
+            ArgumentTypeError: Something else than names, or more than one object, was given.
+
+        Example:
+            >>> import lightlib
+            >>> class Net(lightlib.Module):
+            ...     def __init__(self, width: int = 8, lr: float = 0.1):
+            ...         super().__init__()
+            ...         self.save_hyperparameters(ignore="lr")
+            >>> Net(width=4).hparams
+            "width": 4
+        """
+        left_out = {ignore} if isinstance(ignore, str) else set(ignore or ())
+        name = "kwargs"
+        if args and not all(isinstance(arg, str) for arg in args):
+            given, name = _from_object(args, frame or _caller())
+        else:
+            given = init_arguments(frame or _caller(), self)
+            unknown = [arg for arg in args if arg not in given]
+            if unknown:
+                raise MisconfigurationException(
+                    f"save_hyperparameters got {unknown[0]!r}, which is no argument of {type(self).__name__}.__init__.",
+                    expected="one of " + ", ".join(map(repr, given)) + ".",
+                    fix="correct the name, or call save_hyperparameters() without names to keep all.",
+                )
+            given = {key: given[key] for key in args} if args else given
+        kept = {key: value for key, value in given.items() if key not in left_out}
+        for key in left_out:
+            self.hparams.pop(key, None)
+        for key, value in kept.items():
+            if isinstance(value, nn.Module):
+                report.warn(
+                    f"The hyperparameter {key!r} is a torch.nn.Module: its weights are in the checkpoint already and it "
+                    f"cannot be stored as a plain value. Leave it out: save_hyperparameters(ignore={key!r}).",
+                    report.PossibleUserWarning,
+                )
+        self.hparams.update(kept)
+        self._log_hyperparams = logger
+        self._hparams_name = name
+        self.__dict__["_hparams_initial"] = AttributeDict({k: _copied(v) for k, v in self.hparams.items()})
+
+
+def _caller() -> FrameType:
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    assert frame is not None
+    return frame
+
+
+def _from_object(args: tuple[Any, ...], frame: FrameType) -> tuple[dict[str, Any], str]:
+    source = args[0]
+    if len(args) == 1:
+        names = [key for key, value in frame.f_locals.items() if value is source and key != "self"]
+        name = names[0] if names else "kwargs"
+        if isinstance(source, Mapping):
+            return dict(source), name
+        if isinstance(source, Namespace):
+            return vars(source), name
+        if is_dataclass(source) and not isinstance(source, type):
+            return {field.name: getattr(source, field.name) for field in fields(source)}, name
+    raise ArgumentTypeError(
+        f"save_hyperparameters got {', '.join(type(a).__name__ for a in args)}.",
+        expected="names of arguments, or one dictionary, argparse.Namespace or dataclass.",
+        fix="save_hyperparameters() keeps all arguments of __init__.",
+    )
+
+
+def init_arguments(frame: FrameType | None, owner: object) -> dict[str, Any]:
+    """Return the arguments of all `__init__` calls of `owner` that are on the stack, the outermost class winning."""
+    found: dict[str, Any] = {}
+    while frame is not None and frame.f_code.co_name == "__init__" and _self_of(frame) is owner:
+        found |= _arguments_of(frame)
+        frame = frame.f_back
+    return found
+
+
+def _self_of(frame: FrameType) -> object:
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+
+
+def _arguments_of(frame: FrameType) -> dict[str, Any]:
+    code, values = frame.f_code, frame.f_locals
+    count = code.co_argcount + code.co_kwonlyargcount
+    found = {name: values[name] for name in code.co_varnames[1:count] if name in values}
+    position = count
+    if code.co_flags & inspect.CO_VARARGS:
+        position += 1
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        found |= values.get(code.co_varnames[position], {})
+    return found
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # an object that cannot be copied is kept as it is
+        return value
+
+
+def plain_hparams(hparams: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the hyperparameters that can be stored as plain values, and the names of those that cannot.
+
+    Paths become strings, enumerations their values, NumPy numbers Python's, torch dtypes and devices their names.
+    """
+    stored: dict[str, Any] = {}
+    left: list[str] = []
+    for key, value in hparams.items():
+        try:
+            stored[key] = _plain(value)
+        except TypeError:
+            left.append(key)
+    return stored, left
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, str, torch.Tensor)) or type(value) in (int, float, complex, bytes):
+        return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, (torch.dtype, torch.device)):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, (str, int, float, bool)) else str(key): _plain(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        values = [_plain(v) for v in value]
+        return tuple(values) if isinstance(value, tuple) else values
+    if isinstance(value, Namespace):
+        return _plain(vars(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Number) and hasattr(value, "item"):
+        return value.item()
+    raise TypeError(type(value).__name__)

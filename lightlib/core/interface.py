@@ -1,0 +1,191 @@
+"""The hooks that a module or data module may define, with their signatures and defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lightlib.strategies.single import to_device
+
+__all__ = ["DataHooks", "ModelHooks"]
+
+
+class ModelHooks:
+    """What a module may define around its steps. When each fires is drawn in ``docs/lifecycle.md``."""
+
+    def on_fit_start(self) -> None:
+        """Called when `fit` begins, after the optimizers exist."""
+
+    def on_fit_end(self) -> None:
+        """Called when `fit` ends."""
+
+    def on_train_start(self) -> None:
+        """Called before the first training epoch."""
+
+    def on_train_end(self) -> None:
+        """Called after the last training epoch."""
+
+    def on_train_epoch_start(self) -> None:
+        """Called before the first batch of an epoch."""
+
+    def on_train_epoch_end(self) -> None:
+        """Called after the last batch of an epoch and its validation."""
+
+    def on_fit_epoch_end(self) -> None:
+        """Called when training, validation, logging and schedules of one epoch are all done."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        """Called before a training batch. Return -1 to skip the rest of the epoch."""
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Called after a training batch. `outputs` is what `training_step` returned, as a dict, detached."""
+
+    def on_accumulation_end(self) -> None:
+        """Called after a batch whose optimizer step closed an accumulation window."""
+
+    def on_before_zero_grad(self, optimizer: Optimizer) -> None:
+        """Called before the gradients are set to None."""
+
+    def on_before_backward(self, loss: Tensor) -> None:
+        """Called before `loss.backward()`, with the scaled loss."""
+
+    def on_after_backward(self) -> None:
+        """Called after `loss.backward()`."""
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Called before `optimizer.step()`, with unscaled gradients, before they are clipped."""
+
+    def on_validation_start(self) -> None:
+        """Called when validation begins."""
+
+    def on_validation_end(self) -> None:
+        """Called when validation ends."""
+
+    def on_validation_epoch_start(self) -> None:
+        """Called before the first validation batch."""
+
+    def on_validation_epoch_end(self) -> None:
+        """Called after the last validation batch; the place to log metrics of the whole epoch."""
+
+    def on_validation_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called before a validation batch."""
+
+    def on_validation_batch_end(self, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called after a validation batch, with what `validation_step` returned."""
+
+    def on_test_start(self) -> None:
+        """Called when the test begins."""
+
+    def on_test_end(self) -> None:
+        """Called when the test ends."""
+
+    def on_test_epoch_start(self) -> None:
+        """Called before the first test batch."""
+
+    def on_test_epoch_end(self) -> None:
+        """Called after the last test batch."""
+
+    def on_test_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called before a test batch."""
+
+    def on_test_batch_end(self, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called after a test batch, with what `test_step` returned."""
+
+    def on_predict_start(self) -> None:
+        """Called when prediction begins."""
+
+    def on_predict_end(self) -> None:
+        """Called when prediction ends."""
+
+    def on_predict_epoch_start(self) -> None:
+        """Called before the first batch to predict."""
+
+    def on_predict_epoch_end(self) -> None:
+        """Called after the last batch to predict."""
+
+    def on_predict_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called before a batch to predict."""
+
+    def on_predict_batch_end(self, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Called after a batch to predict, with what `predict_step` returned."""
+
+    def on_validation_model_eval(self) -> None:
+        """Called to put the module into evaluation mode for validation. Default: `self.eval()`."""
+        self.eval()  # type: ignore[attr-defined]
+
+    def on_validation_model_train(self) -> None:
+        """Called to put the module back after validation. Default: every submodule gets back the mode it had."""
+
+    def on_validation_model_zero_grad(self) -> None:
+        """Called before a validation within `fit`, at the border of an accumulation window. Default: `self.zero_grad()`."""
+        self.zero_grad()  # type: ignore[attr-defined]
+
+    def on_test_model_eval(self) -> None:
+        """Called to put the module into evaluation mode for the test. Default: `self.eval()`."""
+        self.eval()  # type: ignore[attr-defined]
+
+    def on_test_model_train(self) -> None:
+        """Called to put the module back after the test. Default: every submodule gets back the mode it had."""
+
+    def on_predict_model_eval(self) -> None:
+        """Called to put the module into evaluation mode for prediction. Default: `self.eval()`."""
+        self.eval()  # type: ignore[attr-defined]
+
+    def on_log(self, metrics: dict[str, float]) -> None:
+        """Called whenever metrics are handed to the loggers, with the same numbers."""
+
+    def on_checkpoint_written(self, path: str) -> None:
+        """Called when a checkpoint file is complete under its final name."""
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Called with the content of a checkpoint before it is written; may add to it."""
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Called with the content of a checkpoint that is being loaded, before the weights are."""
+
+
+class DataHooks:
+    """Where data comes from and how it reaches the device; for modules and data modules."""
+
+    prepare_data_per_node: bool = True
+    allow_zero_length_dataloader_with_multiple_devices: bool = False
+
+    def prepare_data(self) -> None:
+        """Download or build data: called in one process only. Assign nothing to `self` here."""
+
+    def setup(self, stage: str) -> None:
+        """Called in every process when a stage begins: ``"fit"``, ``"validate"``, ``"test"`` or ``"predict"``."""
+
+    def teardown(self, stage: str) -> None:
+        """Called in every process when a stage ends, also after an exception."""
+
+    def train_dataloader(self) -> Any:
+        """Return the training loader: a DataLoader, any iterable of batches, a Dataset, or a collection of these."""
+        raise NotImplementedError
+
+    def val_dataloader(self) -> Any:
+        """Return the validation loader or several."""
+        raise NotImplementedError
+
+    def test_dataloader(self) -> Any:
+        """Return the test loader or several."""
+        raise NotImplementedError
+
+    def predict_dataloader(self) -> Any:
+        """Return the loader of what is to be predicted, or several."""
+        raise NotImplementedError
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch before it is moved to the device."""
+        return batch
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Move a batch. Default: everything with a method `to`, in any nesting."""
+        return to_device(batch, device)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Change a batch on the device."""
+        return batch

@@ -1,0 +1,274 @@
+"""The order of a run, from top to bottom. Nothing is kept here: all that is counted is in `run.progress`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lightlib.core.hooks import nothing
+from lightlib.core.run import PREDICT, SANITY_CHECK, VALIDATION, Run, Stage
+
+__all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
+
+SKIP_EPOCH = -1
+
+
+def fit(run: Run) -> None:
+    """Train until the plan is done or somebody asks for a stop."""
+    hooks, plan, progress = run.hooks, run.plan, run.progress
+    hooks.on_fit_start()
+    if plan.sanity_check_due(progress):
+        hooks.on_sanity_check_start()
+        evaluate(run, SANITY_CHECK)
+        hooks.on_sanity_check_end()
+    hooks.on_train_start()
+    run.begin_training()
+    while not run.plan.done(progress) and not run.stopping():
+        train_epoch(run)
+    run.end_training()
+    hooks.on_train_end()
+    hooks.on_fit_end()
+
+
+def train_epoch(run: Run) -> None:
+    """Train until the data of this epoch is exhausted or the run ends within it."""
+    hooks, progress, data = run.hooks, run.progress, run.train_data
+    assert data is not None
+    if progress.epoch_batch == 0:
+        hooks.on_train_epoch_start()
+    plan = run.begin_epoch()
+    timed = plan.validate_every_seconds is not None
+    while True:  # what is due? The same question after a batch and after a resume.
+        stopping = run.stop_asked and run.stopping()
+        if plan.validation_due(progress, data.exhausted, stopping, monotonic() - run.validated_at if timed else 0.0):
+            evaluate(run, VALIDATION)
+            run.end_validation()
+            stopping = run.stopping()
+        if run.asked:
+            run.save_if_asked()
+        if run.signals.received is not None:
+            run.leave_if_possible()
+        if data.exhausted or stopping or plan.done(progress):
+            break
+        train_batch(run, next(data))
+    run.results.train.epoch_end = True
+    hooks.on_train_epoch_end()  # also when the run stops within the epoch
+    run.log_epoch()
+    if data.exhausted:
+        run.schedules.step_epoch(progress)
+        progress.end_epoch()
+        data.end_epoch()
+        run.results.train.clear()
+        hooks.on_fit_epoch_end()
+    run.save_if_asked()
+    run.refuse_early_stop()
+
+
+def train_batch(run: Run, batch: Any) -> None:
+    """Run one batch, and the optimizer step if it closes an accumulation window."""
+    hooks, plan, progress, data, table = run.hooks, run.plan, run.progress, run.train_data, run.results.train
+    i = progress.epoch_batch
+    table.batch, table.batch_size = batch, None
+    if hooks.on_train_batch_start(batch, i) == SKIP_EPOCH:
+        return data.skip_epoch()  # type: ignore[union-attr]
+    window = run.window
+    window.stepped = False
+    output = run.optimization(run, batch, i, plan.steps_now(progress, data.exhausted))  # type: ignore[union-attr]
+    stepped = window.stepped
+    progress.end_batch(stepped)
+    if hooks.on_train_batch_end is not nothing:
+        hooks.on_train_batch_end(detached(output), batch, i)
+    if stepped:
+        hooks.on_accumulation_end()
+        if plan.logging_due(progress):
+            run.log_step()
+
+
+def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
+    """Forward, backward, and when the window closes: unscale, clip, step."""
+    window, hooks, optimizers = run.window, run.hooks, run.optimizers
+    if run.plan.window_starts(run.progress):
+        window.open(run.plan.window_size(run.progress))
+        for optimizer in optimizers:
+            hooks.on_before_zero_grad(optimizer)
+            run.zero_grad(optimizer)
+    output = run.strategy.forward_backward(batch, i, run.backward, steps_now)
+    if steps_now and window.taken:
+        scaler = run.scaler
+        for optimizer in optimizers if scaler is not None else ():
+            scaler.unscale(optimizer)
+        window.close(optimizers)
+        for optimizer in optimizers:
+            hooks.on_before_optimizer_step(optimizer)
+            if run.clip is not None:
+                run.clip(optimizer)
+            if scaler is None:
+                optimizer.step()
+                window.stepped = True
+            else:
+                window.stepped |= scaler.step(optimizer)
+        if scaler is not None:
+            scaler.update()
+        if window.stepped:
+            run.schedules.step_batch(run.progress)
+    return output
+
+
+def backward(run: Run, output: Any, by: Callable[[Tensor], None] | None = None) -> None:
+    """Differentiate what a step returned; `by` is an engine's own backward."""
+    loss = run.window.loss_of(output)
+    if loss is None:
+        return
+    if run.scaler is not None:
+        loss = run.scaler.scale(loss)
+    run.hooks.on_before_backward(loss)
+    (by or run.module_backward)(loss)
+    run.hooks.on_after_backward()
+
+
+def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
+    """The same calls from within `optimizer.step(closure)`: for LBFGS, and modules that override `optimizer_step`."""
+    window, hooks, outputs = run.window, run.hooks, []
+
+    def forward_backward() -> Any:
+        if run.plan.window_starts(run.progress):
+            window.open(run.plan.window_size(run.progress))
+            for optimizer in run.optimizers:
+                hooks.on_before_zero_grad(optimizer)
+                run.zero_grad(optimizer)
+        outputs.append(run.strategy.forward_backward(batch, i, run.backward, steps_now))
+        if steps_now and window.taken:
+            for optimizer in run.optimizers:
+                if run.scaler is not None:
+                    run.scaler.unscale(optimizer)
+            window.close(run.optimizers)
+            for optimizer in run.optimizers:
+                hooks.on_before_optimizer_step(optimizer)
+                if run.clip is not None:
+                    run.clip(optimizer)
+        return window.loss
+
+    if not steps_now:
+        forward_backward()
+        return outputs[-1]
+    for handle in run.handles:
+        once = forward_backward if handle is run.handles[0] else (lambda: window.loss)
+        assert run.step_method is not None
+        run.step_method(run.progress.epoch, i, handle, once)
+    if run.scaler is not None and window.taken:
+        run.scaler.update()
+    if window.stepped:
+        run.schedules.step_batch(run.progress)
+    return outputs[-1] if outputs else None
+
+
+def closure_step(run: Run, optimizer: Optimizer, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+    """`optimizer.step(closure)` as `closure` above hands it out: with a scaler the closure runs first, and once."""
+    if run.scaler is None:
+        return optimizer.step(closure, **options) if closure is not None else optimizer.step(**options)
+    loss = closure() if closure is not None else None
+    if run.window.taken:
+        run.scaler.step(optimizer)
+    return loss
+
+
+def manual(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
+    """The user's step does everything; what it returns is handed to the hooks."""
+    output = run.strategy.forward_backward(batch, i, nothing, True)
+    if run.scaler is not None:
+        run.scaler.update()
+    return output
+
+
+def manual_backward(run: Run, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+    """`self.manual_backward(loss)`."""
+    run.window.loss = loss.detach()
+    if run.scaler is not None:
+        loss = run.scaler.scale(loss)
+    run.hooks.on_before_backward(loss)
+    run.module_backward(loss, *args, **kwargs)
+    run.hooks.on_after_backward()
+
+
+def manual_step(run: Run, optimizer: Optimizer, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+    """`self.optimizers().step()`."""
+    if run.scaler is None and closure is not None:
+
+        def with_hook() -> Any:
+            loss = closure()
+            run.hooks.on_before_optimizer_step(optimizer)
+            return loss
+
+        return optimizer.step(with_hook, **options)
+    loss = closure() if closure is not None else None
+    if run.scaler is not None:
+        run.scaler.unscale(optimizer)
+    run.hooks.on_before_optimizer_step(optimizer)
+    if run.scaler is None:
+        optimizer.step(**options)
+    else:
+        run.scaler.step(optimizer)
+    return loss
+
+
+def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
+    """Sanity check, validation and test. Return the metrics, one dictionary per loader."""
+    hooks, name = run.hooks, stage.name
+    with run.evaluating(stage) as data:
+        step = getattr(run.strategy, f"{name}_step")
+        getattr(hooks, f"on_{name}_start")()
+        getattr(hooks, f"on_{name}_epoch_start")()
+        before, after = getattr(hooks, f"on_{name}_batch_start"), getattr(hooks, f"on_{name}_batch_end")
+        limits = [min(n, run.plan.sanity_batches) for n in data.num_batches] if stage is SANITY_CHECK else None
+        table, several = run.results.table, data.num_loaders > 1
+        for batch, i, loader in data.batches(limits):
+            if run.signals.received is not None:
+                raise run.signals.received
+            table.batch, table.batch_size, table.loader = batch, None, loader
+            where = (i, loader) if several else (i,)
+            before(batch, *where)
+            output = step(batch, *where)
+            after(output, batch, *where)
+            run.log_evaluation_step()
+        table.loader = 0
+        table.epoch_end = True
+        getattr(hooks, f"on_{name}_epoch_end")()
+        metrics = run.close_evaluation()
+        getattr(hooks, f"on_{name}_end")()
+    return metrics
+
+
+def predict(run: Run, keep: bool) -> list[list[Any]]:
+    """Predict every batch. Return what `predict_step` returned, one list per loader; empty lists unless `keep`."""
+    hooks = run.hooks
+    with run.evaluating(PREDICT) as data:
+        outputs: list[list[Any]] = [[] for _ in range(data.num_loaders)]
+        hooks.on_predict_start()
+        hooks.on_predict_epoch_start()
+        table, several = run.results.table, data.num_loaders > 1
+        for batch, i, loader in data.batches():
+            if run.signals.received is not None:
+                raise run.signals.received
+            table.batch, table.batch_size, table.loader = batch, None, loader
+            where = (i, loader) if several else (i,)
+            hooks.on_predict_batch_start(batch, *where)
+            output = run.strategy.predict_step(batch, *where)
+            hooks.on_predict_batch_end(output, batch, *where)
+            if keep:
+                outputs[loader].append(output)
+        hooks.on_predict_epoch_end()
+        hooks.on_predict_end()
+    return outputs
+
+
+def detached(output: Any) -> dict[str, Any]:
+    """Return what a training step returned as a dictionary without gradients."""
+    if isinstance(output, Tensor):
+        return {"loss": output.detach()}
+    if isinstance(output, Mapping):
+        return {name: value.detach() if isinstance(value, Tensor) else value for name, value in output.items()}
+    return {}

@@ -1,0 +1,376 @@
+"""Module: what the user writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lightlib import report
+from lightlib.core import export
+from lightlib.core.checkpoint import ClassOnly, load_from_checkpoint
+from lightlib.core.handle import LightningOptimizer
+from lightlib.core.hparams import HyperparametersMixin
+from lightlib.core.interface import DataHooks, ModelHooks
+from lightlib.core.optim import step_scheduler
+from lightlib.errors import MisconfigurationException
+
+if TYPE_CHECKING:
+    from lightlib.core.results import Results
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["Module"]
+
+
+class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
+    """A model together with how it is trained: its steps, its optimizers, and any hook.
+
+    Only `training_step` and `configure_optimizers` are needed for `Trainer.fit`.
+
+    Example:
+        >>> import torch, lightlib
+        >>> class Net(lightlib.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.layer = torch.nn.Linear(4, 2)
+        ...     def training_step(self, batch, batch_idx):
+        ...         x, y = batch
+        ...         loss = torch.nn.functional.cross_entropy(self.layer(x), y)
+        ...         self.log("loss", loss)
+        ...         return loss
+        ...     def configure_optimizers(self):
+        ...         return torch.optim.SGD(self.parameters(), lr=0.1)
+        >>> Net().automatic_optimization
+        True
+    """
+
+    CHECKPOINT_HYPER_PARAMS_KEY = "hyper_parameters"
+    CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
+    CHECKPOINT_HYPER_PARAMS_TYPE = "hparams_type"
+
+    _trainer: Trainer | None = None
+    _results: Results | None = None
+    _device: torch.device | None = None
+    _toggled: dict[nn.Parameter, bool] | None = None
+    automatic_optimization: bool = True
+    example_input_array: Any = None
+    device_mesh: Any = None
+    strict_loading: bool = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_modules" not in self.__dict__ and isinstance(value, (nn.Module, nn.Parameter)):
+            raise MisconfigurationException(
+                f"{type(self).__name__}.__init__ assigned `{name}` before the base class was initialised.",
+                expected="super().__init__() before the first layer.",
+                fix=f"write `super().__init__()` as the first line of {type(self).__name__}.__init__.",
+            )
+        super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_trainer": None, "_results": None}
+
+    # the steps
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the loss of one batch: ``training_step(batch, batch_idx)``, or ``(batch)`` alone.
+
+        Returns:
+            The loss, a 0-d tensor with a gradient; or a dict with ``"loss"`` and anything else; or a dict
+            ``{"loss": sum, "weight": n}``, whose losses are summed over an accumulation window and divided by the sum of
+            the weights (token-weighted losses); or None to skip the batch.
+        """
+        raise NotImplementedError
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate one batch: ``validation_step(batch, batch_idx, dataloader_idx=0)``; the latter two may be left out."""
+        raise NotImplementedError
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate one batch: ``test_step(batch, batch_idx, dataloader_idx=0)``; the latter two may be left out."""
+        raise NotImplementedError
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the prediction of one batch. Default: ``self(batch)``."""
+        return self(args[0] if args else kwargs.get("batch"))
+
+    # optimization
+    def configure_optimizers(self) -> Any:
+        """Return the optimizers and schedules: an Optimizer, several, a dict with ``lr_scheduler``, … (see the docs)."""
+        raise NotImplementedError
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute gradients. Default: ``loss.backward()``."""
+        loss.backward(*args, **kwargs)
+
+    def optimizer_step(
+        self,
+        epoch: int,
+        batch_idx: int,
+        optimizer: Optimizer | LightningOptimizer,
+        optimizer_closure: Callable[[], Any] | None = None,
+    ) -> None:
+        """Step one optimizer; overridden, the whole batch runs inside of `optimizer_closure`, as LBFGS needs it."""
+        optimizer.step(closure=optimizer_closure)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Drop the gradients. Default: ``optimizer.zero_grad()``."""
+        optimizer.zero_grad()
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """Step one schedule. Default: ``scheduler.step()``, with the metric for plateau schedulers."""
+        step_scheduler(scheduler, metric)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the unscaled gradients of one optimizer. Default: `clip_gradients` with the Trainer's values."""
+        self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def clip_gradients(
+        self,
+        optimizer: Optimizer | LightningOptimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradients of `optimizer`; the norm before clipping is then `trainer.gradient_norm`.
+
+        Args:
+            optimizer: Whose parameters' gradients are clipped.
+            gradient_clip_val: The largest norm or absolute value. Default: the Trainer's.
+            gradient_clip_algorithm: ``"norm"`` or ``"value"``. Default: the Trainer's, else ``"norm"``.
+
+        Raises:
+            MisconfigurationException: The values contradict the Trainer's.
+        """
+        self.trainer._clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def optimizers(self, use_pl_optimizer: bool = True) -> Any:
+        """Return the optimizer, or the list of them: wrapped so that `step` counts and scales, or as they are."""
+        return self.trainer._module_optimizers(use_pl_optimizer)
+
+    def lr_schedulers(self) -> Any:
+        """Return the scheduler, the list of them, or None."""
+        schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+        if not schedulers:
+            return None
+        return schedulers[0] if len(schedulers) == 1 else schedulers
+
+    def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute gradients in manual optimization: the loss is scaled as the precision asks, and the hooks run."""
+        self.trainer._manual_backward(loss, *args, **kwargs)
+
+    def toggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
+        """Let only the parameters of `optimizer` require gradients, until `untoggle_optimizer`."""
+        every = self.optimizers(use_pl_optimizer=False)
+        parameters = [p for o in (every if isinstance(every, list) else [every]) for p in _parameters(o)]
+        if self._toggled is None:
+            self._toggled = {p: p.requires_grad for p in parameters}
+        own = {id(p) for p in _parameters(optimizer)}
+        for p, needed in self._toggled.items():
+            p.requires_grad = needed and id(p) in own
+
+    def untoggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
+        """Give all parameters back what `toggle_optimizer` took."""
+        for p, needed in (self._toggled or {}).items():
+            p.requires_grad = needed
+        self._toggled = None
+
+    @contextmanager
+    def toggled_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> Iterator[None]:
+        """Return a context in which only the parameters of `optimizer` require gradients."""
+        self.toggle_optimizer(optimizer)
+        try:
+            yield
+        finally:
+            self.untoggle_optimizer(optimizer)
+
+    # logging
+    def log(
+        self,
+        name: str,
+        value: Any,
+        prog_bar: bool = False,
+        logger: bool | None = None,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        reduce_fx: str | Callable[[Any], Any] = "mean",
+        enable_graph: bool = False,
+        sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        add_dataloader_idx: bool = True,
+        batch_size: int | None = None,
+        metric_attribute: str | None = None,
+        rank_zero_only: bool = False,
+    ) -> None:
+        """Collect a value for the loggers, the progress bar and the callbacks.
+
+        Args:
+            name: Its name. With `on_step` and `on_epoch` both, the loggers get ``name_step`` and ``name_epoch``.
+            value: A number, a tensor with one element, or a torchmetrics.Metric (computed and reset by the framework).
+            prog_bar: Show it in the progress bar. Default False.
+            logger: Hand it to the loggers. Default True.
+            on_step: Log the value of this step. Default: True in training hooks, False elsewhere.
+            on_epoch: Log the reduction over the epoch. Default: the opposite.
+            reduce_fx: ``"mean"`` (weighted by batch size), ``"sum"``, ``"min"``, ``"max"``.
+            enable_graph: Accepted; logged values are always detached.
+            sync_dist: Reduce over processes at each step as well.
+            sync_dist_group: The group to reduce over.
+            add_dataloader_idx: Append ``/dataloader_idx_N`` when there are several evaluation loaders.
+            batch_size: The weight of a mean. Default: the first dimension of the batch's first tensor.
+            metric_attribute: The attribute that holds the Metric. Default: found by identity.
+            rank_zero_only: Called on rank zero only, so nothing is reduced over processes.
+
+        Raises:
+            LoggingError: It has no meaning in this hook, or contradicts an earlier call with this name.
+        """
+        results = self._results
+        if results is None:
+            report.warn(f"self.log({name!r}, …) was called outside of a Trainer's run; nothing is logged.")
+            return
+        results.log(
+            name, value, prog_bar, logger, on_step, on_epoch, reduce_fx, enable_graph, sync_dist, sync_dist_group,
+            add_dataloader_idx, batch_size, metric_attribute, rank_zero_only,
+        )  # fmt: skip
+
+    def log_dict(self, dictionary: Mapping[str, Any], **kwargs: Any) -> None:
+        """Log every entry of `dictionary` (or of a torchmetrics.MetricCollection); the arguments are those of `log`."""
+        items: Iterable[tuple[Any, Any]] = dictionary.items()
+        if hasattr(dictionary, "compute_groups"):
+            items = dictionary.items(keep_base=False, copy_state=False)  # type: ignore[call-arg]
+        for name, value in items:
+            self.log(name, value, **kwargs)
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """Print on rank zero, above the progress bar."""
+        if self._trainer is None:
+            print(*args, **kwargs)
+        else:
+            self._trainer.print(*args, **kwargs)
+
+    # where it is
+    @property
+    def trainer(self) -> Trainer:
+        """The Trainer of the run.
+
+        Raises:
+            RuntimeError: There is no run.
+        """
+        if self._trainer is None:
+            raise RuntimeError(
+                f"{type(self).__name__} is not attached to a Trainer.\n  Expected: `self.trainer` is read during a run.\n"
+                "  Fix: call trainer.fit(module) first, or move this into a hook."
+            )
+        return self._trainer
+
+    @trainer.setter
+    def trainer(self, trainer: Trainer | None) -> None:
+        self._trainer = trainer
+
+    @property
+    def logger(self) -> Any:
+        """The first logger, or None."""
+        return self._trainer.logger if self._trainer is not None else None
+
+    @property
+    def loggers(self) -> list[Any]:
+        """All loggers."""
+        return self._trainer.loggers if self._trainer is not None else []
+
+    @property
+    def current_epoch(self) -> int:
+        """The index of the running epoch; 0 outside of a run."""
+        return self._trainer.current_epoch if self._trainer is not None else 0
+
+    @property
+    def global_step(self) -> int:
+        """Batches in which an optimizer stepped; 0 outside of a run."""
+        return self._trainer.global_step if self._trainer is not None else 0
+
+    @property
+    def global_rank(self) -> int:
+        """This process's index among all; 0 outside of a run."""
+        return self._trainer.global_rank if self._trainer is not None else 0
+
+    @property
+    def local_rank(self) -> int:
+        """This process's index on its machine; 0 outside of a run."""
+        return self._trainer.local_rank if self._trainer is not None else 0
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        if self._device is None:
+            tensor = next(self.parameters(), next(self.buffers(), None))
+            if tensor is None:
+                return self._trainer.strategy.root_device if self._trainer is not None else torch.device("cpu")
+            self._device = tensor.device
+        return self._device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first floating-point parameter; torch's default without any."""
+        return next((p.dtype for p in self.parameters() if p.is_floating_point()), torch.get_default_dtype())
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the parameters are on a CUDA device."""
+        return self.device.type == "cuda"
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._device = None
+        return super()._apply(*args, **kwargs)
+
+    def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
+        """Return the tensors of all processes, stacked along a new first dimension; with one process, as they are."""
+        return self.trainer._all_gather(data, group, sync_grads)
+
+    # building, saving, sharing
+    def configure_callbacks(self) -> Any:
+        """Return callbacks to add to the Trainer's; one of a class that is there already takes its place."""
+        return []
+
+    def configure_model(self) -> None:
+        """Build (large) layers on the device and in the dtype of the run. Called for every entry point: build once."""
+
+    def freeze(self) -> Module:
+        """Let no parameter require a gradient, switch to evaluation mode, and return self."""
+        self.requires_grad_(False)
+        return self.eval()
+
+    def unfreeze(self) -> Module:
+        """Let every parameter require a gradient, switch to training mode, and return self."""
+        self.requires_grad_(True)
+        return self.train()
+
+    load_from_checkpoint = ClassOnly(load_from_checkpoint)
+
+    def to_onnx(self, file_path: str | Path | IO[bytes] | None = None, input_sample: Any = None, **kwargs: Any) -> Any:
+        """Export `forward` to ONNX with torch.onnx.export, in evaluation mode.
+
+        Args:
+            file_path: Where to write; may be None with ``dynamo=True``, which returns an ONNXProgram.
+            input_sample: The input to trace with. Default: `example_input_array`.
+            kwargs: Handed to torch.onnx.export.
+        """
+        return export.to_onnx(self, file_path, input_sample, kwargs)
+
+    def to_torch_export(self, file_path: str | Path | None = None, input_sample: Any = None, **kwargs: Any) -> Any:
+        """Export `forward` with torch.export, in evaluation mode, and return the ExportedProgram.
+
+        Args:
+            file_path: Where to write it (a ``.pt2`` file). Default: nowhere.
+            input_sample: The input to trace with. Default: `example_input_array`.
+            kwargs: Handed to torch.export.export, for instance ``dynamic_shapes``.
+        """
+        return export.to_torch_export(self, file_path, input_sample, kwargs)
+
+
+def _parameters(optimizer: Any) -> list[nn.Parameter]:
+    return [p for group in optimizer.param_groups for p in group["params"]]

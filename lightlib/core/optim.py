@@ -1,0 +1,322 @@
+"""Optimization: what `configure_optimizers` may return, normalised to optimizers and schedules in one form."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from lightlib import report
+from lightlib.core.plan import Plan
+from lightlib.core.progress import Progress
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest
+
+__all__ = ["SchedulerConfig", "Schedules", "configure", "gradients", "step_scheduler"]
+
+_KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau")
+_GROUP_KEYS = ("optimizer", "lr_scheduler", "monitor", "frequency")
+_INTERVALS = ("step", "epoch")
+_FORMS = (
+    "an Optimizer, a list of them, ([optimizers], [schedulers]), a dict {'optimizer': …, 'lr_scheduler': …}, a list of such "
+    "dicts, or None"
+)
+
+
+@dataclass
+class SchedulerConfig:
+    """One learning-rate schedule and when it steps.
+
+    Attributes:
+        scheduler: Any object with `step` and `state_dict`.
+        interval: ``"step"`` for optimizer steps, ``"epoch"`` for epochs.
+        frequency: It steps at every n-th interval.
+        monitor: The metric that a plateau scheduler reads.
+        strict: Whether a missing metric is an error (or a warning).
+        name: The name for `LearningRateMonitor`.
+        reduce_on_plateau: Whether `step` takes the monitored value.
+    """
+
+    scheduler: Any
+    interval: str = "epoch"
+    frequency: int = 1
+    monitor: str | None = None
+    strict: bool = True
+    name: str | None = None
+    reduce_on_plateau: bool = False
+
+
+class Schedules:
+    """All schedules of a run: they step here and nowhere else."""
+
+    def __init__(
+        self,
+        configs: Sequence[SchedulerConfig],
+        step: Callable[[Any, Any], None],
+        metrics: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self.configs = list(configs)
+        self._by_step = [config for config in configs if config.interval == "step"]
+        self._by_epoch = [config for config in configs if config.interval == "epoch"]
+        self._step = step
+        self._metrics = metrics
+
+    def step_batch(self, progress: Progress) -> None:
+        """Called after every optimizer step; `progress` does not count it yet."""
+        for config in self._by_step:
+            if (progress.step + 1) % config.frequency == 0:
+                self._advance(config)
+
+    def step_epoch(self, progress: Progress) -> None:
+        """Called at the end of every epoch; `progress` does not count it yet."""
+        for config in self._by_epoch:
+            if (progress.epoch + 1) % config.frequency == 0:
+                self._advance(config)
+
+    def _advance(self, config: SchedulerConfig) -> None:
+        if not config.reduce_on_plateau:
+            return self._step(config.scheduler, None)
+        metrics = self._metrics()
+        if config.monitor in metrics:
+            return self._step(config.scheduler, metrics[config.monitor])
+        known = ", ".join(map(repr, metrics)) or "none"
+        message = f"The scheduler {type(config.scheduler).__name__} reads {config.monitor!r}, which was not logged"
+        if config.strict:
+            raise MisconfigurationException(
+                f"{message}.{nearest(str(config.monitor), metrics)}",
+                expected=f"a logged metric; there are: {known}.",
+                fix=f'self.log("{config.monitor}", …) before the schedule steps, or "strict": False in its dict.',
+            )
+        report.warn(f"{message}; it keeps its rate. There are: {known}.")
+
+    def state_dict(self) -> list[Any]:
+        return [config.scheduler.state_dict() for config in self.configs]
+
+    def load_state_dict(self, states: Sequence[Any]) -> None:
+        for config, state in zip(self.configs, states, strict=True):
+            config.scheduler.load_state_dict(state)
+
+    def describe(self, plan: Plan) -> list[str]:
+        """Return one line per schedule, for instance ``StepLR: every epoch = 1875 optimizer steps``."""
+        lines = []
+        for config in self.configs:
+            every = (
+                f"every {config.interval}" if config.frequency == 1 else f"every {config.frequency} {config.interval}s"
+            )
+            unit = "optimizer step" if config.interval == "step" else "epoch"
+            text = f"{type(config.scheduler).__name__}: {every.replace('step', 'optimizer step')}"
+            if unit == "epoch" and plan.steps_per_epoch != math.inf:
+                text += f" = {int(plan.steps_per_epoch) * config.frequency} optimizer steps"
+            lines.append(text + (f", reads {config.monitor!r}" if config.reduce_on_plateau else ""))
+        return lines
+
+
+def configure(module: Any, plan: Plan) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+    """Call `module.configure_optimizers` and return its optimizers and schedules.
+
+    Raises:
+        MisconfigurationException: What it returned has none of the known forms, or contradicts itself.
+    """
+    returned = module.configure_optimizers()
+    late = _LateValues(module, plan)
+    if returned is None:
+        report.warn("configure_optimizers returned None: no parameter will change in this run.")
+        return [], []
+    optimizers, configs = _parts(returned, late)
+    for config in configs:
+        _check_schedule(config, optimizers, plan)
+    names = [config.name for config in configs if config.name]
+    if len(set(names)) < len(names):
+        raise MisconfigurationException(
+            f"Two schedulers are named {names}.", expected="different names.", fix="rename one."
+        )
+    return optimizers, configs
+
+
+class _LateValues:
+    """Builds optimizers and schedulers from factories that ask for numbers of the run."""
+
+    def __init__(self, module: Any, plan: Plan) -> None:
+        self.module = module
+        self.values = {
+            "total_steps": plan.total_steps,
+            "epochs": plan.max_epochs,
+            "steps_per_epoch": plan.steps_per_epoch,
+        }
+
+    def optimizer(self, given: Any) -> Optimizer:
+        if isinstance(given, Optimizer):
+            return given
+        if callable(given):
+            built = given(self.module.parameters(), **self._wanted(given))
+            if isinstance(built, Optimizer):
+                return built
+            given = built
+        raise ArgumentTypeError(
+            f"configure_optimizers gave {given!r:.100} ({type(given).__name__}) where an optimizer belongs.",
+            expected=f"a torch.optim.Optimizer or a factory of one; in all, {_FORMS}.",
+            fix="return torch.optim.Adam(self.parameters(), lr=1e-3)",
+        )
+
+    def scheduler(self, given: Any, optimizer: Optimizer) -> Any:
+        if hasattr(given, "step") and hasattr(given, "state_dict") and not isinstance(given, type):
+            return given
+        if callable(given):
+            return given(optimizer, **self._wanted(given))
+        raise ArgumentTypeError(
+            f"configure_optimizers gave {given!r:.100} ({type(given).__name__}) where a scheduler belongs.",
+            expected="an object with `step` and `state_dict`, or a factory that takes the optimizer.",
+            fix="torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)",
+        )
+
+    def _wanted(self, factory: Callable[..., Any]) -> dict[str, int]:
+        bound = factory.keywords if isinstance(factory, partial) else {}
+        try:
+            parameters = inspect.signature(factory).parameters
+        except (TypeError, ValueError):
+            return {}
+        wanted = {name: value for name, value in self.values.items() if name in parameters and name not in bound}
+        for name, value in wanted.items():
+            if value == math.inf:
+                raise MisconfigurationException(
+                    f"{getattr(factory, '__name__', factory)!s} asks for `{name}`, which this run cannot tell.",
+                    expected="a limit: max_steps, or max_epochs with loaders that know their length.",
+                    fix="Trainer(max_steps=…)",
+                )
+        return {name: int(value) for name, value in wanted.items()}
+
+
+def _parts(returned: Any, late: _LateValues) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+    if isinstance(returned, Mapping):
+        return _from_dicts([returned], late)
+    if isinstance(returned, (list, tuple)):
+        if not returned:
+            return [], []
+        if all(isinstance(part, Mapping) for part in returned):
+            return _from_dicts(returned, late)
+        if len(returned) == 2 and isinstance(returned[0], (list, tuple)):
+            optimizers = [late.optimizer(part) for part in returned[0]]
+            schedulers = returned[1] if isinstance(returned[1], (list, tuple)) else [returned[1]]
+            return optimizers, [
+                _config(given, optimizers[min(i, len(optimizers) - 1)], late, None)
+                for i, given in enumerate(schedulers)
+            ]
+        return [late.optimizer(part) for part in returned], []
+    return [late.optimizer(returned)], []
+
+
+def _from_dicts(
+    groups: Sequence[Mapping[str, Any]], late: _LateValues
+) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+    optimizers, configs = [], []
+    for group in groups:
+        unknown = [key for key in group if key not in _GROUP_KEYS]
+        if unknown or "optimizer" not in group:
+            what = (
+                f"an unknown key {unknown[0]!r}.{nearest(unknown[0], _GROUP_KEYS)}"
+                if unknown
+                else "no key 'optimizer'."
+            )
+            raise MisconfigurationException(
+                f"configure_optimizers returned a dict with {what}",
+                expected="the keys 'optimizer', 'lr_scheduler' and 'monitor'.",
+                fix="return {'optimizer': optimizer, 'lr_scheduler': scheduler}",
+            )
+        optimizer = late.optimizer(group["optimizer"])
+        optimizers.append(optimizer)
+        if group.get("lr_scheduler") is not None:
+            configs.append(_config(group["lr_scheduler"], optimizer, late, group.get("monitor")))
+    return optimizers, configs
+
+
+def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | None) -> SchedulerConfig:
+    if not isinstance(given, Mapping):
+        given = {"scheduler": given}
+    unknown = [key for key in given if key not in _KEYS]
+    if unknown or "scheduler" not in given:
+        what = f"the unknown key {unknown[0]!r}.{nearest(unknown[0], _KEYS)}" if unknown else "no key 'scheduler'."
+        raise MisconfigurationException(
+            f"A scheduler's dict has {what}",
+            expected=f"keys among {', '.join(map(repr, _KEYS))}.",
+            fix="{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}",
+        )
+    config = SchedulerConfig(**{**given, "scheduler": late.scheduler(given["scheduler"], optimizer)})
+    config.monitor = config.monitor or monitor
+    config.reduce_on_plateau = config.reduce_on_plateau or isinstance(config.scheduler, ReduceLROnPlateau)
+    return config
+
+
+def _check_schedule(config: SchedulerConfig, optimizers: Sequence[Optimizer], plan: Plan) -> None:
+    name = type(config.scheduler).__name__
+    if config.interval not in _INTERVALS:
+        raise MisconfigurationException(
+            f"The scheduler {name} has interval={config.interval!r}.{nearest(str(config.interval), _INTERVALS)}",
+            expected="'step' (optimizer steps) or 'epoch'.",
+            fix="{'scheduler': scheduler, 'interval': 'step'}",
+        )
+    if not isinstance(config.frequency, int) or config.frequency < 1:
+        raise MisconfigurationException(
+            f"The scheduler {name} has frequency={config.frequency!r}.",
+            expected="an int of at least 1.",
+            fix="leave it out to step at every interval.",
+        )
+    if config.reduce_on_plateau and not config.monitor:
+        raise MisconfigurationException(
+            f"The scheduler {name} has no metric to read.",
+            expected="the name of a logged metric under 'monitor'.",
+            fix="return {'optimizer': …, 'lr_scheduler': scheduler, 'monitor': 'val_loss'}",
+        )
+    owner = getattr(config.scheduler, "optimizer", None)
+    if isinstance(owner, Optimizer) and all(owner is not optimizer for optimizer in optimizers):
+        raise MisconfigurationException(
+            f"The scheduler {name} belongs to an optimizer that configure_optimizers does not return.",
+            expected="every scheduler's optimizer among the returned ones.",
+            fix="build the scheduler with the optimizer that you return.",
+        )
+    _report_misfit(config, plan)
+
+
+def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
+    scheduler, name = config.scheduler, type(config.scheduler).__name__
+    if plan.total_steps == math.inf or (config.interval == "epoch" and plan.steps_per_epoch == math.inf):
+        return
+    intervals = plan.total_steps if config.interval == "step" else plan.total_steps / plan.steps_per_epoch
+    calls = int(intervals) // config.frequency
+    if config.interval == "epoch" and calls == 0:
+        report.warn(
+            f"{name} steps at the end of every epoch, but this run ends before its first epoch does: the rate will never "
+            "change. Write {'scheduler': scheduler, 'interval': 'step'} to step it with the optimizer.",
+        )
+    for attribute in ("total_steps", "T_max", "total_iters"):
+        total = getattr(scheduler, attribute, None)
+        if not isinstance(total, int) or (attribute == "total_iters" and name != "PolynomialLR") or total == calls:
+            continue
+        text = f"{name} is built for {total} steps ({attribute}={total}), but this run calls it {calls} times"
+        if attribute == "total_steps" and total < calls:
+            raise MisconfigurationException(
+                f"{text}: it would raise an error at call {total + 1}.",
+                expected=f"{attribute}={calls} (it steps every {config.interval}).",
+                fix=f"'lr_scheduler': {{'scheduler': lambda optimizer, total_steps: {name}(optimizer, …, "
+                "total_steps=total_steps), 'interval': 'step'}",
+            )
+        ends = "stops before its end" if total > calls else "goes on after its end"
+        report.warn(f"{text}: it {ends}. Pass {attribute}={calls}, or another interval.", report.PossibleUserWarning)
+
+
+def step_scheduler(scheduler: Any, metric: Any) -> None:
+    """The default of `Module.lr_scheduler_step`."""
+    if metric is None:
+        scheduler.step()
+    else:
+        scheduler.step(metric)
+
+
+def gradients(optimizers: Sequence[Optimizer]) -> list[torch.Tensor]:
+    """Return all gradients that the optimizers will use."""
+    return [p.grad for o in optimizers for group in o.param_groups for p in group["params"] if p.grad is not None]

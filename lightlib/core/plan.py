@@ -1,0 +1,109 @@
+"""Plan: all limits and intervals of a run, frozen; what is due is a pure function of Progress."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lightlib.core.progress import Progress
+
+__all__ = ["Plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is due where. Every number is resolved before the first batch; "no limit" is `math.inf`.
+
+    Attributes:
+        num_batches: Training batches per epoch, after all limits; `inf` when the loader cannot tell.
+        accumulate: Batches per optimizer step.
+        max_epochs, max_steps: The run is over when either is reached. Steps are optimizer steps.
+        min_epochs, min_steps: No early stop before both.
+        validate_every: Batches between two validations; `inf` for "at the end of the epoch". None: never validate.
+        validate_across_epochs: Count `validate_every` over the whole run and not from each epoch's start.
+        validate_every_seconds: Validate when this many seconds have passed since the last validation instead.
+        validate_every_epochs: Validate in every n-th epoch only.
+        sanity_batches: Validation batches before training, per loader.
+        log_every: Optimizer steps between two hand-overs to the loggers; 0 is never.
+    """
+
+    num_batches: float = math.inf
+    accumulate: int = 1
+    max_epochs: float = math.inf
+    max_steps: float = math.inf
+    min_epochs: int = 0
+    min_steps: int = 0
+    validate_every: float | None = None
+    validate_across_epochs: bool = False
+    validate_every_seconds: float | None = None
+    validate_every_epochs: int = 1
+    sanity_batches: float = 0
+    log_every: int = 50
+
+    def done(self, progress: Progress) -> bool:
+        """Whether a limit is reached."""
+        return progress.step >= self.max_steps or progress.epoch >= self.max_epochs
+
+    def may_stop(self, progress: Progress) -> bool:
+        """Whether a wish to stop early may be granted."""
+        return progress.epoch >= self.min_epochs and progress.step >= self.min_steps
+
+    def sanity_check_due(self, progress: Progress) -> bool:
+        """Whether a few validation batches are run before training: only in a run that starts from nothing."""
+        return self.validate_every is not None and self.sanity_batches > 0 and progress.batch == 0
+
+    def validation_due(self, progress: Progress, exhausted: bool, stopping: bool, seconds: float) -> bool:
+        """Whether validation runs now.
+
+        Args:
+            progress: Where the run is.
+            exhausted: The epoch has no further batch.
+            stopping: An early stop was granted: the last state is validated in an epoch that validates at all.
+            seconds: Time since the last validation; only read when the interval is a time.
+        """
+        every = self.validate_every
+        if every is None or progress.validated == progress.batch:
+            return False
+        if not self.validate_across_epochs and (progress.epoch + 1) % self.validate_every_epochs:
+            return False
+        if stopping:
+            return True
+        if self.validate_every_seconds is not None:
+            return seconds >= self.validate_every_seconds
+        if every == math.inf:
+            return exhausted
+        counted = progress.batch if self.validate_across_epochs else progress.epoch_batch
+        return counted % every == 0
+
+    def window_starts(self, progress: Progress) -> bool:
+        """Whether the next batch is the first of an accumulation window."""
+        return progress.epoch_batch % self.accumulate == 0
+
+    def window_size(self, progress: Progress) -> int:
+        """How many batches the window that starts now will have: the last one of an epoch may be shorter."""
+        return int(min(self.accumulate, self.num_batches - progress.epoch_batch))
+
+    def steps_now(self, progress: Progress, exhausted: bool) -> bool:
+        """Whether the batch that is about to run closes its accumulation window."""
+        return exhausted or (progress.epoch_batch + 1) % self.accumulate == 0
+
+    def window_closed(self, progress: Progress, exhausted: bool) -> bool:
+        """Whether no gradients are waiting for an optimizer step: the only state that a checkpoint can hold."""
+        return exhausted or progress.epoch_batch % self.accumulate == 0
+
+    def logging_due(self, progress: Progress) -> bool:
+        """Whether the step that has just ended is handed to the loggers."""
+        return self.log_every > 0 and progress.step % self.log_every == 0
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """Optimizer steps of a whole epoch."""
+        return self.num_batches if self.num_batches == math.inf else math.ceil(self.num_batches / self.accumulate)
+
+    @property
+    def total_steps(self) -> float:
+        """Optimizer steps of the whole run; `inf` when no limit is known."""
+        by_epochs = (
+            math.inf if math.inf in (self.max_epochs, self.num_batches) else self.max_epochs * self.steps_per_epoch
+        )
+        return min(by_epochs, self.max_steps)

@@ -1,0 +1,43 @@
+"""Progress: where the run is. Five integers, saved as they are; nothing else is counted anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+__all__ = ["Progress"]
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a training run is.
+
+    Attributes:
+        epoch: Epochs completed; the index of the epoch that is running.
+        epoch_batch: Batches done in this epoch.
+        batch: Batches done in all.
+        step: Batches in which an optimizer stepped, however many optimizers there are: Lightning's `global_step`.
+        validated: The value of `batch` when validation last ended, so that no validation runs twice after a resume.
+    """
+
+    epoch: int = 0
+    epoch_batch: int = 0
+    batch: int = 0
+    step: int = 0
+    validated: int = 0
+
+    def end_batch(self, stepped: bool) -> None:
+        self.epoch_batch += 1
+        self.batch += 1
+        self.step += stepped
+
+    def end_epoch(self) -> None:
+        self.epoch += 1
+        self.epoch_batch = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for field in fields(self):
+            setattr(self, field.name, int(state[field.name]))

@@ -1,0 +1,189 @@
+"""Arguments become parts: strings become objects, limits become a Plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from typing import Any
+
+from lightlib import registry
+from lightlib.core.plan import Plan
+from lightlib.core.settings import Settings
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.loggers.logger import Logger
+from lightlib.precision.precision import Precision, named
+from lightlib.strategies.single import SingleDeviceStrategy
+from lightlib.strategies.strategy import Strategy
+
+__all__ = ["callbacks_of_packages", "loggers_of", "plan_of", "plugins_of", "precision_of", "profiler_of", "strategy_of"]
+
+
+def strategy_of(given: Any, num_devices: int, num_nodes: int) -> Strategy:
+    """Return the strategy for a name or an instance; ``"auto"`` is one device.
+
+    Raises:
+        MisconfigurationException: ``"auto"`` with several devices.
+        UnknownNameError: No strategy has this name.
+    """
+    if isinstance(given, Strategy):
+        return given
+    if isinstance(given, str):
+        if given == "auto":
+            if num_devices * num_nodes > 1:
+                raise MisconfigurationException(
+                    f"strategy='auto' with {num_devices} devices on {num_nodes} nodes.",
+                    expected="one device: this version trains on one.",
+                    fix="Trainer(devices=1)",
+                )
+            return SingleDeviceStrategy()
+        strategy: Strategy = registry.get("strategies", given)()
+        return strategy
+    what = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.80} ({type(given).__name__})"
+    raise ArgumentTypeError(
+        f"strategy is {what}.",
+        expected="a name or an instance of lightlib.strategies.Strategy.",
+        fix="Trainer(strategy='auto')",
+    )
+
+
+def plugins_of(given: Any, precision: Any) -> Any:
+    """Return the precision that `precision` or `plugins` asks for.
+
+    Raises:
+        MisconfigurationException: Both ask for one, or a plugin is of a kind that is not known.
+    """
+    plugins = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+    found = [plugin for plugin in plugins if isinstance(plugin, Precision)]
+    other = [plugin for plugin in plugins if not isinstance(plugin, Precision)]
+    if other:
+        raise ArgumentTypeError(
+            f"plugins holds {other[0]!r:.80} ({type(other[0]).__name__}).",
+            expected="a lightlib.precision.Precision.",
+            fix="leave it out; other kinds of plugins are not part of this version.",
+        )
+    if len(found) > 1 or (found and precision is not None):
+        raise MisconfigurationException(
+            f"Two precisions were given: {precision!r} and {found!r}.", expected="one of them.", fix="leave out one."
+        )
+    return found[0] if found else precision
+
+
+def precision_of(given: Any) -> Precision:
+    """Return the precision for a name, a number of bits or an instance; None is ``"32-true"``."""
+    return given if isinstance(given, Precision) else named("32-true" if given is None else given)
+
+
+def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
+    """Return the loggers for True, False, None, a name, a logger or several.
+
+    Raises:
+        ArgumentTypeError: Something else.
+    """
+    if fast or given is False:
+        return []
+    if given is None or given is True:
+        given = "tensorboard"
+    if isinstance(given, str):
+        factory = registry.get("loggers", given)
+        return [factory(save_dir=root)]
+    several = list(given) if isinstance(given, Iterable) and not isinstance(given, (Logger, type)) else [given]
+    for logger in several:
+        if not isinstance(logger, Logger):
+            what = (
+                f"the class {logger.__name__}"
+                if isinstance(logger, type)
+                else f"{logger!r:.80} ({type(logger).__name__})"
+            )
+            raise ArgumentTypeError(
+                f"logger is {what}.",
+                expected="True, False, a logger's name, or instances of lightlib.loggers.Logger.",
+                fix="Trainer(logger=CSVLogger('logs'))",
+            )
+    return several
+
+
+def profiler_of(given: Any, root: str) -> Any:
+    """Return the profiler for a name or an instance, or None."""
+    if given is None:
+        return None
+    from lightlib import profilers  # optional: only when asked for
+
+    if isinstance(given, str):
+        names = {
+            "simple": "SimpleProfiler",
+            "advanced": "AdvancedProfiler",
+            "pytorch": "PyTorchProfiler",
+        }
+        if given not in names:
+            raise UnknownNameError("profiler", given, names)
+        return getattr(profilers, names[given])()
+    if isinstance(given, profilers.Profiler):
+        return None if isinstance(given, profilers.PassThroughProfiler) else given
+    raise ArgumentTypeError(
+        f"profiler is {given!r:.80} ({type(given).__name__}).",
+        expected="'simple', 'advanced', 'pytorch' or a lightlib.profilers.Profiler.",
+        fix="Trainer(profiler='simple')",
+    )
+
+
+def callbacks_of_packages() -> list[Any]:
+    """Return the callbacks that installed packages add to every Trainer, by the entry points ``lightlib.callbacks``."""
+    found: list[Any] = []
+    for point in entry_points(group="lightlib.callbacks"):
+        made = point.load()()
+        found.extend(made if isinstance(made, (list, tuple)) else [made])
+    return found
+
+
+def plan_of(settings: Settings, num_batches: float, has_val: bool) -> Plan:
+    """Return the plan of a fit.
+
+    Args:
+        settings: The Trainer's arguments.
+        num_batches: Training batches per epoch, after the limit.
+        has_val: Whether there is something to validate.
+
+    Raises:
+        MisconfigurationException: The validation interval does not fit the number of batches.
+    """
+    every, across = _validation_interval(settings, num_batches) if has_val else (None, False)
+    return Plan(
+        num_batches=num_batches,
+        accumulate=settings.accumulate_grad_batches,
+        max_epochs=math.inf if settings.max_epochs in (None, -1) else settings.max_epochs,  # type: ignore[arg-type]
+        max_steps=math.inf if settings.max_steps == -1 else settings.max_steps,
+        min_epochs=settings.min_epochs or 0,
+        min_steps=settings.min_steps or 0,
+        validate_every=every,
+        validate_across_epochs=across,
+        validate_every_seconds=settings.val_check_seconds,
+        validate_every_epochs=settings.check_val_every_n_epoch or 1,
+        sanity_batches=settings.num_sanity_val_steps,
+        log_every=settings.log_every_n_steps,
+    )
+
+
+def _validation_interval(settings: Settings, num_batches: float) -> tuple[float, bool]:
+    interval, across = settings.val_check_interval, settings.check_val_every_n_epoch is None
+    if settings.val_check_seconds is not None:
+        return math.inf, across
+    if isinstance(interval, int):
+        if not across and interval > num_batches:
+            raise MisconfigurationException(
+                f"val_check_interval={interval} is more than the {int(num_batches)} training batches of an epoch: validation "
+                "would never run.",
+                expected=f"at most {int(num_batches)} batches.",
+                fix="a smaller int, a float (a fraction of the epoch), or check_val_every_n_epoch=None to count batches "
+                "across epochs.",
+            )
+        return interval, across
+    if interval == 1.0:
+        return math.inf, False
+    if num_batches == math.inf:
+        raise MisconfigurationException(
+            f"val_check_interval={interval} is a fraction of an epoch, but the training loader has no length.",
+            expected="1.0 (at the end), an int (batches), or a time.",
+            fix="Trainer(val_check_interval=1000)",
+        )
+    return max(1, int(num_batches * interval)), False

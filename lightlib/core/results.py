@@ -1,0 +1,458 @@
+"""Results: what `self.log` collects, reduced only when somebody reads it."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from numbers import Number
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightlib import report
+from lightlib.core.scopes import RULES, Rule
+from lightlib.errors import LoggingError
+
+__all__ = ["Results", "Slot", "Table", "batch_size_of"]
+
+_FOLD_AT = 64
+_REDUCTIONS: dict[Any, str] = {
+    **{name: name for name in ("mean", "sum", "min", "max")},
+    **{getattr(torch, name): name for name in ("mean", "sum", "min", "max")},
+    **{getattr(builtins, name): name for name in ("sum", "min", "max")},
+    "avg": "mean",
+}
+
+
+class Slot:
+    """One logged name: its last value, and its sums over the epoch.
+
+    Values on the CPU become Python floats at once (double precision, nothing to synchronise). Values on a device are
+    cloned and wait there until somebody reads them, so that logging never makes the host wait for the device.
+    """
+
+    __slots__ = (
+        "arguments", "attribute", "bar", "count", "epoch_name", "fresh", "last", "logger", "metric", "name", "on_epoch",
+        "on_step", "pending", "reduction", "step_name", "total", "weight",
+    )  # fmt: skip
+
+    def __init__(self, name: str, suffix: str, arguments: tuple[Any, ...], on_step: bool, on_epoch: bool) -> None:
+        forked = on_step and on_epoch
+        self.name = name + suffix
+        self.step_name = f"{name}_step{suffix}" if forked else self.name
+        self.epoch_name = f"{name}_epoch{suffix}" if forked else self.name
+        self.arguments = arguments
+        self.bar, self.logger = arguments[0], arguments[1]
+        self.on_step, self.on_epoch = on_step, on_epoch
+        self.reduction: str = "mean"
+        self.metric: Any = None
+        self.attribute: str | None = None
+        self.last: Any = None
+        self.fresh = False
+        self.pending: list[tuple[Tensor, float]] = []
+        self.total: Any = None
+        self.weight = 0.0
+        self.count = 0
+
+    def add(self, value: Any, weight: float) -> None:
+        """Take a value; `weight` is the batch size, of which only means make use."""
+        if type(value) is Tensor or isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise _not_scalar(self.name, value)
+            number = value.item() if value.is_cpu else value.detach().reshape(()).clone()
+        else:
+            number = value
+        self.last = number
+        self.fresh = True
+        if self.on_epoch:
+            if isinstance(number, Tensor):
+                self.pending.append((number, weight))
+                if len(self.pending) >= _FOLD_AT:
+                    self.fold()
+            else:
+                self._accumulate(number, weight)
+
+    def _accumulate(self, number: Any, weight: float) -> None:
+        if self.reduction == "mean":
+            number = number * weight
+        total = self.total
+        self.weight += weight
+        self.count += 1
+        if total is None:
+            self.total = number
+        elif self.reduction in ("mean", "sum"):
+            self.total = total + number
+        elif isinstance(number, Tensor):
+            self.total = (torch.minimum if self.reduction == "min" else torch.maximum)(torch.as_tensor(total), number)
+        elif number != number or (total == total and (number < total) == (self.reduction == "min")):
+            self.total = number  # a NaN stays a NaN, as in torch.minimum
+
+    def fold(self) -> None:
+        """Add the waiting device values to the sums; still without making the host wait."""
+        pending, self.pending = self.pending, []
+        for number, weight in pending:
+            wide = number if number.device.type == "mps" else number.double()
+            self._accumulate(wide, weight)
+
+    def computed(self) -> Any:
+        """Return the value of the epoch so far as a number, a 0-d tensor, or None when nothing was logged."""
+        if self.metric is not None:
+            return self.metric.compute() if self.count else None
+        self.fold()
+        if self.total is None:
+            return None
+        if self.reduction != "mean":
+            return self.total
+        return self.total / self.weight if self.weight else math.nan
+
+    def clear(self) -> None:
+        if self.metric is not None:
+            self.metric.reset()
+        self.last, self.fresh, self.total, self.weight, self.count = None, False, None, 0.0, 0
+        self.pending = []
+
+
+class Table:
+    """The slots of one stage, from its start to its end."""
+
+    __slots__ = ("batch", "batch_size", "epoch_end", "loader", "num_loaders", "slots", "training")
+
+    def __init__(self, training: bool) -> None:
+        self.training = training
+        self.slots: dict[tuple[str, str, int], Slot] = {}
+        self.epoch_end = False
+        self.batch: Any = None
+        self.batch_size: int | None = None
+        self.loader = 0
+        self.num_loaders = 1
+
+    def step_values(self) -> Iterable[tuple[Slot, Any]]:
+        return ((slot, slot.last) for slot in self.slots.values() if slot.on_step and slot.last is not None)
+
+    def epoch_values(self) -> Iterable[tuple[Slot, Any]]:
+        values = ((slot, slot.computed()) for slot in self.slots.values() if slot.on_epoch)
+        return ((slot, value) for slot, value in values if value is not None)
+
+    def clear(self) -> None:
+        for slot in self.slots.values():
+            slot.clear()
+        self.epoch_end = False
+
+
+class Results:
+    """What `self.log` collects over a run, and the three dictionaries that users read."""
+
+    def __init__(self, find_metric: Callable[[Any], str | None] = lambda metric: None) -> None:
+        self.train = Table(training=True)
+        self.table = self.train
+        self.scope: Rule | None = None
+        self.scope_name = "outside of a run"
+        self.find_metric = find_metric
+        self._callback: dict[str, Any] = {}
+        self._logged: dict[str, Any] = {}
+        self._bar: dict[str, Any] = {}
+        self._restored: dict[tuple[str, str, int], dict[str, Any]] = {}
+
+    # writing
+    def log(
+        self,
+        name: str,
+        value: Any,
+        prog_bar: bool,
+        logger: bool | None,
+        on_step: bool | None,
+        on_epoch: bool | None,
+        reduce_fx: Any,
+        enable_graph: bool,
+        sync_dist: bool,
+        sync_dist_group: Any,
+        add_dataloader_idx: bool,
+        batch_size: int | None,
+        metric_attribute: str | None,
+        rank_zero_only: bool,
+    ) -> None:
+        """Collect one value; the meaning of the arguments is that of `Module.log`."""
+        table = self.table
+        arguments = (prog_bar, logger, on_step, on_epoch, reduce_fx, enable_graph, add_dataloader_idx)
+        slot = table.slots.get((self.scope_name, name, table.loader))
+        if slot is None or slot.arguments != arguments:
+            slot = self._declare(name, value, arguments, slot, metric_attribute)
+        if slot.metric is not None:
+            slot.count += 1
+            slot.fresh = True
+            if slot.on_step:
+                slot.last = _forward_value(slot.metric)
+            return
+        if type(value) is not Tensor and not isinstance(value, (int, float)):
+            value = _as_number(name, value)
+        if slot.on_epoch and slot.reduction == "mean":
+            slot.add(value, self._batch_size() if batch_size is None else batch_size)
+        else:
+            slot.add(value, 1.0)
+
+    def _batch_size(self) -> int:
+        table = self.table
+        if table.batch_size is None:
+            table.batch_size = batch_size_of(table.batch)
+        return table.batch_size
+
+    def _declare(
+        self, name: str, value: Any, arguments: tuple[Any, ...], known: Slot | None, attribute: str | None
+    ) -> Slot:
+        if not isinstance(name, str):
+            raise LoggingError(
+                f"self.log got the name {name!r} ({type(name).__name__}).",
+                expected="a string.",
+                fix='self.log("loss", …)',
+            )
+        if known is not None:
+            raise LoggingError(
+                f"self.log({name!r}, …) was called twice in `{self.scope_name}` with different arguments: "
+                f"{_arguments_text(known.arguments)} and then {_arguments_text(arguments)}.",
+                expected="the same arguments for one name in one hook.",
+                fix="give the second value another name, or make the arguments equal.",
+            )
+        on_step, on_epoch = self._when(name, arguments)
+        table = self.table
+        _, logger, _, _, reduce_fx, _, add_index = arguments
+        if "/dataloader_idx_" in name and add_index:
+            raise LoggingError(
+                f"self.log got the name {name!r}, which contains '/dataloader_idx_'.",
+                expected="a plain name; the suffix is added when there are several loaders.",
+                fix=f"self.log({name.split('/dataloader_idx_')[0]!r}, …), or add_dataloader_idx=False.",
+            )
+        suffix = f"/dataloader_idx_{table.loader}" if table.num_loaders > 1 and add_index else ""
+        kept = (arguments[0], logger is not False, *arguments[2:])
+        slot = Slot(name, suffix, kept, on_step, on_epoch)
+        slot.arguments = arguments
+        slot.reduction = self._reduction(name, reduce_fx)
+        if _is_metric(value):
+            slot.metric, slot.attribute = value, attribute or self.find_metric(value)
+        else:
+            _warn_for_integers(name, value)
+        key = (self.scope_name, name, table.loader)
+        if table.training and key in self._restored:
+            _restore(slot, self._restored.pop(key))
+        table.slots[key] = slot
+        return slot
+
+    def _when(self, name: str, arguments: tuple[Any, ...]) -> tuple[bool, bool]:
+        rule = self.scope
+        if rule is None:
+            raise LoggingError(
+                f"self.log({name!r}, …) was called in `{self.scope_name}`, where it has no meaning.",
+                expected="a step or a hook around it: " + ", ".join(RULES) + ".",
+                fix="move the call into one of these hooks, or hand the number to `self.logger` yourself.",
+            )
+        on_step = rule.on_step if arguments[2] is None else arguments[2]
+        on_epoch = (not rule.on_step) if arguments[3] is None else arguments[3]
+        if on_step and not rule.steps:
+            raise LoggingError(
+                f"self.log({name!r}, on_step=True) was called in `{rule.hook}`, which is called once per epoch.",
+                expected="on_step=False there.",
+                fix=f"self.log({name!r}, …, on_step=False, on_epoch=True)",
+            )
+        if not on_step and not on_epoch:
+            raise LoggingError(
+                f"self.log({name!r}, on_step=False, on_epoch=False) would log nothing.",
+                expected="at least one of the two to be True.",
+                fix="set on_step=True, on_epoch=True, or leave out the call.",
+            )
+        return bool(on_step), bool(on_epoch)
+
+    def _reduction(self, name: str, reduce_fx: Any) -> str:
+        try:
+            return _REDUCTIONS[reduce_fx]
+        except (KeyError, TypeError):
+            raise LoggingError(
+                f"self.log({name!r}, reduce_fx={reduce_fx!r}) asks for a reduction that is not known.",
+                expected="'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
+                fix=f"self.log({name!r}, metric) with a torchmetrics.Metric for anything else.",
+            ) from None
+
+    # reading
+    @property
+    def callback_metrics(self) -> dict[str, Tensor]:
+        self._collect()
+        return {name: torch.as_tensor(value) for name, value in self._callback.items()}
+
+    @property
+    def logged_metrics(self) -> dict[str, Tensor]:
+        self._collect()
+        return {name: torch.as_tensor(value) for name, value in self._logged.items()}
+
+    @property
+    def progress_bar_metrics(self) -> dict[str, float]:
+        self._collect()
+        return to_floats(self._bar)
+
+    def _collect(self) -> None:
+        table = self.table
+        steps = not table.epoch_end
+        for slot, value in table.step_values() if steps else table.epoch_values():
+            name = slot.step_name if steps else slot.epoch_name
+            if slot.logger:
+                self._logged[name] = value
+            if slot.bar:
+                self._bar[name] = value
+            if table.training or not steps:
+                self._callback[slot.name] = value
+                self._callback[name] = value
+
+    def fresh_step_values(self) -> dict[str, Any]:
+        """Return what was logged per step since the last call, for the loggers."""
+        found: dict[str, Any] = {}
+        for slot, value in self.table.step_values():
+            if slot.fresh and slot.logger:
+                found[slot.step_name] = value
+            slot.fresh = False
+        return found
+
+    def epoch_values(self, loggers_only: bool = True) -> dict[str, Any]:
+        """Return the values of the epoch that has ended."""
+        self._collect()
+        return {slot.epoch_name: value for slot, value in self.table.epoch_values() if slot.logger or not loggers_only}
+
+    def epoch_values_by_loader(self) -> list[dict[str, float]]:
+        """Return the epoch's values, one dictionary per loader; what belongs to no loader is in each."""
+        found: list[dict[str, Any]] = [{} for _ in range(self.table.num_loaders)]
+        for (scope, _, loader), slot in self.table.slots.items():
+            value = slot.computed() if slot.on_epoch else None
+            if value is not None:
+                for one in [found[loader]] if scope.endswith(("_step", "_batch_start", "_batch_end")) else found:
+                    one[slot.epoch_name] = value
+        return [to_floats(one) for one in found]
+
+    def forget(self) -> None:
+        """Drop the three dictionaries: a new fit, validate or test begins."""
+        self._callback, self._logged, self._bar = {}, {}, {}
+
+    # state
+    def state_dict(self) -> dict[str, Any]:
+        slots = []
+        for (scope, name, loader), slot in self.train.slots.items():
+            slot.fold()
+            state: dict[str, Any] = {"scope": scope, "name": name, "loader": loader, "count": slot.count}
+            if slot.metric is not None and slot.attribute is not None:
+                state |= {"attribute": slot.attribute, "metric": metric_state(slot.metric)}
+            elif slot.metric is None:
+                state |= {"total": slot.total, "weight": slot.weight, "last": slot.last}
+            slots.append(state)
+        return {"slots": slots}
+
+    def load_state_dict(self, state: dict[str, Any], metric_at: Callable[[str], Any]) -> None:
+        """Take back the sums; torchmetrics are found again by their attribute through `metric_at`."""
+        self._restored = {(s["scope"], s["name"], int(s["loader"])): s for s in state["slots"]}
+        for saved in state["slots"]:
+            if "metric" in saved:
+                load_metric_state(metric_at(saved["attribute"]), saved["metric"])
+
+
+def to_floats(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return all values as Python floats; those on a device are stacked and copied at once."""
+    on_device = {name: v for name, v in values.items() if isinstance(v, Tensor) and not v.is_cpu}
+    moved: dict[str, float] = {}
+    if on_device:
+        stacked = torch.stack([v.detach().float().reshape(()) for v in on_device.values()]).tolist()
+        moved = dict(zip(on_device, stacked, strict=True))
+    return {name: moved[name] if name in moved else float(value) for name, value in values.items()}
+
+
+def batch_size_of(batch: Any, warn: bool = True) -> int:
+    """Return the size of the first dimension of the first tensor in `batch`; 1 when there is none."""
+    sizes: list[int] = []
+    for tensor in _tensors(batch):
+        sizes.append(tensor.shape[0] if tensor.ndim else 1)
+        if not warn or len(set(sizes)) > 1:
+            break
+    if len(set(sizes)) > 1:
+        report.warn(
+            f"The batch holds tensors whose first dimensions differ ({sizes[0]} and {sizes[-1]}), so the batch size by "
+            f"which logged means are weighted was guessed as {sizes[0]}. Say it: self.log(…, batch_size=…).",
+            report.PossibleUserWarning,
+        )
+    return sizes[0] if sizes else 1
+
+
+def _tensors(data: Any) -> Iterable[Tensor]:
+    if isinstance(data, Tensor):
+        yield data
+    elif isinstance(data, Mapping):
+        for value in data.values():
+            yield from _tensors(value)
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            yield from _tensors(value)
+    elif is_dataclass(data) and not isinstance(data, type):
+        for field in fields(data):
+            yield from _tensors(getattr(data, field.name))
+
+
+def _is_metric(value: Any) -> bool:
+    torchmetrics = sys.modules.get("torchmetrics")
+    return torchmetrics is not None and isinstance(value, torchmetrics.Metric)
+
+
+def _forward_value(metric: Any) -> Any:
+    value = getattr(metric, "_forward_cache", None)
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def metric_state(metric: Any) -> dict[str, Any]:
+    return {"states": dict(metric.metric_state), "updates": metric.update_count}
+
+
+def load_metric_state(metric: Any, state: dict[str, Any]) -> None:
+    for name, value in state["states"].items():
+        setattr(
+            metric, name, [v.to(metric.device) for v in value] if isinstance(value, list) else value.to(metric.device)
+        )
+    metric._update_count = state["updates"]
+    metric._computed = None
+
+
+def _restore(slot: Slot, saved: dict[str, Any]) -> None:
+    slot.count = saved["count"]
+    if "total" in saved:
+        slot.total, slot.weight, slot.last = saved["total"], saved["weight"], saved["last"]
+
+
+def _as_number(name: str, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Number) or hasattr(value, "__float__"):
+        return float(value)  # type: ignore[arg-type]
+    raise LoggingError(
+        f"self.log({name!r}, …) got a {type(value).__name__}: {str(value)[:80]!r}.",
+        expected="a number, a tensor with one element, or a torchmetrics.Metric.",
+        fix="log one name per value, for instance with self.log_dict({...}).",
+    )
+
+
+def _not_scalar(name: str, value: Tensor) -> LoggingError:
+    return LoggingError(
+        f"self.log({name!r}, …) got a tensor of shape {tuple(value.shape)}.",
+        expected="a tensor with exactly one element.",
+        fix=f"self.log({name!r}, value.mean()), or one name per element.",
+    )
+
+
+def _warn_for_integers(name: str, value: Any) -> None:
+    if (
+        isinstance(value, Tensor)
+        and not (value.is_floating_point() or value.is_complex())
+        and value.dtype != torch.bool
+    ):
+        report.warn(
+            f"self.log({name!r}, …) got an integer tensor ({value.dtype}); it is logged as a float.",
+            report.PossibleUserWarning,
+        )
+
+
+def _arguments_text(arguments: tuple[Any, ...]) -> str:
+    names = ("prog_bar", "logger", "on_step", "on_epoch", "reduce_fx", "enable_graph", "add_dataloader_idx")
+    return ", ".join(f"{name}={value!r}" for name, value in zip(names, arguments, strict=True))

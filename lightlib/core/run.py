@@ -1,0 +1,260 @@
+"""Run: the parts of one run, put together, and the verbs that join two of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lightlib import report
+from lightlib.core.data import EvalData, TrainData
+from lightlib.core.hooks import Hooks
+from lightlib.core.optim import Schedules
+from lightlib.core.plan import Plan
+from lightlib.core.progress import Progress
+from lightlib.core.results import Results, Table, to_floats
+from lightlib.core.seed import isolate_rng, set_rng_state
+from lightlib.core.signals import Signals
+from lightlib.core.window import Window
+from lightlib.loggers.fanout import Fanout
+from lightlib.strategies.strategy import Strategy
+
+__all__ = ["PREDICT", "SANITY_CHECK", "TEST", "VALIDATION", "Run", "Stage"]
+
+
+class Stage(NamedTuple):
+    """One kind of evaluation.
+
+    Attributes:
+        name: As in the names of its hooks.
+        state: As in `trainer.state.stage`.
+    """
+
+    name: str
+    state: str
+
+
+SANITY_CHECK = Stage("validation", "sanity_check")
+VALIDATION = Stage("validation", "validate")
+TEST = Stage("test", "test")
+PREDICT = Stage("predict", "predict")
+
+
+class Run:
+    """References to the parts of one fit, validate, test or predict. It decides nothing."""
+
+    __slots__ = (
+        "asked", "backward", "callbacks", "clip", "datamodule", "deferring", "eval_data", "gradient_norm", "handles", "hooks", "inference",
+        "loggers", "module", "module_backward", "optimization", "optimizers", "pending_rng", "plan", "progress", "removable", "replan",
+        "results", "scaler", "schedules", "signals", "stage", "started_at", "step_method", "stop_asked", "strategy", "train_data",
+        "trainer", "validated_at", "warned_nonfinite", "window", "zero_grad",
+    )  # fmt: skip
+
+    trainer: Any
+    module: Any
+    datamodule: Any
+    callbacks: list[Any]
+    strategy: Strategy
+    hooks: Hooks
+    loggers: Fanout
+    results: Results
+    plan: Plan
+    progress: Progress
+    window: Window
+    schedules: Schedules
+    signals: Signals
+    optimizers: list[Any]
+    handles: list[Any]
+    scaler: Any
+    train_data: TrainData | None
+    eval_data: Callable[[Stage], EvalData]
+    replan: Callable[[float], Plan]
+    optimization: Callable[..., Any]
+    backward: Callable[..., None]
+    module_backward: Callable[..., None]
+    step_method: Callable[..., None] | None
+    zero_grad: Callable[[Any], None]
+    clip: Callable[[Any], None] | None
+    gradient_norm: Tensor | None
+    inference: bool
+    stage: str
+    stop_asked: bool
+    asked: list[Callable[[], None]]
+    pending_rng: dict[str, Any] | None
+    started_at: float
+    validated_at: float
+    warned_nonfinite: bool
+    removable: list[Any]
+    deferring: bool
+
+    def __init__(self, **parts: Any) -> None:
+        self.stage = "setup"
+        self.stop_asked = False
+        self.asked = []
+        self.removable = []
+        self.deferring = False
+        self.pending_rng = None
+        self.gradient_norm = None
+        self.warned_nonfinite = False
+        self.started_at = self.validated_at = monotonic()
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    # training
+    @property
+    def exhausted(self) -> bool:
+        """Whether the epoch has no further batch."""
+        return self.train_data is not None and self.train_data.exhausted
+
+    def begin_training(self) -> None:
+        """Start the clocks and give the generators back what a checkpoint holds: nothing after this may draw but the run."""
+        self.stage = "train"
+        self.deferring = True
+        self.started_at = self.validated_at = monotonic()
+        if self.pending_rng is not None:
+            set_rng_state(self.pending_rng)
+            self.pending_rng = None
+
+    def end_training(self) -> None:
+        """From here on a checkpoint is written when it is asked for."""
+        self.save_if_asked()
+        self.deferring = False
+
+    def begin_epoch(self) -> Plan:
+        """Open the epoch's iterator; return the plan, which a callback or reloaded data may have changed."""
+        data = self.train_data
+        assert data is not None
+        data.start_epoch(self.progress.epoch, self.progress.epoch_batch)
+        if data.num_batches != self.plan.num_batches:
+            self.plan = self.replan(data.num_batches)
+        return self.plan
+
+    def stopping(self) -> bool:
+        """Whether somebody asked for an early stop and it may be granted."""
+        return self.stop_asked and self.plan.may_stop(self.progress)
+
+    def refuse_early_stop(self) -> None:
+        """Forget a wish to stop that came before the minimum."""
+        if self.stop_asked and not self.plan.may_stop(self.progress):
+            self.stop_asked = False
+            report.info(
+                f"A stop was asked for after {self.progress.epoch} epochs and {self.progress.step} steps; training goes on "
+                f"until min_epochs={self.plan.min_epochs} and min_steps={self.plan.min_steps}."
+            )
+
+    def leave_if_possible(self) -> None:
+        """Raise the signal that was received, at an optimizer-step boundary, where a checkpoint holds everything."""
+        if self.signals.received is not None and self.plan.window_closed(self.progress, self.exhausted):
+            raise self.signals.received
+
+    # numbers
+    def log_step(self) -> None:
+        """Hand what was logged per step to the loggers."""
+        values = self.results.fresh_step_values()
+        loss = self.window.loss
+        floats = to_floats(values if loss is None else {**values, "": loss})
+        self._look_for_nonfinite(floats)
+        floats.pop("", None)
+        if floats:
+            self.hand_over(floats)
+
+    def log_epoch(self) -> None:
+        """Hand the values of the training epoch to the loggers."""
+        values = to_floats(self.results.epoch_values())
+        if values:
+            self.hand_over(values)
+
+    def log_evaluation_step(self) -> None:
+        """Hand what an evaluation step logged per step to the loggers, at the step that training is at."""
+        if self.stage != "sanity_check" and (values := self.results.fresh_step_values()):
+            self.hand_over(to_floats(values))
+
+    def close_evaluation(self) -> list[dict[str, float]]:
+        """Reduce what an evaluation logged, hand it to the loggers and return it, one dictionary per loader."""
+        self.results.table.epoch_end = True
+        metrics = self.results.epoch_values_by_loader()
+        if self.stage != "sanity_check" and (values := to_floats(self.results.epoch_values())):
+            self.hand_over(values)
+        return metrics
+
+    def hand_over(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Give numbers to all loggers and to `on_log`; the x-axis is the optimizer step, or what was logged as "step"."""
+        numbers = dict(metrics)
+        at = numbers.pop("step", None)
+        if step is None:
+            step = self.progress.step if at is None else int(at)
+        numbers.setdefault("epoch", self.progress.epoch)
+        self.loggers.log_metrics(numbers, step)
+        self.hooks.on_log(numbers)
+
+    def _look_for_nonfinite(self, floats: Mapping[str, float]) -> None:
+        if self.warned_nonfinite:
+            return
+        for name, value in floats.items():
+            if not math.isfinite(value):
+                self.warned_nonfinite = True
+                where = f"epoch {self.progress.epoch}, batch {self.progress.epoch_batch - 1}, step {self.progress.step}"
+                what = f"the logged value {name!r}" if name else "the loss"
+                report.warn(
+                    f"{what} is {value} at {where} (seen when logging). Training goes on. To find where it began use "
+                    "callbacks.TerminateOnNaN(), or Trainer(detect_anomaly=True)."
+                )
+                return
+
+    # checkpoints
+    def save_if_asked(self) -> None:
+        """Do what was asked for at the last hook, now that a checkpoint can hold the whole state."""
+        if self.plan.window_closed(self.progress, self.exhausted):
+            asked, self.asked = self.asked, []
+            self.deferring = False
+            for save in asked:
+                save()
+            self.deferring = True
+
+    # evaluation
+    @contextmanager
+    def evaluating(self, stage: Stage) -> Iterator[EvalData]:
+        """Modes, gradients, generators and the table of `self.log` as an evaluation needs them; put back afterwards."""
+        before, self.stage = self.stage, stage.state
+        data = self.eval_data(stage)
+        self.results.table = Table(training=False)
+        self.results.table.num_loaders = data.num_loaders
+        modes = {part: part.training for part in self.module.modules()}
+        within_fit = before == "train" or stage is SANITY_CHECK
+        if stage is VALIDATION and within_fit and self.plan.window_closed(self.progress, self.exhausted):
+            self.module.on_validation_model_zero_grad()
+        getattr(self.module, f"on_{stage.name}_model_eval")()
+        grad_off = torch.inference_mode if self.inference and not within_fit else torch.no_grad
+        try:
+            with grad_off():
+                if stage is SANITY_CHECK:
+                    with isolate_rng():
+                        yield data
+                else:
+                    yield data
+        finally:
+            self._back_to_training_mode(stage, modes)
+            self.stage = before
+            self.results.table.clear()
+            if within_fit:
+                self.results.table = self.results.train
+            if stage is SANITY_CHECK:
+                self.results.forget()
+
+    def _back_to_training_mode(self, stage: Stage, modes: dict[torch.nn.Module, bool]) -> None:
+        restore = getattr(type(self.module), f"on_{stage.name}_model_train", None)
+        if restore is not None and restore is not getattr(self.hooks.module_base, f"on_{stage.name}_model_train"):
+            restore(self.module)
+        else:
+            for part, mode in modes.items():
+                part.training = mode
+
+    def end_validation(self) -> None:
+        """Note where the run was validated, so that no validation is repeated."""
+        self.progress.validated = self.progress.batch
+        self.validated_at = monotonic()

@@ -1,0 +1,99 @@
+"""Seeds and the state of the random number generators."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from lightlib import report
+from lightlib.errors import MisconfigurationException
+
+__all__ = ["isolate_rng", "rng_state", "seed_everything", "set_rng_state"]
+
+SEED_VARIABLE = "PL_GLOBAL_SEED"
+WORKERS_VARIABLE = "PL_SEED_WORKERS"
+
+
+def seed_everything(seed: int | str | None = None, workers: bool = False, verbose: bool = True) -> int:
+    """Seed the generators of Python, NumPy (when it is imported) and torch on every device.
+
+    Args:
+        seed: 0 to 2**32 - 1. Default: the environment variable ``PL_GLOBAL_SEED``, else 0.
+        workers: Accepted for Lightning's sake and kept in ``PL_SEED_WORKERS``: torch itself seeds Python, NumPy and torch
+            in every DataLoader worker from the seed of the main process.
+        verbose: Say the seed once.
+
+    Returns:
+        The seed, which is also put into ``PL_GLOBAL_SEED`` for child processes.
+
+    Raises:
+        MisconfigurationException: The seed is not an integer of that range.
+
+    Example:
+        >>> seed_everything(7, verbose=False)
+        7
+    """
+    given = os.environ.get(SEED_VARIABLE, 0) if seed is None else seed
+    try:
+        value = int(given)
+    except (TypeError, ValueError):
+        value = -1
+    if not 0 <= value < 2**32 or isinstance(given, bool) or (isinstance(given, float) and given != value):
+        source = f"the environment variable {SEED_VARIABLE}" if seed is None else "seed_everything"
+        raise MisconfigurationException(
+            f"{source} got the seed {given!r}.",
+            expected="an integer from 0 to 4294967295.",
+            fix="seed_everything(42)",
+        )
+    if verbose:
+        report.info(f"Seed set to {value}")
+    os.environ[SEED_VARIABLE] = str(value)
+    os.environ[WORKERS_VARIABLE] = str(int(workers))
+    random.seed(value)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(value)
+    torch.manual_seed(value)
+    return value
+
+
+def rng_state() -> dict[str, Any]:
+    """Return the state of all generators on this process's CPU, as values that `torch.load(weights_only=True)` reads."""
+    version, internal, gauss = random.getstate()
+    state: dict[str, Any] = {"python": [version, list(internal), gauss], "torch": torch.get_rng_state()}
+    if "numpy" in sys.modules:
+        name, keys, position, has_gauss, cached = sys.modules["numpy"].random.get_state()
+        state["numpy"] = [name, keys.tolist(), int(position), int(has_gauss), float(cached)]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Take back what `rng_state` returned."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    torch.set_rng_state(state["torch"])
+    if "numpy" in state:
+        import numpy  # optional: numpy
+
+        name, keys, position, has_gauss, cached = state["numpy"]
+        numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
+    if "cuda" in state and torch.cuda.is_available():
+        for device, device_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(device_state, device)
+
+
+@contextmanager
+def isolate_rng() -> Iterator[None]:
+    """Leave all generators as they were: what is drawn inside has no effect outside."""
+    state = rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)

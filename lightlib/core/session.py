@@ -1,0 +1,367 @@
+"""One call of fit, validate, test or predict: what comes before the loop, what comes after it, and what when it fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from lightlib import report
+from lightlib.core import check, files
+from lightlib.core.build import Builder
+from lightlib.core.checkpoint import dump, restore, restore_weights
+from lightlib.core.datamodule import DataModule
+from lightlib.core.hooks import Hooks, in_priority
+from lightlib.core.module import Module
+from lightlib.core.progress import Progress
+from lightlib.core.resume import resolve_path, say_how_to_go_on
+from lightlib.core.run import Run
+from lightlib.core.signals import Signals
+from lightlib.core.sources import check_given, find
+from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
+from lightlib.loggers.fanout import Fanout
+
+__all__ = ["Session"]
+
+
+class Session:
+    """A context around the loop. An exception passes through here and nowhere else.
+
+    Args:
+        trainer: Whose arguments it reads, and whose `_run`, `state` and `interrupted` it sets.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self.signals = Signals()
+        self.module: Module | None = None
+        self.datamodule: DataModule | None = None
+        self._given: dict[str, Any] = {}
+        self._stack = ExitStack()
+        self._own_callbacks: list[Any] = []
+        self._builder: Builder | None = None
+        self._announced = False
+        self._hooks: Hooks | None = None
+
+    # before
+    def begin(
+        self,
+        fn: TrainerFn,
+        model: Any,
+        given: Mapping[str, Any],
+        datamodule: Any,
+        ckpt_path: str | Path | None,
+        weights_only: bool | None,
+    ) -> None:
+        """Check what the user gave and build the run.
+
+        Raises:
+            MisconfigurationException: Something does not fit; nothing has run yet.
+        """
+        trainer = self.trainer
+        first = next(iter(given))
+        if isinstance(given[first], DataModule) and datamodule is None:
+            given, datamodule = {**given, first: None}, given[first]
+        check_given(given, datamodule)
+        module = self._module_for(fn, model)
+        path = resolve_path(trainer, fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
+        content = None if path is None else files.read(path, trainer.strategy.root_device, weights_only)
+        self.signals.received = None
+        trainer.state = TrainerState(fn, None, TrainerStatus.RUNNING)
+        trainer.interrupted = False
+        try:
+            self._build(fn, module, given, datamodule, content)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _module_for(self, fn: TrainerFn, model: Any) -> Module:
+        if model is None and self.module is not None and fn is not TrainerFn.FITTING:
+            return self.module
+        if model is None:
+            raise ArgumentTypeError(
+                f"trainer.{fn.value}() got no model.",
+                expected="an instance of lightlib.Module.",
+                fix=f"trainer.{fn.value}(module)",
+            )
+        module = check.check_module(model)
+        if fn is TrainerFn.FITTING and self.module is not None and module is not self.module:
+            self.trainer.progress = Progress()
+        return module
+
+    def _build(
+        self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, content: dict[str, Any] | None
+    ) -> None:
+        trainer, stage = self.trainer, fn.value
+        previous, self.module, self.datamodule, self._given = self.trainer._run, module, datamodule, dict(given)
+        module.trainer = trainer
+        if datamodule is not None:
+            datamodule.trainer = trainer
+        self._merge_callbacks(module)
+        sources = {
+            name: find(name, given.get(f"{name}_dataloaders"), module, datamodule)
+            for name in ("train", "val", "test", "predict")
+        }
+        builder = Builder(
+            trainer,
+            module,
+            datamodule,
+            list(trainer.callbacks),
+            trainer.strategy,
+            trainer.settings,
+            sources,
+            trainer.profiler,
+        )
+        self._builder = builder
+        module._results = builder.results
+        val_wanted = bool(trainer.settings.limit_val_batches)
+        check.check_steps(module, stage, sources["val"] is not None, val_wanted)
+        self._check_source(fn, sources)
+        loggers = self._prepare_loggers()
+        self._hooks = builder.hooks()
+        self._set_up(stage, module, datamodule)
+        self._hooks = hooks = builder.hooks()
+        with trainer.strategy.init_context():
+            module.configure_model()
+        train_data = builder.train_data() if fn is TrainerFn.FITTING else None
+        counts = {name: self._loader_count(builder, name, fn) for name in ("validation", "test", "predict")}
+        builder.place(counts)
+        run = builder.run(stage, trainer.progress, hooks, loggers, train_data) if content is None else None
+        if run is None:
+            run = self._build_restored(builder, stage, hooks, loggers, train_data, content or {})
+        elif previous is not None and train_data is not None and trainer.progress.epoch_batch:
+            train_data.load_state_dict(previous.train_data.state_dict())
+        run.signals = self.signals
+        trainer._run = run
+        self._tell_loggers(run)
+        self._announce(run)
+
+    def _build_restored(
+        self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, content: dict[str, Any]
+    ) -> Run:
+        trainer = self.trainer
+        holder = _Weights(trainer, builder)
+        restore_weights(holder, content)
+        if stage == "fit":
+            trainer.progress = Progress()
+        run = builder.run(stage, trainer.progress, hooks, loggers, train_data)
+        if stage == "fit":
+            restore(run, content)
+        return run
+
+    def _check_source(self, fn: TrainerFn, sources: Mapping[str, Any]) -> None:
+        name = {"fit": "train", "validate": "val", "test": "test", "predict": "predict"}[fn.value]
+        if sources[name] is None:
+            argument = "train_dataloaders" if name == "train" else "dataloaders"
+            raise MisconfigurationException(
+                f"trainer.{fn.value}() has no data.",
+                expected=f"`{argument}`, a data module, or a method `{name}_dataloader` of the module.",
+                fix=f"trainer.{fn.value}(module, {argument}=loader)",
+            )
+
+    def _loader_count(self, builder: Builder, name: str, fn: TrainerFn) -> int:
+        from lightlib.core.run import PREDICT, TEST, VALIDATION  # optional: constants, kept near their use
+
+        stage = {"validation": VALIDATION, "test": TEST, "predict": PREDICT}[name]
+        key = {"validation": "val"}.get(name, name)
+        used = {"fit": "val", "validate": "val", "test": "test", "predict": "predict"}[fn.value] == key
+        wanted = bool(getattr(self.trainer.settings, f"limit_{key}_batches"))
+        if not used or builder.sources[key] is None or not (wanted or fn is not TrainerFn.FITTING):
+            return 1
+        return builder.eval_data(stage).num_loaders
+
+    def _merge_callbacks(self, module: Module) -> None:
+        trainer = self.trainer
+        self._own_callbacks = list(trainer.callbacks)
+        added = module.configure_callbacks() or []
+        added = list(added) if isinstance(added, (list, tuple)) else [added]
+        kinds = {type(callback) for callback in added}
+        merged = in_priority([c for c in trainer.callbacks if type(c) not in kinds] + added)
+        check.check_callbacks(merged)
+        trainer.callbacks = tuple(merged)
+
+    def _prepare_loggers(self) -> Fanout:
+        for logger in self.trainer.loggers:
+            logger.prepare()
+        return Fanout(self.trainer.loggers)
+
+    def _set_up(self, stage: str, module: Module, datamodule: DataModule | None) -> None:
+        assert self._hooks is not None
+        for owner in (datamodule, module):
+            if owner is not None:
+                owner.prepare_data()
+        self.trainer.strategy.barrier("prepare_data")
+        if datamodule is not None:
+            datamodule.setup(stage)
+        self._hooks.setup(stage)
+
+    def _tell_loggers(self, run: Run) -> None:
+        if not self.trainer.settings.enable_autolog_hparams or not run.loggers:
+            return
+        params: dict[str, Any] = {}
+        for owner in (run.datamodule, run.module):
+            if owner is not None and owner._log_hyperparams:
+                for name, value in owner.hparams.items():
+                    if name in params and not _same(params[name], value):
+                        raise MisconfigurationException(
+                            f"The hyperparameter {name!r} is {params[name]!r} in the data module and {value!r} in the module.",
+                            expected="one value per name, or a name of its own for each.",
+                            fix=f"save_hyperparameters(ignore={name!r}) in one of the two.",
+                        )
+                    params[name] = value
+        if params:
+            run.loggers.log_hyperparams(params)
+        run.loggers.log_graph(run.module)
+        run.loggers.save()
+
+    def _announce(self, run: Run) -> None:
+        if self._announced:
+            return
+        self._announced = True
+        trainer = self.trainer
+        device = trainer.accelerator.describe(trainer.strategy.root_device)
+        seed = os.environ.get("PL_GLOBAL_SEED")
+        strategy = type(trainer.strategy).__name__.removesuffix("Strategy")
+        parts = [
+            f"lightlib {_version()}",
+            f"torch {torch.__version__}",
+            f"{len(trainer._devices)}×{device}",
+            trainer.precision,
+            {"SingleDevice": "single_device"}.get(strategy, strategy),
+            f"seed {seed}" if seed is not None else "no seed",
+        ]
+        report.info(" · ".join(parts))
+
+    def rebuild_hooks(self, run: Run) -> None:
+        assert self._builder is not None
+        run.hooks = self._hooks = self._builder.hooks()
+
+    # around the loop
+    def __enter__(self) -> Run:
+        run: Run = self.trainer._run
+        self._stack = ExitStack()
+        self._stack.enter_context(self.signals.noted())
+        if self.trainer.profiler is not None:
+            self.trainer.profiler.setup(stage=self.trainer.state.fn.value, local_rank=0, log_dir=self.trainer.log_dir)
+        return run
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        if error is None:
+            self._finish(TrainerStatus.FINISHED, "success")
+            return
+        self._fail(error)
+        if isinstance(error, KeyboardInterrupt):
+            sys.exit(130)
+
+    def _fail(self, error: BaseException) -> None:
+        trainer, run = self.trainer, self.trainer._run
+        trainer.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
+        saved = None
+        if run is not None and trainer.state.fn is TrainerFn.FITTING:
+            run.deferring = False
+            saved = self._save_interrupted(run) if error is self.signals.received else None
+        if self._hooks is not None:
+            _quietly(self._hooks.on_exception, error)
+        if self.datamodule is not None:
+            _quietly(self.datamodule.on_exception, error)
+        self._finish(TrainerStatus.INTERRUPTED, "interrupted" if trainer.interrupted else "failed")
+        if run is not None and trainer.state.fn is TrainerFn.FITTING:
+            say_how_to_go_on(trainer, saved, trainer.interrupted)
+
+    def _save_interrupted(self, run: Run) -> str | None:
+        callback = self.trainer.checkpoint_callback
+        folder = getattr(callback, "dirpath", None)
+        if folder is None:
+            return None
+        path = os.path.join(str(folder), "interrupted.ckpt")
+        try:
+            files.write(dump(run), path)
+        except OSError as error:
+            report.warn(str(error))
+            return None
+        return path
+
+    # after
+    def _finish(self, status: TrainerStatus, word: str) -> None:
+        trainer, stage = self.trainer, self.trainer.state.fn.value
+        run = trainer._run
+        guard: Callable[..., None] = _quietly if status is TrainerStatus.INTERRUPTED else _plainly
+        if run is not None:
+            for handle in run.removable:
+                handle.remove()
+            run.removable = []
+        guard(trainer.strategy.teardown)
+        if self.datamodule is not None:
+            guard(self.datamodule.teardown, stage)
+        if self._hooks is not None:
+            guard(self._hooks.teardown, stage)
+        Fanout(trainer.loggers).finalize(word)
+        if trainer.profiler is not None:
+            guard(trainer.profiler.describe)
+        trainer.callbacks = self._own_callbacks or list(trainer.callbacks)
+        trainer.state = TrainerState(trainer.state.fn, None, status)
+        if run is not None:
+            run.stage = "done"
+
+    def tell(self, metrics: list[dict[str, float]], verbose: bool) -> list[dict[str, float]]:
+        """Print the metrics of an evaluation as a table, and return them."""
+        if verbose and self.trainer.is_global_zero and any(metrics):
+            print(_table(metrics, self.trainer.state.fn.value))
+        return metrics
+
+
+class _Weights:
+    """What `restore_weights` needs before there is a run: optimizers are configured with the weights in place."""
+
+    def __init__(self, trainer: Any, builder: Builder) -> None:
+        self.trainer, self.module, self.datamodule = trainer, builder.module, builder.datamodule
+        self.strategy, self.callbacks = builder.strategy, builder.callbacks
+
+
+def _plainly(call: Callable[..., Any], *args: Any) -> None:
+    call(*args)
+
+
+def _quietly(call: Callable[..., Any], *args: Any) -> None:
+    """Call while another exception is on its way: a second one is reported and does not take its place."""
+    try:
+        call(*args)
+    except Exception as error:
+        report.warn(f"{getattr(call, '__qualname__', call)} failed as well while the run was ended: {error!r}.")
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other) or one is other
+    except Exception:  # objects that cannot be compared are different
+        return one is other
+
+
+def _version() -> str:
+    from lightlib.version import __version__  # optional: a constant
+
+    return __version__
+
+
+def _table(metrics: list[dict[str, float]], word: str) -> str:
+    names = sorted({name for one in metrics for name in one})
+    head = [f"{word} metric", *(["value"] if len(metrics) == 1 else [f"loader {i}" for i in range(len(metrics))])]
+    rows = [[name, *(f"{one[name]:.6g}" if name in one else "" for one in metrics)] for name in names]
+    widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
+    line = "─" * (sum(widths) + 3 * len(widths) - 1)
+
+    def text(row: list[str]) -> str:
+        first, *rest = (cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths)))
+        return " " + "   ".join([first, *rest])
+
+    return "\n".join([line, text(head), line, *map(text, rows), line])

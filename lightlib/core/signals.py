@@ -1,0 +1,52 @@
+"""Signals: Ctrl-C and SIGTERM are noted, and obeyed where a run can be left."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lightlib import report
+from lightlib.errors import SIGTERMException
+
+__all__ = ["Signals"]
+
+
+class Signals:
+    """Notes the first Ctrl-C or SIGTERM; the loop raises it where nothing is half done. A second Ctrl-C is obeyed at once.
+
+    Attributes:
+        received: The exception to raise at the next good moment, or None.
+    """
+
+    def __init__(self) -> None:
+        self.received: BaseException | None = None
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Catch both signals inside, in the main thread; the handlers of before come back afterwards."""
+        self.received = None
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before: dict[int, Any] = {}
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, self._on_interrupt)
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            before[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._on_terminate)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_interrupt(self, number: int, frame: Any) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = KeyboardInterrupt()
+        report.info("\nStopping after this step; press Ctrl-C again to stop at once.")
+
+    def _on_terminate(self, number: int, frame: Any) -> None:
+        self.received = self.received or SIGTERMException()

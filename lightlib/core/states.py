@@ -1,0 +1,53 @@
+"""The words for what a Trainer is doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["RunningStage", "TrainerFn", "TrainerState", "TrainerStatus"]
+
+
+class TrainerFn(str, Enum):
+    """What was called."""
+
+    FITTING = "fit"
+    VALIDATING = "validate"
+    TESTING = "test"
+    PREDICTING = "predict"
+
+
+class RunningStage(str, Enum):
+    """What is running at this moment."""
+
+    TRAINING = "train"
+    SANITY_CHECKING = "sanity_check"
+    VALIDATING = "validate"
+    TESTING = "test"
+    PREDICTING = "predict"
+
+
+class TrainerStatus(str, Enum):
+    """How the last call stands."""
+
+    INITIALIZING = "initializing"
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class TrainerState:
+    """A snapshot: what was called, what is running, how it stands. The members compare equal to plain strings."""
+
+    fn: TrainerFn | None = None
+    stage: RunningStage | None = None
+    status: TrainerStatus = TrainerStatus.INITIALIZING
+
+    @property
+    def finished(self) -> bool:
+        return self.status is TrainerStatus.FINISHED
+
+    @property
+    def stopped(self) -> bool:
+        return self.status in (TrainerStatus.FINISHED, TrainerStatus.INTERRUPTED)

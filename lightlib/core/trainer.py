@@ -1,0 +1,373 @@
+"""Trainer: what the user calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightlib import report
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.accelerators.resolve import choose
+from lightlib.core import files, loop
+from lightlib.core.checkpoint import dump
+from lightlib.core.hooks import in_priority
+from lightlib.core.module import Module
+from lightlib.core.progress import Progress
+from lightlib.core.resolve import (
+    callbacks_of_packages,
+    loggers_of,
+    plugins_of,
+    precision_of,
+    profiler_of,
+    strategy_of,
+)
+from lightlib.core.run import TEST, VALIDATION, Run
+from lightlib.core.session import Session
+from lightlib.core.settings import Settings, checked_call
+from lightlib.core.states import TrainerFn, TrainerState
+from lightlib.core.views import TrainerViews
+from lightlib.errors import MisconfigurationException
+from lightlib.loggers.logger import Logger
+from lightlib.precision.precision import Precision
+from lightlib.strategies.strategy import Strategy
+
+__all__ = ["Trainer"]
+
+Duration = str | timedelta | dict[str, int]
+
+
+class Trainer(TrainerViews):
+    """Runs a module: fit, validate, test, predict.
+
+    All arguments are keyword-only, named and meant as in Lightning 2.6; where a meaning differs, ``docs/differences.md``
+    says why. Each can be defaulted by the environment: ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``.
+
+    Args:
+        accelerator: ``"auto"``, ``"cpu"``, ``"gpu"``, ``"cuda"``, ``"mps"``, a third party's name, or an Accelerator.
+        strategy: ``"auto"``, ``"single_device"``, a third party's name, or a Strategy.
+        devices: A number, a list of indices, ``"0,1"``, ``-1`` or ``"auto"``.
+        num_nodes: Machines. Default 1.
+        precision: ``"32-true"`` (default), ``"64-true"``, ``"16-mixed"``, ``"bf16-mixed"``, ``"16-true"``,
+            ``"bf16-true"``, or a Precision.
+        logger: True (default: TensorBoard), False, a name, a logger or several. Files go to the first one's folder.
+        callbacks: One or several; called in the order of their priority, then of this list.
+        fast_dev_run: True or n: n batches of everything, no loggers, no checkpoints.
+        max_epochs: Default: 1000 when `max_steps` is not given either. -1 is no limit.
+        min_epochs, min_steps: No early stop before both.
+        max_steps: Optimizer steps. Default -1: no limit.
+        max_time: ``"DD:HH:MM:SS"``, a timedelta or a dict of its arguments.
+        limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches: An int is a number of batches,
+            a float a fraction. Default 1.0.
+        overfit_batches: Train and validate on this many batches (int) or this fraction (float), unshuffled. Default 0.0.
+        val_check_interval: A float is a fraction of an epoch, an int a number of batches, a duration wall time.
+            Default 1.0: at the end of the epoch.
+        check_val_every_n_epoch: Default 1. None counts `val_check_interval` across epochs.
+        num_sanity_val_steps: Validation batches before training. Default 2; -1 is all.
+        log_every_n_steps: Optimizer steps between two hand-overs to the loggers. Default 50; 0 is never.
+        enable_checkpointing: Add a ModelCheckpoint when there is none. Default True.
+        enable_progress_bar: Add a progress bar when there is none. Default True.
+        enable_model_summary: Add a ModelSummary when there is none. Default True.
+        accumulate_grad_batches: Batches per optimizer step. Default 1.
+        gradient_clip_val: Clip unscaled gradients to this. Default None: do not.
+        gradient_clip_algorithm: ``"norm"`` (default) or ``"value"``.
+        deterministic: True, ``"warn"`` or False for torch.use_deterministic_algorithms. Default None: leave it.
+        benchmark: torch.backends.cudnn.benchmark. Default None: leave it.
+        inference_mode: torch.inference_mode (default) or torch.no_grad for validate, test and predict.
+        use_distributed_sampler: Shard the data over processes. Default True.
+        profiler: ``"simple"``, ``"advanced"``, ``"pytorch"`` or a Profiler. Default None.
+        detect_anomaly: torch.autograd's anomaly mode during fit. Default False.
+        barebones: Everything off that is not training, to measure. Default False.
+        plugins: A Precision, for Lightning's sake.
+        sync_batchnorm: Synchronise batch norm over processes. Default False.
+        reload_dataloaders_every_n_epochs: Ask for the loaders again every n epochs. Default 0: never.
+        default_root_dir: Where logs and checkpoints go. Default: the current folder.
+        enable_autolog_hparams: Hand the hyperparameters to the loggers. Default True.
+        model_registry: Accepted and not used.
+        suggest_integrations: Accepted; there is nothing to silence.
+
+    Raises:
+        MisconfigurationException: An argument has a wrong value, or two contradict each other.
+
+    Example:
+        >>> trainer = Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False)
+        >>> trainer.max_epochs
+        2
+    """
+
+    @checked_call
+    def __init__(
+        self,
+        *,
+        accelerator: str | Accelerator = "auto",
+        strategy: str | Strategy = "auto",
+        devices: list[int] | str | int = "auto",
+        num_nodes: int = 1,
+        precision: str | int | Precision | None = None,
+        logger: Logger | Iterable[Logger] | bool | str | None = None,
+        callbacks: list[Any] | Any | None = None,
+        fast_dev_run: int | bool = False,
+        max_epochs: int | None = None,
+        min_epochs: int | None = None,
+        max_steps: int = -1,
+        min_steps: int | None = None,
+        max_time: Duration | None = None,
+        limit_train_batches: int | float | None = None,
+        limit_val_batches: int | float | None = None,
+        limit_test_batches: int | float | None = None,
+        limit_predict_batches: int | float | None = None,
+        overfit_batches: int | float = 0.0,
+        val_check_interval: int | float | Duration | None = None,
+        check_val_every_n_epoch: int | None = 1,
+        num_sanity_val_steps: int | None = None,
+        log_every_n_steps: int | None = None,
+        enable_checkpointing: bool | None = None,
+        enable_progress_bar: bool | None = None,
+        enable_model_summary: bool | None = None,
+        accumulate_grad_batches: int = 1,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+        deterministic: bool | str | None = None,
+        benchmark: bool | None = None,
+        inference_mode: bool = True,
+        use_distributed_sampler: bool = True,
+        profiler: Any = None,
+        detect_anomaly: bool = False,
+        barebones: bool = False,
+        plugins: Any = None,
+        sync_batchnorm: bool = False,
+        reload_dataloaders_every_n_epochs: int = 0,
+        default_root_dir: str | Path | None = None,
+        enable_autolog_hparams: bool = True,
+        model_registry: str | None = None,
+        suggest_integrations: bool = True,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        self.settings = Settings.of(arguments)
+        self.default_root_dir = os.path.expanduser(str(default_root_dir or os.getcwd()))
+        self.num_nodes = _nodes(num_nodes)
+        self.accelerator, self._devices = choose(accelerator, devices)
+        self.strategy: Strategy = strategy_of(strategy, len(self._devices), self.num_nodes)
+        self.precision_plugin = precision_of(plugins_of(plugins, precision))
+        self.strategy.setup_environment(self.accelerator, self._devices, self.precision_plugin)
+        self.profiler = profiler_of(profiler, self.default_root_dir)
+        quiet = bool(self.settings.fast_dev_run) or self.settings.barebones
+        self._loggers = loggers_of(logger, self.default_root_dir, quiet)
+        self.callbacks: Any = self._all_callbacks(callbacks, arguments)
+        self.settings.limit_epochs(any(type(c).__name__ == "Timer" for c in self.callbacks))
+        _set_torch_flags(self.settings)
+        self.progress = Progress()
+        self.state = TrainerState()
+        self.ckpt_path: str | Path | None = None
+        self.interrupted = False
+        self._run: Run | None = None
+        self._session = Session(self)
+
+    def _all_callbacks(self, given: Any, arguments: dict[str, Any]) -> list[Any]:
+        from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
+        from lightlib.core.check import check_callbacks  # optional: only here, to keep the order of imports
+
+        several = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+        several = [callback for callback in several if callback is not None] + callbacks_of_packages()
+        check_callbacks(several)
+        settings = self.settings
+        defaults: list[tuple[str, bool, type, Callable[[], Any]]] = [
+            ("enable_progress_bar", settings.enable_progress_bar, known.ProgressBar, known.default_progress_bar),
+            ("enable_model_summary", settings.enable_model_summary, known.ModelSummary, known.ModelSummary),
+            ("enable_checkpointing", settings.enable_checkpointing, known.Checkpoint, known.ModelCheckpoint),
+        ]
+        for argument, wanted, kind, make in defaults:
+            present = next((callback for callback in several if isinstance(callback, kind)), None)
+            if wanted and present is None:
+                several.append(make())
+            if arguments[argument] is False and present is not None:
+                raise MisconfigurationException(
+                    f"{argument}=False, but callbacks holds a {type(present).__name__}.",
+                    expected="one of the two.",
+                    fix=f"leave out {argument}=False or the {type(present).__name__}.",
+                )
+        if settings.max_time is not None and not any(isinstance(c, known.Timer) for c in several):
+            several.insert(0, known.Timer(timedelta(seconds=settings.max_time)))
+        if settings.fast_dev_run:
+            several = [c for c in several if not isinstance(c, (known.Checkpoint, known.EarlyStopping))]
+        return in_priority(several)
+
+    # the four verbs
+    def fit(
+        self,
+        model: Module,
+        train_dataloaders: Any = None,
+        val_dataloaders: Any = None,
+        datamodule: Any = None,
+        ckpt_path: str | Path | None = None,
+        weights_only: bool | None = None,
+    ) -> None:
+        """Train `model`.
+
+        Args:
+            model: The module.
+            train_dataloaders: A loader, a collection of loaders, a Dataset, or arrays. Default: the module's.
+            val_dataloaders: Likewise for validation.
+            datamodule: A DataModule in place of loaders; it may also stand in the second place.
+            ckpt_path: A checkpoint to resume from: a path, ``"last"`` or ``"best"``.
+            weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
+
+        Raises:
+            MisconfigurationException: Something does not fit, found before training starts.
+        """
+        given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
+        self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only)
+        with self._session as run, _anomaly(self.settings.detect_anomaly):
+            loop.fit(run)
+
+    def validate(
+        self,
+        model: Module | None = None,
+        dataloaders: Any = None,
+        ckpt_path: str | Path | None = None,
+        verbose: bool = True,
+        datamodule: Any = None,
+        weights_only: bool | None = None,
+    ) -> list[dict[str, float]]:
+        """Validate `model` (default: the last one, with the best weights) and return its metrics, one dict per loader."""
+        self._session.begin(
+            TrainerFn.VALIDATING, model, {"val_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only
+        )
+        with self._session as run:
+            metrics = loop.evaluate(run, VALIDATION)
+        return self._session.tell(metrics, verbose)
+
+    def test(
+        self,
+        model: Module | None = None,
+        dataloaders: Any = None,
+        ckpt_path: str | Path | None = None,
+        verbose: bool = True,
+        datamodule: Any = None,
+        weights_only: bool | None = None,
+    ) -> list[dict[str, float]]:
+        """Test `model` (default: the last one, with the best weights) and return its metrics, one dict per loader."""
+        self._session.begin(
+            TrainerFn.TESTING, model, {"test_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only
+        )
+        with self._session as run:
+            metrics = loop.evaluate(run, TEST)
+        return self._session.tell(metrics, verbose)
+
+    def predict(
+        self,
+        model: Module | None = None,
+        dataloaders: Any = None,
+        datamodule: Any = None,
+        return_predictions: bool | None = None,
+        ckpt_path: str | Path | None = None,
+        weights_only: bool | None = None,
+    ) -> Any:
+        """Return what `predict_step` gives for each batch: a list, or a list of lists with several loaders."""
+        keep = return_predictions is not False
+        self._session.begin(
+            TrainerFn.PREDICTING, model, {"predict_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only
+        )
+        with self._session as run:
+            outputs = loop.predict(run, keep)
+        return (outputs[0] if len(outputs) == 1 else outputs) if keep else None
+
+    # checkpoints
+    def save_checkpoint(
+        self, filepath: str | Path, weights_only: bool | None = None, storage_options: Any = None
+    ) -> None:
+        """Write the state of the run to `filepath`, whole or not at all.
+
+        Within a training hook the file is written at the next point where it can hold the whole state: after the
+        validation that is due at this batch, at an optimizer-step boundary. Everywhere else it is written at once.
+
+        Raises:
+            MisconfigurationException: No module is attached yet.
+            CheckpointWriteError: It could not be written; earlier files are as they were.
+        """
+        run = self._run
+        if run is None:
+            raise MisconfigurationException(
+                "save_checkpoint was called before any run.",
+                expected="a Trainer with a module attached.",
+                fix="call trainer.fit(module) first, or trainer.strategy… inside of a hook.",
+            )
+        if storage_options is not None:
+            raise MisconfigurationException(
+                f"save_checkpoint got storage_options={storage_options!r}.",
+                expected="None: options of a store are part of its URL or of fsspec's configuration.",
+                fix="leave it out.",
+            )
+        self.at_save_point(lambda: self._write(run, filepath, bool(weights_only)))
+
+    def _write(self, run: Run, filepath: str | Path, weights_only: bool) -> None:
+        content = dump(run, weights_only)
+        if self.is_global_zero:
+            files.write(content, filepath)
+        self.strategy.barrier("save_checkpoint")
+        run.hooks.on_checkpoint_written(str(filepath))
+
+    def at_save_point(self, call: Callable[[], None]) -> None:
+        """Run `call` at the next point where a checkpoint can hold the whole state (see `save_checkpoint`)."""
+        if self._run is not None and self._run.deferring:
+            self._run.asked.append(call)
+        else:
+            call()
+
+    # helpers
+    def init_module(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
+        """Return a context in which tensors are created on the device and in the dtype of the run."""
+        return self.strategy.init_context()
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """Print on rank zero, above the progress bar."""
+        bar = self.progress_bar_callback
+        if self.is_global_zero:
+            (print if bar is None else bar.print)(*args, **kwargs)
+
+    def log_metrics_now(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Hand numbers to all loggers and to `on_log` at once."""
+        from lightlib.core.results import to_floats  # optional: only here, to keep the order of imports
+
+        if self._run is not None:
+            self._run.hand_over(to_floats(metrics), step)
+
+    def rebuild_hooks(self) -> None:
+        """Find the hooks again: for tests that patch a method during a run."""
+        if self._run is not None:
+            self._session.rebuild_hooks(self._run)
+
+
+def _nodes(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise MisconfigurationException(
+            f"num_nodes is {value!r}.", expected="an int of at least 1.", fix="Trainer(num_nodes=1)"
+        )
+    return value
+
+
+def _anomaly(wanted: bool) -> Any:
+    return torch.autograd.set_detect_anomaly(True) if wanted else _Nothing()
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _set_torch_flags(settings: Settings) -> None:
+    if settings.deterministic is not None:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(bool(settings.deterministic), warn_only=settings.deterministic == "warn")
+        if settings.deterministic and settings.benchmark:
+            report.warn(
+                "benchmark=True may choose other kernels in every run; deterministic=True asks for the same ones."
+            )
+    if settings.benchmark is not None or settings.deterministic:
+        torch.backends.cudnn.benchmark = bool(settings.benchmark)

@@ -1,0 +1,330 @@
+"""What may be read from a Trainer: one line per property, each a view of the part that owns it."""
+
+from __future__ import annotations
+
+import math
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightlib.core import loop
+from lightlib.core.plan import Plan
+from lightlib.core.progress import Progress
+from lightlib.core.run import Run
+from lightlib.core.settings import Settings
+from lightlib.core.states import TrainerState
+from lightlib.errors import MisconfigurationException
+from lightlib.loggers.logger import Logger
+
+__all__ = ["TrainerViews"]
+
+_SETTINGS = (
+    "accumulate_grad_batches", "barebones", "check_val_every_n_epoch", "fast_dev_run", "gradient_clip_algorithm",
+    "gradient_clip_val", "limit_predict_batches", "limit_test_batches", "limit_train_batches", "limit_val_batches",
+    "log_every_n_steps", "max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "num_sanity_val_steps",
+    "overfit_batches", "reload_dataloaders_every_n_epochs", "val_check_interval",
+)  # fmt: skip
+_INSIDE = {
+    "fit_loop": "`trainer.progress`, `trainer.plan` and `trainer.max_epochs`",
+    "validate_loop": "`trainer.num_val_batches`",
+    "test_loop": "`trainer.num_test_batches`",
+    "predict_loop": "`trainer.num_predict_batches`",
+    "lightning_optimizers": "`module.optimizers()`",
+    "tuner": "a tuner callback",
+    "lr_schedulers": "`trainer.lr_scheduler_configs`",
+    "_data_connector": "`trainer.train_dataloader` and its siblings",
+    "_logger_connector": "`trainer.callback_metrics`",
+    "_checkpoint_connector": "`trainer.save_checkpoint`",
+    "_accelerator_connector": "`trainer.strategy` and `trainer.accelerator`",
+}
+
+
+class TrainerViews:
+    """The read-only side of a Trainer. Limits (`max_epochs`, …) may be set between two calls."""
+
+    settings: Settings
+    progress: Progress
+    state: TrainerState
+    strategy: Any
+    callbacks: Any
+    profiler: Any
+    precision_plugin: Any
+    default_root_dir: str
+    num_nodes: int
+    _devices: list[torch.device]
+    _loggers: list[Logger]
+    _run: Run | None
+    _session: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SETTINGS and "settings" in self.__dict__:
+            return getattr(self.settings, name)
+        hint = f" Lightning's `{name}` is part of its inside; read {_INSIDE[name]}." if name in _INSIDE else ""
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}.{hint}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _SETTINGS:
+            setattr(self.settings, name, value)
+            run = self.__dict__.get("_run")
+            if run is not None and self.training and run.train_data is not None:
+                run.plan = run.replan(run.train_data.num_batches)
+        else:
+            object.__setattr__(self, name, value)
+
+    # where the run is
+    current_epoch = property(lambda self: self.progress.epoch, doc="Epochs completed; the index of the running one.")
+    global_step = property(lambda self: self.progress.step, doc="Batches in which an optimizer stepped.")
+    interrupted: bool = False
+
+    @property
+    def plan(self) -> Plan | None:
+        """The limits and intervals of the run."""
+        return self._run.plan if self._run is not None else None
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether somebody asked for an early stop. May be set."""
+        return self._run is not None and self._run.stop_asked
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        if self._run is not None:
+            self._run.stop_asked = bool(value)
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether the batch that runs is the last of its epoch."""
+        return self._run is not None and self._run.exhausted
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since training began in this process."""
+        return monotonic() - self._run.started_at if self._run is not None else 0.0
+
+    @property
+    def data_wait(self) -> float:
+        """Seconds spent waiting for training batches."""
+        return self._run.train_data.waited if self._run is not None and self._run.train_data is not None else 0.0
+
+    @property
+    def received_sigterm(self) -> bool:
+        """Whether the process was asked to end."""
+        return isinstance(self._session.signals.received, SystemExit)
+
+    def _in(self, *stages: str) -> bool:
+        return self._run is not None and self._run.stage in stages
+
+    training = property(lambda self: self._in("train"), doc="Whether a training batch or epoch hook runs.")
+    validating = property(lambda self: self._in("validate"), doc="Whether validation runs.")
+    testing = property(lambda self: self._in("test"), doc="Whether the test runs.")
+    predicting = property(lambda self: self._in("predict"), doc="Whether prediction runs.")
+    sanity_checking = property(lambda self: self._in("sanity_check"), doc="Whether the sanity check runs.")
+    evaluating = property(lambda self: self._in("validate", "test", "sanity_check"), doc="Whether an evaluation runs.")
+
+    # numbers of batches
+    @property
+    def num_training_batches(self) -> float:
+        """Training batches per epoch; `inf` before the loader is known or when it has no length."""
+        return (
+            self._run.train_data.num_batches if self._run is not None and self._run.train_data is not None else math.inf
+        )
+
+    def _num_batches(self, key: str) -> list[float]:
+        evaluations = self._session._builder._evaluations if self._session._builder is not None else {}
+        return list(evaluations[key].num_batches) if key in evaluations else []
+
+    num_val_batches = property(lambda self: self._num_batches("val"), doc="Validation batches, per loader.")
+    num_test_batches = property(lambda self: self._num_batches("test"), doc="Test batches, per loader.")
+    num_predict_batches = property(lambda self: self._num_batches("predict"), doc="Batches to predict, per loader.")
+
+    @property
+    def num_sanity_val_batches(self) -> list[float]:
+        """Validation batches of the sanity check, per loader."""
+        return [min(n, self.settings.num_sanity_val_steps) for n in self._num_batches("val")]
+
+    @property
+    def val_check_batch(self) -> float | None:
+        """Training batches between two validations."""
+        plan = self.plan
+        every = plan.validate_every if plan is not None else None
+        return plan.num_batches if plan is not None and every == math.inf else every
+
+    @property
+    def estimated_stepping_batches(self) -> float:
+        """Optimizer steps of the whole run; `inf` when there is no limit. May be read in `configure_optimizers`."""
+        run, builder = self._run, self._session._builder
+        if run is not None and run.train_data is not None and run.module is self._session.module:
+            return run.plan.total_steps
+        if builder is not None and builder.sources["train"] is not None:
+            return builder.plan(builder.train_data().num_batches).total_steps
+        return math.inf if self.settings.max_steps == -1 else self.settings.max_steps
+
+    # objects
+    @property
+    def lightning_module(self) -> Any:
+        """The module of the last call."""
+        return self._session.module
+
+    model = lightning_module
+
+    @property
+    def datamodule(self) -> Any:
+        """The data module of the last call."""
+        return self._session.datamodule
+
+    @property
+    def hooks(self) -> Any:
+        """The table of hooks; printed, it shows who is called where."""
+        return self._session._hooks
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """The optimizers."""
+        return self._run.optimizers if self._run is not None else []
+
+    @property
+    def lr_scheduler_configs(self) -> list[Any]:
+        """The schedules, with their interval, frequency and name."""
+        return self._run.schedules.configs if self._run is not None else []
+
+    @property
+    def scaler(self) -> Any:
+        """The GradScaler of 16-mixed, or None."""
+        return getattr(self._run.scaler, "grad_scaler", None) if self._run is not None else None
+
+    @property
+    def gradient_norm(self) -> Tensor | None:
+        """The norm of all gradients before the last clipping by norm; None without any."""
+        return self._run.gradient_norm if self._run is not None else None
+
+    @property
+    def precision(self) -> str:
+        """The name of the precision."""
+        return str(self.precision_plugin.name)
+
+    @property
+    def logger(self) -> Logger | None:
+        """The first logger."""
+        return self._loggers[0] if self._loggers else None
+
+    @logger.setter
+    def logger(self, logger: Logger | None) -> None:
+        self._loggers = [] if logger is None else [logger]
+
+    @property
+    def loggers(self) -> list[Logger]:
+        """All loggers."""
+        return self._loggers
+
+    @loggers.setter
+    def loggers(self, loggers: list[Logger] | None) -> None:
+        self._loggers = list(loggers or [])
+
+    @property
+    def log_dir(self) -> str | None:
+        """The folder of the first logger; `default_root_dir` without any."""
+        folder = self.default_root_dir if self.logger is None else (self.logger.log_dir or self.logger.save_dir)
+        return self.strategy.broadcast(folder)  # type: ignore[no-any-return]
+
+    def _callbacks_of(self, name: str) -> list[Any]:
+        from lightlib import callbacks  # optional: rich, only when asked for
+
+        return [callback for callback in self.callbacks if isinstance(callback, getattr(callbacks, name))]
+
+    checkpoint_callbacks = property(lambda self: self._callbacks_of("Checkpoint"), doc="All checkpoint callbacks.")
+    early_stopping_callbacks = property(lambda self: self._callbacks_of("EarlyStopping"), doc="All EarlyStoppings.")
+    checkpoint_callback = property(lambda self: next(iter(self.checkpoint_callbacks), None), doc="The first of them.")
+    early_stopping_callback = property(lambda self: next(iter(self.early_stopping_callbacks), None), doc="The first.")
+    progress_bar_callback = property(
+        lambda self: next(iter(self._callbacks_of("ProgressBar")), None), doc="The progress bar, or None."
+    )
+
+    # loaders
+    @property
+    def train_dataloader(self) -> Any:
+        """What was given or returned as training loaders."""
+        return self._run.train_data.loaders if self._run is not None and self._run.train_data is not None else None
+
+    def _loaders(self, key: str) -> Any:
+        evaluations = self._session._builder._evaluations if self._session._builder is not None else {}
+        return evaluations[key].loaders if key in evaluations else None
+
+    val_dataloaders = property(lambda self: self._loaders("val"), doc="What was given as validation loaders.")
+    test_dataloaders = property(lambda self: self._loaders("test"), doc="What was given as test loaders.")
+    predict_dataloaders = property(lambda self: self._loaders("predict"), doc="What was given to be predicted.")
+
+    # metrics
+    callback_metrics = property(
+        lambda self: self._run.results.callback_metrics if self._run is not None else {}, doc="What callbacks read."
+    )
+    logged_metrics = property(
+        lambda self: self._run.results.logged_metrics if self._run is not None else {}, doc="What loggers got last."
+    )
+    progress_bar_metrics = property(
+        lambda self: self._run.results.progress_bar_metrics if self._run is not None else {}, doc="What the bar shows."
+    )
+
+    # ranks and devices
+    global_rank = property(lambda self: self.strategy.global_rank, doc="This process's index among all.")
+    local_rank = property(lambda self: self.strategy.local_rank, doc="This process's index on its machine.")
+    node_rank = property(lambda self: self.strategy.node_rank, doc="This machine's index.")
+    world_size = property(lambda self: self.strategy.world_size, doc="How many processes there are.")
+    is_global_zero = property(lambda self: self.strategy.is_global_zero, doc="Whether this process writes and speaks.")
+    num_devices = property(lambda self: len(self._devices), doc="Devices of this machine.")
+    device_ids = property(lambda self: [d.index or 0 for d in self._devices], doc="Their indices.")
+    distributed_sampler_kwargs = property(
+        lambda self: {"num_replicas": self.strategy.data_size, "rank": self.strategy.data_rank}, doc="For samplers."
+    )
+
+    # what a module asks of its run
+    def _clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
+        run = self._run
+        assert run is not None
+        for name, given in (("gradient_clip_val", value), ("gradient_clip_algorithm", algorithm)):
+            own = getattr(self.settings, name)
+            if own is not None and given is not None and given != own and run.module.automatic_optimization:
+                raise MisconfigurationException(
+                    f"clip_gradients got {name}={given!r}, but the Trainer has {name}={own!r}.",
+                    expected="one of the two.",
+                    fix=f"leave out Trainer({name}=…) to set it in configure_gradient_clipping.",
+                )
+        value = self.settings.gradient_clip_val if value is None else value
+        algorithm = algorithm or self.settings.gradient_clip_algorithm or "norm"
+        if value is None:
+            return
+        raw = getattr(optimizer, "optimizer", optimizer)
+        if run.scaler is not None:
+            run.scaler.unscale(raw)
+        run.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm)
+
+    def _module_optimizers(self, wrapped: bool) -> Any:
+        run = self._run
+        assert run is not None
+        found = run.handles if wrapped else run.optimizers
+        return found[0] if len(found) == 1 else list(found)
+
+    def _manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        run = self._run
+        assert run is not None
+        if run.module.automatic_optimization:
+            raise MisconfigurationException(
+                "manual_backward was called, but automatic_optimization is True.",
+                expected="manual optimization.",
+                fix="set self.automatic_optimization = False in __init__.",
+            )
+        loop.manual_backward(run, loss, *args, **kwargs)
+
+    def _all_gather(self, data: Any, group: Any, sync_grads: bool) -> Any:
+        if isinstance(data, Tensor):
+            return self.strategy.all_gather(data, group, sync_grads)
+        if isinstance(data, dict):
+            return {key: self._all_gather(value, group, sync_grads) for key, value in data.items()}
+        if isinstance(data, (list, tuple)):
+            return type(data)(self._all_gather(value, group, sync_grads) for value in data)
+        return (
+            data
+            if not isinstance(data, (int, float))
+            else self.strategy.all_gather(torch.tensor(data), group, sync_grads)
+        )

@@ -1,0 +1,61 @@
+"""Where numbers go. Every logger is imported when its name is first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lightlib.loggers.comet import CometLogger
+    from lightlib.loggers.csv import CSVLogger
+    from lightlib.loggers.fanout import Fanout
+    from lightlib.loggers.hyperparameters import flatten, plain
+    from lightlib.loggers.logger import DummyExperiment, DummyLogger, Logger, rank_zero_experiment
+    from lightlib.loggers.mlflow import MLFlowLogger
+    from lightlib.loggers.neptune import NeptuneLogger
+    from lightlib.loggers.tensorboard import TensorBoardLogger
+    from lightlib.loggers.wandb import WandbLogger
+
+__all__ = [
+    "CSVLogger",
+    "CometLogger",
+    "DummyExperiment",
+    "DummyLogger",
+    "Fanout",
+    "Logger",
+    "MLFlowLogger",
+    "NeptuneLogger",
+    "TensorBoardLogger",
+    "WandbLogger",
+    "flatten",
+    "plain",
+    "rank_zero_experiment",
+]
+
+_FILES = {
+    "CSVLogger": "csv",
+    "CometLogger": "comet",
+    "DummyExperiment": "logger",
+    "DummyLogger": "logger",
+    "Fanout": "fanout",
+    "Logger": "logger",
+    "MLFlowLogger": "mlflow",
+    "NeptuneLogger": "neptune",
+    "TensorBoardLogger": "tensorboard",
+    "WandbLogger": "wandb",
+    "flatten": "hyperparameters",
+    "plain": "hyperparameters",
+    "rank_zero_experiment": "logger",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,132 @@
+"""CometLogger: an experiment of Comet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from lightlib.loggers.hyperparameters import flatten
+from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.report import rank_zero_only
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = ["CometLogger"]
+
+
+class CometLogger(Logger):
+    """Logs to Comet. Needs ``pip install 'lightlib[comet]'``; the package is imported at first use.
+
+    The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
+    comet_ml 3.58.8 in offline mode.
+
+    Args:
+        api_key: Comet's key. Default: what ``comet login`` or the environment's ``COMET_API_KEY`` has set.
+        workspace: The workspace. Default: the user's own.
+        project: The project. Default: Comet's.
+        experiment_key: The key of an experiment to continue, or of the new one.
+        mode: ``"get_or_create"`` (Comet's default), ``"get"`` to continue, ``"create"`` for a new one.
+        online: False writes to disk only, to be uploaded later. Default: Comet's, which is True.
+        prefix: Put before every metric's name, with a ``-``.
+        **kwargs: For `comet_ml.ExperimentConfig`: name, tags, offline_directory, log_code, …
+
+    Raises:
+        MisconfigurationException: When the run starts, and comet_ml is missing.
+    """
+
+    def __init__(
+        self,
+        *,
+        api_key: str | None = None,
+        workspace: str | None = None,
+        project: str | None = None,
+        experiment_key: str | None = None,
+        mode: Literal["get_or_create", "get", "create"] | None = None,
+        online: bool | None = None,
+        prefix: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._start = {
+            "api_key": api_key,
+            "workspace": workspace,
+            "project": project,
+            "experiment_key": experiment_key,
+            "mode": mode,
+            "online": online,
+        }
+        self._config = kwargs
+        self._prefix = prefix or ""
+        self._experiment: Any = None
+
+    @property
+    def name(self) -> str | None:
+        """The project."""
+        project: Any = self._start["project"]
+        return project if project is None else str(project)
+
+    @property
+    def version(self) -> str | None:
+        """The key of the experiment; None before it exists, if none was given."""
+        key: Any = self._start["experiment_key"] if self._experiment is None else self._experiment.get_key()
+        return key if key is None else str(key)
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        """The `comet_ml.CometExperiment`; created at first use."""
+        if self._experiment is None:
+            try:
+                import comet_ml  # optional: comet_ml
+            except ImportError as error:
+                raise missing_package("CometLogger", "comet_ml", "'lightlib[comet]'", error) from error
+            config = comet_ml.ExperimentConfig(**self._config)
+            self._experiment = comet_ml.start(**self._start, experiment_config=config)
+            self._experiment.log_other("Created from", "lightlib")
+        return self._experiment
+
+    def prepare(self) -> None:
+        """Start the experiment.
+
+        Raises:
+            MisconfigurationException: The package comet_ml is missing.
+        """
+        _ = self.experiment
+
+    def share(self, broadcast: Callable[[Any], Any]) -> None:
+        """Take over the key of the experiment that rank zero started."""
+        self._start["experiment_key"] = broadcast(self.version)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Record numbers. One named ``epoch`` is also given to Comet as the epoch of the others."""
+        values = {name: number(name, value) for name, value in metrics.items()}
+        epoch = int(values["epoch"]) if "epoch" in values else None
+        self.experiment.log_metrics(dict(prefixed(values, self._prefix)), step=step, epoch=epoch)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Record `params` as parameters, flattened, with secrets masked."""
+        self.experiment.log_parameters(flatten(params))
+
+    @rank_zero_only
+    def log_graph(self, model: nn.Module, input_array: Tensor | Any | None = None) -> None:
+        """Record the text that describes the model's layers."""
+        self.experiment.set_model_graph(str(model))
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Send what is still in the queue."""
+        if self._experiment is not None:
+            self._experiment.flush()
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Send what is still in the queue and note `status`. The experiment stays open, for a test afterwards."""
+        if self._experiment is not None:
+            self._experiment.log_other("status", status)
+            self._experiment.flush()
+
+    def __getstate__(self) -> dict[str, Any]:
+        start = {**self._start, "experiment_key": self.version}
+        return {**self.__dict__, "_start": start, "_experiment": None}

@@ -1,0 +1,107 @@
+"""Hyperparameters made plain for files and servers: nested things flattened, secrets masked."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import enum
+import math
+import os
+import re
+import types
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+__all__ = ["MASK", "flatten", "plain"]
+
+MASK = "***"
+_SECRET = re.compile("passw(or)?d|passphrase|secret|credential|apikey|accesskey|privatekey|authkey")
+_TOKEN = re.compile("(?<!pad)(?<!eos)(?<!bos)(?<!unk)(?<!mask)(?<!sep)(?<!cls)(?<!special)(?<!start)(?<!end)tokens?$")
+
+
+def plain(params: Any) -> dict[str, Any]:
+    """Return `params` as nested dicts and lists of numbers, strings, bools and None, with secrets masked.
+
+    Args:
+        params: A mapping, a dataclass instance, a Namespace, or None (which gives an empty dict). Other values in it
+            become their `repr`; arrays and tensors with one element become numbers.
+
+    A value is masked as ``"***"`` when its name contains password, secret, credential, api_key or the like, or when it
+    is a string whose name ends in token (but not ``pad_token``, ``eos_token`` and the like). None is left as it is.
+
+    Example:
+        >>> plain({"lr": 0.1, "optimizer": {"betas": (0.9, 0.99)}, "hf_token": "hf_abc", "max_tokens": 512})
+        {'lr': 0.1, 'optimizer': {'betas': [0.9, 0.99]}, 'hf_token': '***', 'max_tokens': 512}
+    """
+    if params is None:
+        return {}
+    fields = _fields(params)
+    if fields is None:
+        raise TypeError(f"hyperparameters must be a mapping, a dataclass or a Namespace, got {params!r}")
+    return {str(name): _value(str(name), value) for name, value in fields.items()}
+
+
+def flatten(params: Any, separator: str = "/") -> dict[str, int | float | str | bool]:
+    """Return `params` in one level, the names of nested values joined by `separator`, with secrets masked.
+
+    Example:
+        >>> flatten({"lr": 0.1, "optimizer": {"name": "adam", "betas": (0.9, 0.99), "password": 1}})
+        {'lr': 0.1, 'optimizer/name': 'adam', 'optimizer/betas': '[0.9, 0.99]', 'optimizer/password': '***'}
+    """
+    flat: dict[str, int | float | str | bool] = {}
+
+    def add(prefix: str, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if isinstance(value, dict) and value:
+                add(f"{prefix}{name}{separator}", value)
+            else:
+                flat[f"{prefix}{name}"] = value if isinstance(value, (int, float, str)) else repr(value)
+
+    add("", plain(params))
+    return flat
+
+
+def _fields(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, (argparse.Namespace, types.SimpleNamespace)):
+        return vars(value)
+    return None
+
+
+def _value(name: str, value: Any) -> Any:
+    squashed = re.sub("[^a-z0-9]", "", name.lower())
+    if value is not None and _SECRET.search(squashed):
+        return MASK
+    if isinstance(value, str):
+        return MASK if _TOKEN.search(squashed) else str(value.value if isinstance(value, enum.Enum) else value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, enum.Enum):
+        return _value(name, value.value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    fields = _fields(value)
+    if fields is not None:
+        return {str(key): _value(str(key), item) for key, item in fields.items()}
+    if isinstance(value, (list, tuple)):
+        return [_value(name, item) for item in value]
+    if isinstance(value, AbstractSet):
+        return [_value(name, item) for item in sorted(value, key=repr)]
+    return _other(name, value)
+
+
+def _other(name: str, value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return _value(name, os.fspath(value))
+    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return f"{value.__module__}.{value.__qualname__}"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and math.prod(shape) == 1 and hasattr(value, "item"):
+        return _value(name, value.item())
+    return repr(value)

@@ -1,0 +1,226 @@
+"""Logger: what receives the numbers of a run, and what the loggers share."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.report import rank_zero_only
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = ["DummyExperiment", "DummyLogger", "Logger", "missing_package", "number", "prefixed", "rank_zero_experiment"]
+
+
+class Logger(ABC):
+    """Base of all loggers. A logger of your own defines `name`, `version`, `log_metrics` and `log_hyperparams`.
+
+    The Trainer calls `prepare` before training starts, `log_hyperparams` and `log_graph` once, `log_metrics` every
+    ``log_every_n_steps`` optimizer steps and at the end of every epoch, and `finalize` at the end. What a logger raises
+    in any of these but `prepare` is reported and does not end the training.
+
+    Example:
+        >>> class Print(Logger):
+        ...     name, version = "print", 0
+        ...     def log_metrics(self, metrics, step=None):
+        ...         print(step, dict(metrics))
+        ...     def log_hyperparams(self, params, *args, **kwargs):
+        ...         print(params)
+        >>> Print().log_metrics({"loss": 0.5}, step=3)
+        3 {'loss': 0.5}
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str | None:
+        """The name of the experiment: what several runs have in common."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int | str | None:
+        """The number or name of this run. None when it is not known (yet) in this process."""
+
+    @property
+    def save_dir(self) -> str | None:
+        """The directory under which this logger writes; None when it writes no files."""
+        return None
+
+    @property
+    def root_dir(self) -> str | None:
+        """The directory of all versions of one experiment; None when the logger writes no files."""
+        return None
+
+    @property
+    def log_dir(self) -> str | None:
+        """The directory of this run; None when the logger writes no files."""
+        return None
+
+    @property
+    def group_separator(self) -> str:
+        """What stands between the parts of a metric's name, as in ``val/loss``."""
+        return "/"
+
+    @property
+    def experiment(self) -> Any:
+        """The object of the client library, to be used for what `Logger` does not offer; None when there is none."""
+        return None
+
+    def prepare(self) -> None:
+        """Make sure that this logger can write. Called on every process, before training starts.
+
+        Raises:
+            MisconfigurationException: It cannot: no permission, a missing package, no connection.
+        """
+
+    def share(self, broadcast: Callable[[Any], Any]) -> None:
+        """Take over from rank zero what only rank zero could choose, for example the version.
+
+        Called on every process, after `prepare`; `broadcast(value)` returns rank zero's value everywhere.
+        """
+
+    @abstractmethod
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Record numbers.
+
+        Args:
+            metrics: Name to number.
+            step: The optimizer step they belong to. None leaves the choice to the logger.
+        """
+
+    @abstractmethod
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Record the hyperparameters: a mapping, a dataclass or a Namespace, possibly nested."""
+
+    def log_graph(self, model: nn.Module, input_array: Tensor | Any | None = None) -> None:
+        """Record the model's graph, where the logger can show one."""
+
+    def save(self) -> None:
+        """Write what is still held in memory."""
+
+    def finalize(self, status: str) -> None:
+        """Called when a run ends. `status` is ``"success"`` or ``"failed"``. The logger may be used again later."""
+        self.save()
+
+    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
+        """Called after a `ModelCheckpoint` wrote a file; the logger may upload it."""
+
+
+class DummyExperiment:
+    """Accepts every call and does nothing: stands for `experiment` on all processes but rank zero."""
+
+    def nop(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.nop
+
+    def __getitem__(self, index: int) -> DummyExperiment:
+        return self
+
+    def __setitem__(self, *args: Any) -> None:
+        """Do nothing."""
+
+
+class DummyLogger(Logger):
+    """A logger that accepts everything and records nothing; it stands for the loggers in ``fast_dev_run``."""
+
+    def __init__(self) -> None:
+        self._experiment = DummyExperiment()
+
+    @property
+    def name(self) -> str:
+        """``"DummyLogger"``."""
+        return "DummyLogger"
+
+    @property
+    def version(self) -> str:
+        """An empty string."""
+        return ""
+
+    @property
+    def experiment(self) -> DummyExperiment:
+        """An object that accepts every call."""
+        return self._experiment
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Do nothing."""
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._experiment.nop
+
+    def __getitem__(self, index: int) -> DummyLogger:
+        return self
+
+    def __iter__(self) -> Iterator[None]:
+        return iter(())
+
+
+def rank_zero_experiment(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Decorator of `experiment`: other processes than rank zero get an object that does nothing.
+
+    Example:
+        >>> class Board(DummyLogger):
+        ...     @property
+        ...     @rank_zero_experiment
+        ...     def experiment(self):
+        ...         return "the connection"
+        >>> Board().experiment
+        'the connection'
+    """
+
+    @functools.wraps(function)
+    def experiment(self: Any) -> Any:
+        return function(self) if rank_zero_only.rank == 0 else DummyExperiment()
+
+    return experiment
+
+
+def prefixed(metrics: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+    """Return `metrics` with ``prefix-`` before every name.
+
+    Example:
+        >>> prefixed({"loss": 1.0}, "run")
+        {'run-loss': 1.0}
+    """
+    return {f"{prefix}-{name}": value for name, value in metrics.items()} if prefix else metrics
+
+
+def number(name: str, value: Any) -> float:
+    """Return `value`, a number or something that holds exactly one, as a float.
+
+    Raises:
+        ArgumentTypeError: It is neither.
+
+    Example:
+        >>> number("loss", 2)
+        2.0
+    """
+    if not isinstance(value, (str, bytes)):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):
+            return float(value)
+    raise ArgumentTypeError(
+        f"The metric {name!r} is {value!r}.",
+        expected="a number, or a tensor with one element.",
+        fix="log its mean or another single number; for images, text or tables use `logger.experiment`.",
+    )
+
+
+def missing_package(logger: str, package: str, install: str, error: ImportError) -> MisconfigurationException:
+    """Return the error which says that `logger` needs `package`, and how to install it."""
+    return MisconfigurationException(
+        f"{logger} needs the package {package!r}, which cannot be imported: {error}",
+        expected=f"{package!r} installed in this environment.",
+        fix=f"pip install {install}, or use another logger, for example Trainer(logger=CSVLogger('logs')).",
+    )

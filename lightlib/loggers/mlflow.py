@@ -1,0 +1,209 @@
+"""MLFlowLogger: a run of an MLflow tracking server or directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from lightlib.errors import MisconfigurationException
+from lightlib.loggers.checkpoint_files import new_checkpoints, settings, uploads_at_once
+from lightlib.loggers.hyperparameters import flatten
+from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.report import rank_zero_only
+
+__all__ = ["MLFlowLogger"]
+
+_STATUS = {"success": "FINISHED", "finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+_PARAMS_PER_CALL, _METRICS_PER_CALL, _VALUE_LENGTH = 100, 1000, 250  # what every server accepts
+
+
+class MLFlowLogger(Logger):
+    """Logs to MLflow. Needs ``pip install 'lightlib[mlflow]'``; the package is imported at first use.
+
+    The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
+    mlflow 3.17.2 on SQLite and on a directory.
+    In names of metrics and parameters, characters that MLflow refuses become ``_``; values of parameters are cut at 250
+    characters.
+
+    Args:
+        experiment_name: The experiment, created when it does not exist.
+        run_name: The name of the run.
+        tracking_uri: The server or database. Default: the environment's ``MLFLOW_TRACKING_URI``, else
+            ``file:<save_dir>``, which recent versions of MLflow accept only with ``MLFLOW_ALLOW_FILE_STORE=true``.
+        tags: Tags of the run.
+        save_dir: The directory used when there is no server.
+        log_model: Upload checkpoints: ``"all"`` when each is written, True at the end of the run (at once if
+            ``save_top_k=-1``), False never.
+        prefix: Put before every metric's name, with a ``-``.
+        artifact_location: Where a new experiment keeps its artifacts.
+        run_id: A run to continue.
+        synchronous: Whether the client waits for the server. None leaves it to the client.
+
+    Raises:
+        MisconfigurationException: When the run starts, and mlflow is missing or cannot use `tracking_uri`.
+    """
+
+    def __init__(
+        self,
+        experiment_name: str = "lightning_logs",
+        run_name: str | None = None,
+        tracking_uri: str | None = None,
+        tags: dict[str, Any] | None = None,
+        save_dir: str | os.PathLike[str] | None = "./mlruns",
+        log_model: Literal["all"] | bool = False,
+        prefix: str = "",
+        artifact_location: str | None = None,
+        run_id: str | None = None,
+        synchronous: bool | None = None,
+    ) -> None:
+        directory = os.path.expanduser(os.fspath(save_dir or "./mlruns"))
+        self._tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or f"file:{directory}"
+        self._experiment_name = experiment_name
+        self._run_name = run_name
+        self._tags = tags
+        self._log_model = log_model
+        self._prefix = prefix
+        self._artifact_location = artifact_location
+        self._run_id = run_id
+        self._wait = {} if synchronous is None else {"synchronous": synchronous}
+        self._experiment_id: str | None = None
+        self._client: Any = None
+        self._uploaded: dict[str, float] = {}
+        self._checkpoint_callback: Any = None
+
+    @property
+    def name(self) -> str | None:
+        """The id of the experiment."""
+        return self.experiment_id
+
+    @property
+    def version(self) -> str | None:
+        """The id of the run."""
+        return self.run_id
+
+    @property
+    def experiment_id(self) -> str | None:
+        """The id of the experiment; the run is started when needed."""
+        _ = self.experiment
+        return self._experiment_id
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run, which is started when needed."""
+        _ = self.experiment
+        return self._run_id
+
+    @property
+    def save_dir(self) -> str | None:
+        """The directory, when MLflow writes to one; None when there is a server."""
+        return self._tracking_uri.removeprefix("file:") if self._tracking_uri.startswith("file:") else None
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        """The `mlflow.MlflowClient`. First use starts the run."""
+        if self._client is None:
+            try:
+                from mlflow import MlflowClient  # optional: mlflow
+                from mlflow.exceptions import MlflowException  # optional: mlflow
+            except ImportError as error:
+                raise missing_package("MLFlowLogger", "mlflow", "'lightlib[mlflow]'", error) from error
+            try:
+                client = MlflowClient(self._tracking_uri)
+                self._start(client)
+            except MlflowException as error:
+                raise MisconfigurationException(
+                    f"MLFlowLogger cannot use tracking_uri {self._tracking_uri!r}: {error}",
+                    expected="a server or database that can be reached and written to.",
+                    fix="MLFlowLogger(tracking_uri='http://…' or 'sqlite:///mlflow.db', which needs the whole mlflow "
+                    "package); for a directory set the environment variable MLFLOW_ALLOW_FILE_STORE=true.",
+                ) from error
+            self._client = client
+        return self._client
+
+    def _start(self, client: Any) -> None:
+        if self._run_id is not None:
+            self._experiment_id = client.get_run(self._run_id).info.experiment_id
+            return
+        found = client.get_experiment_by_name(self._experiment_name)
+        self._experiment_id = (
+            client.create_experiment(self._experiment_name, artifact_location=self._artifact_location)
+            if found is None
+            else found.experiment_id
+        )
+        run = client.create_run(self._experiment_id, tags=self._tags, run_name=self._run_name)
+        self._run_id = run.info.run_id
+
+    def prepare(self) -> None:
+        """Start the run.
+
+        Raises:
+            MisconfigurationException: The package mlflow is missing or cannot use `tracking_uri`.
+        """
+        _ = self.experiment
+
+    def share(self, broadcast: Callable[[Any], Any]) -> None:
+        """Take over the ids of the run that rank zero started."""
+        self._experiment_id, self._run_id = broadcast((self._experiment_id, self._run_id))
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Record numbers, all in one call. Without `step` MLflow takes 0."""
+        from mlflow.entities import Metric  # optional: mlflow
+
+        now = int(time.time() * 1000)
+        values = [
+            Metric(_accepted(name), number(name, value), now, step or 0)
+            for name, value in prefixed(metrics, self._prefix).items()
+        ]
+        for start in range(0, len(values), _METRICS_PER_CALL):
+            self.experiment.log_batch(self.run_id, metrics=values[start : start + _METRICS_PER_CALL], **self._wait)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Record `params` as parameters of the run, flattened, with secrets masked."""
+        from mlflow.entities import Param  # optional: mlflow
+
+        values = [Param(_accepted(name), str(value)[:_VALUE_LENGTH]) for name, value in flatten(params).items()]
+        for start in range(0, len(values), _PARAMS_PER_CALL):
+            self.experiment.log_batch(self.run_id, params=values[start : start + _PARAMS_PER_CALL], **self._wait)
+
+    @rank_zero_only
+    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
+        """Upload the checkpoint now, or remember to do so at the end, as `log_model` says."""
+        if uploads_at_once(self._log_model, checkpoint_callback):
+            self._upload(checkpoint_callback)
+        elif self._log_model is True:
+            self._checkpoint_callback = checkpoint_callback
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Upload remaining checkpoints and set the status of the run."""
+        if self._client is None:
+            return
+        if self._checkpoint_callback is not None:
+            self._upload(self._checkpoint_callback)
+        self._client.set_terminated(self._run_id, _STATUS.get(status, status.upper()))
+
+    def _upload(self, callback: Any) -> None:
+        for checkpoint in new_checkpoints(callback, self._uploaded):
+            file_name = os.path.basename(checkpoint.path)
+            place = f"model/checkpoints/{os.path.splitext(file_name)[0]}"
+            if os.path.isdir(checkpoint.path):
+                self.experiment.log_artifacts(self.run_id, checkpoint.path, f"{place}/{file_name}")
+            else:
+                self.experiment.log_artifact(self.run_id, checkpoint.path, place)
+            description = {"score": checkpoint.score, "aliases": list(checkpoint.aliases), **settings(callback)}
+            self.experiment.log_dict(self.run_id, description, f"{place}/metadata.json")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None, "_checkpoint_callback": None}
+
+
+def _accepted(name: str) -> str:
+    """Return `name` with ``_`` for what MLflow refuses: other characters than words, ``/ . - :``, and ``..`` parts."""
+    parts = re.sub(r"[^/\w.\- :]", "_", name).split("/")
+    return "/".join("_" if part in ("", ".", "..") else part for part in parts)

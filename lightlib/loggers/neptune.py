@@ -1,0 +1,25 @@
+"""NeptuneLogger: a name that says why it is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightlib.errors import MisconfigurationException
+from lightlib.loggers.logger import DummyLogger
+
+__all__ = ["NeptuneLogger"]
+
+
+class NeptuneLogger(DummyLogger):
+    """Cannot be used: neptune.ai has closed its service.
+
+    Raises:
+        MisconfigurationException: Always.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise MisconfigurationException(
+            "NeptuneLogger cannot be used: neptune.ai has closed its service, so there is no server to log to.",
+            expected="a logger whose service exists.",
+            fix="use TensorBoardLogger, CSVLogger, WandbLogger, MLFlowLogger or CometLogger.",
+        )

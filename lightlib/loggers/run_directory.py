@@ -1,0 +1,220 @@
+"""RunDirectory: `save_dir/name/version`, where no two runs ever choose the same version."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.report import rank_zero_only
+
+__all__ = ["HPARAMS_FILE", "RunDirectory", "check_inside", "filesystem", "is_url"]
+
+HPARAMS_FILE = "hparams.yaml"
+
+
+class RunDirectory:
+    """The directory of one run.
+
+    Args:
+        save_dir: A path, in which ``~`` and ``$NAME`` are expanded, or a URL that fsspec knows.
+        name: The directory of all versions; an empty string or None leaves this level out.
+        version: A number n gives ``version_n``, a string is taken as it is, None takes the next free number.
+
+    The next free version is taken by *creating* its directory, which succeeds in one process only. So reading `version`
+    or `path` creates the directory, when `version` is None and this is rank zero. On the other processes the version is
+    None until it is set.
+
+    Raises:
+        MisconfigurationException: `name` or `version` leads out of `save_dir`.
+        ArgumentTypeError: An argument has a type that is not listed here.
+    """
+
+    def __init__(self, save_dir: str | os.PathLike[str], name: str | None, version: int | str | None) -> None:
+        if not isinstance(save_dir, (str, os.PathLike)):
+            raise ArgumentTypeError(
+                f"save_dir is {save_dir!r}.", expected="a path or a URL.", fix="use for example save_dir='logs'."
+            )
+        if isinstance(version, bool) or not isinstance(version, (int, str, type(None))):
+            raise ArgumentTypeError(
+                f"version is {version!r}.",
+                expected="a number, a string, or None for the next free number.",
+                fix="use for example version=0 or version='baseline'.",
+            )
+        location = os.fspath(save_dir)
+        self.save_dir = location if is_url(location) else os.path.expanduser(os.path.expandvars(location)) or "."
+        self.name = check_inside("name", name or "")
+        if isinstance(version, str):
+            check_inside("version", version)
+        self._version = version
+
+    @property
+    def root(self) -> str:
+        """The directory of all versions."""
+        return self._join(self.save_dir, self.name)
+
+    @property
+    def version(self) -> int | str | None:
+        """The version of this run; chosen now if it was not given. None where it is not known: not on rank zero."""
+        if self._version is None and rank_zero_only.rank == 0:
+            try:
+                self._version = self._take_remote() if is_url(self.save_dir) else self._take()
+            except OSError as error:
+                raise self._not_writable(self.root, error) from error
+        return self._version
+
+    @version.setter
+    def version(self, version: int | str | None) -> None:
+        self._version = version
+
+    @property
+    def path(self) -> str | None:
+        """The directory of this run; None where the version is not known."""
+        version = self.version
+        if version is None:
+            return None
+        return self._join(self.root, f"version_{version}" if isinstance(version, int) else version)
+
+    def prepare(self, sub_dir: str = "") -> str | None:
+        """Create the directory of this run on rank zero, and return its path.
+
+        Raises:
+            MisconfigurationException: It cannot be created or written to.
+        """
+        path = self.path
+        if path is None or rank_zero_only.rank != 0:
+            return path
+        path = self._join(path, sub_dir)
+        try:
+            if is_url(path):
+                filesystem(path)[0].makedirs(filesystem(path)[1], exist_ok=True)
+            else:
+                os.makedirs(path, exist_ok=True)
+                if not os.access(path, os.W_OK | os.X_OK):
+                    raise PermissionError("no permission to write")
+        except OSError as error:
+            raise self._not_writable(path, error) from error
+        return path
+
+    def write_hparams(self, params: dict[str, Any]) -> None:
+        """Write `params`, plain values in nested dicts and lists, into ``hparams.yaml``."""
+        path = self.prepare()
+        assert path is not None, "only rank zero writes"
+        text = _yaml(params)
+        path = self._join(path, HPARAMS_FILE)
+        if is_url(path):
+            files, key = filesystem(path)
+            files.pipe_file(key, text.encode())
+            return
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(path + ".part", path)
+
+    def _take(self) -> int:
+        os.makedirs(self.root, exist_ok=True)
+        version = _next_version(os.listdir(self.root))
+        while True:
+            try:
+                os.mkdir(os.path.join(self.root, f"version_{version}"))
+                return version
+            except FileExistsError:
+                version += 1
+
+    def _take_remote(self) -> int:
+        """As `_take`, but with a file that only one can create: an object store has no directories."""
+        files, root = filesystem(self.root)
+        files.makedirs(root, exist_ok=True)
+        version = _next_version([entry.rstrip("/").rsplit("/", 1)[-1] for entry in files.ls(root, detail=False)])
+        while True:
+            try:
+                directory = f"{root.rstrip('/')}/version_{version}"
+                files.makedirs(directory, exist_ok=True)
+                files.pipe_file(f"{directory}/{HPARAMS_FILE}", b"{}\n", mode="create")
+                return version
+            except FileExistsError:
+                version += 1
+
+    @staticmethod
+    def _join(*parts: str) -> str:
+        first, *others = [part for part in parts if part]
+        if is_url(first):
+            return "/".join([first.rstrip("/"), *others]) if others else first
+        return os.path.join(first, *others)
+
+    @staticmethod
+    def _not_writable(path: str, error: OSError) -> MisconfigurationException:
+        return MisconfigurationException(
+            f"The log directory {path!r} cannot be written: {error}",
+            expected="a directory that exists or can be created, and to which this user may write.",
+            fix="give the logger another save_dir (or the Trainer another default_root_dir), or change permissions.",
+        )
+
+
+def is_url(path: str) -> bool:
+    r"""Return whether `path` is a URL such as ``s3://bucket/logs``, for fsspec.
+
+    Example:
+        >>> is_url("memory://logs"), is_url("/var/logs"), is_url("C:\\logs")
+        (True, False, False)
+    """
+    return "://" in path
+
+
+def check_inside(argument: str, value: str) -> str:
+    """Return `value` if it stays below the directory that it will be joined to.
+
+    Raises:
+        MisconfigurationException: It is absolute, or one of its parts is ``..``.
+        ArgumentTypeError: It is not a string.
+    """
+    if not isinstance(value, str):
+        raise ArgumentTypeError(
+            f"{argument} is {value!r}.", expected="a string.", fix=f"use {argument}={str(value)!r}."
+        )
+    windows = PureWindowsPath(value)
+    if ".." in windows.parts or windows.drive or windows.root or PurePosixPath(value).is_absolute():
+        raise MisconfigurationException(
+            f"{argument} is {value!r}, which leads out of save_dir.",
+            expected="a relative path without '..'.",
+            fix=f"put the directory into save_dir and the rest into {argument}.",
+        )
+    return value
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for `url`, and the path in it.
+
+    Raises:
+        MisconfigurationException: fsspec, or the package it needs for this kind of URL, is not installed.
+    """
+    try:
+        import fsspec  # optional: fsspec
+
+        found: tuple[Any, str] = fsspec.core.url_to_fs(url)
+        return found
+    except (ImportError, ValueError) as error:
+        raise MisconfigurationException(
+            f"save_dir {url!r} cannot be opened: {error}",
+            expected="a path, or a URL whose protocol fsspec knows, with the package for it installed.",
+            fix="pip install fsspec (and s3fs for s3://, gcsfs for gs://, adlfs for abfs://), or use a local path.",
+        ) from error
+
+
+def _next_version(entries: list[str]) -> int:
+    matches = (re.fullmatch(r"version_(\d+)", entry) for entry in entries)
+    return max((int(match[1]) for match in matches if match), default=-1) + 1
+
+
+def _yaml(params: dict[str, Any]) -> str:
+    try:
+        import yaml  # type: ignore[import-untyped]  # optional: pyyaml
+    except ImportError as error:
+        raise MisconfigurationException(
+            f"{HPARAMS_FILE} cannot be written: {error}",
+            expected="the package PyYAML.",
+            fix="pip install pyyaml",
+        ) from error
+    text: str = yaml.safe_dump(params, sort_keys=False, allow_unicode=True)
+    return text

@@ -1,0 +1,280 @@
+"""TensorBoardLogger: scalars, hyperparameters, graph and all that a SummaryWriter can write."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightlib.loggers.hyperparameters import flatten, plain
+from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.run_directory import RunDirectory, check_inside
+from lightlib.report import PossibleUserWarning, rank_zero_only, warn
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.utils.tensorboard import SummaryWriter
+
+__all__ = ["TensorBoardLogger"]
+
+
+class TensorBoardLogger(Logger):
+    """Writes to ``save_dir/name/version_N`` what ``tensorboard --logdir save_dir`` shows.
+
+    Args:
+        save_dir: A path (``~`` is expanded), or a URL that tensorboard can write to.
+        name: The directory of all versions; an empty string leaves this level out.
+        version: A number n gives ``version_n``, a string is taken as it is. Default: the next free number.
+        log_graph: Whether to record the model's graph, traced with its `example_input_array`.
+        default_hp_metric: Whether hyperparameters logged without metrics get the metric ``hp_metric`` = -1, without
+            which TensorBoard's page of hyperparameters stays empty.
+        prefix: Put before every metric's name, with a ``-``.
+        sub_dir: A directory below that of the version, for the event files.
+        **kwargs: For `torch.utils.tensorboard.SummaryWriter`: max_queue, flush_secs, filename_suffix, …
+
+    Raises:
+        MisconfigurationException: `name`, `version` or `sub_dir` leads out of `save_dir`; and, when the run starts,
+            the package tensorboard is missing or the directory cannot be written.
+
+    Example:
+        >>> import tempfile, torch
+        >>> logger = TensorBoardLogger(tempfile.mkdtemp(), name="digits")
+        >>> logger.log_metrics({"train/loss": 0.5, "train/accuracy": 0.75}, step=0)
+        >>> logger.experiment.add_image("input", torch.rand(1, 8, 8), 0)
+        >>> logger.finalize("success")
+    """
+
+    def __init__(
+        self,
+        save_dir: str | os.PathLike[str],
+        name: str | None = "lightning_logs",
+        version: int | str | None = None,
+        log_graph: bool = False,
+        default_hp_metric: bool = True,
+        prefix: str = "",
+        sub_dir: str | os.PathLike[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._directory = RunDirectory(save_dir, name, version)
+        self._log_graph = log_graph
+        self._default_hp_metric = default_hp_metric
+        self._prefix = prefix
+        self._sub_dir = check_inside("sub_dir", os.fspath(sub_dir or ""))
+        self._writer_arguments = kwargs
+        self._next_step = 0
+        self._experiment: SummaryWriter | None = None
+        self._summary: Callable[[], Any]
+        self.hparams: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The directory of all versions, below `save_dir`."""
+        return self._directory.name
+
+    @property
+    def version(self) -> int | str | None:
+        """The version of this run. Reading it on rank zero takes the next free one, if none was given."""
+        return self._directory.version
+
+    @property
+    def save_dir(self) -> str:
+        """The directory of all experiments."""
+        return self._directory.save_dir
+
+    @property
+    def root_dir(self) -> str:
+        """``save_dir/name``."""
+        return self._directory.root
+
+    @property
+    def sub_dir(self) -> str | None:
+        """The directory of the event files, below that of the version."""
+        return self._sub_dir or None
+
+    @property
+    def log_dir(self) -> str | None:
+        """``save_dir/name/version_N/sub_dir``; None off rank zero while the version is not shared."""
+        path = self._directory.path
+        return os.path.join(path, self._sub_dir) if path and self._sub_dir else path
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> SummaryWriter:
+        """The `SummaryWriter`, for images, histograms, text and the like. Opened at first use."""
+        if self._experiment is None or self._experiment.file_writer is None:
+            try:
+                from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]  # optional: tensorboard
+                from torch.utils.tensorboard import SummaryWriter  # optional: tensorboard
+            except ImportError as error:
+                raise missing_package("TensorBoardLogger", "tensorboard", "tensorboard", error) from error
+            path = self._directory.prepare(self._sub_dir)
+            self._summary = Summary
+            self._experiment = SummaryWriter(log_dir=path, **self._writer_arguments)
+        return self._experiment
+
+    def prepare(self) -> None:
+        """Create the directory of this run and open the event file.
+
+        Raises:
+            MisconfigurationException: The package tensorboard is missing, or the directory cannot be written.
+        """
+        _ = self.experiment
+
+    def share(self, broadcast: Callable[[Any], Any]) -> None:
+        """Take over the version that rank zero chose."""
+        self._directory.version = broadcast(self._directory.version)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float | Mapping[str, float]], step: int | None = None) -> None:
+        """Record scalars, all of one step as one event, which costs a third of one `add_scalar` each.
+
+        A value that is a mapping becomes several curves in one diagram (`SummaryWriter.add_scalars`). Without `step`
+        it is the step after the last one.
+        """
+        step = self._next_step if step is None else int(step)
+        self._next_step = step + 1
+        writer = self.experiment
+        summary = self._summary()
+        for name, value in prefixed(metrics, self._prefix).items():
+            if isinstance(value, Mapping):
+                # add_scalars makes a directory of each curve's name
+                curves = {_one_part(curve): number(f"{name}/{curve}", point) for curve, point in value.items()}
+                writer.add_scalars(_one_part(name, slashes=True), curves, step)
+            else:
+                summary.value.add(tag=name, simple_value=value if type(value) is float else number(name, value))
+        if summary.value:
+            try:
+                writer.file_writer.add_summary(summary, step)
+            except OSError:  # the thread that writes the file has ended, say with a full disk: next time a new file
+                self._experiment = None
+                raise
+
+    @rank_zero_only
+    def log_hyperparams(
+        self, params: Any, metrics: Mapping[str, float] | float | None = None, step: int | None = None
+    ) -> None:
+        """Write ``hparams.yaml``, and the hyperparameters for TensorBoard's own page, with secrets masked.
+
+        Args:
+            params: A mapping, a dataclass or a Namespace, possibly nested.
+            metrics: The metrics to show beside them; a number means ``{"hp_metric": number}``. TensorBoard keeps the
+                names of the first call: to choose your own, set ``default_hp_metric=False``.
+            step: The step of these metrics. Default: 0.
+        """
+        self.hparams.update(plain(params))
+        self._directory.write_hparams(self.hparams)
+        if metrics is None:
+            metrics = -1.0 if self._default_hp_metric else {}
+        if not isinstance(metrics, Mapping):
+            metrics = {"hp_metric": metrics}
+        if metrics:
+            from torch.utils.tensorboard.summary import hparams  # optional: tensorboard
+
+            self.log_metrics(metrics, step or 0)
+            for summary in hparams(flatten(self.hparams), dict(metrics)):  # type: ignore[no-untyped-call]
+                self.experiment.file_writer.add_summary(summary)
+
+    @rank_zero_only
+    def log_graph(self, model: nn.Module, input_array: Tensor | Any | None = None) -> None:
+        """Record the graph of `model`, if ``log_graph=True``. A model that cannot be traced gives a warning.
+
+        Args:
+            model: The module. It is run once in eval mode, without gradients; random numbers are not used up.
+            input_array: A tensor, a tuple of positional or a dict of keyword arguments of `forward`: all tensors, or
+                lists and dicts of tensors. Default: ``model.example_input_array``.
+        """
+        if not self._log_graph:
+            return
+        inputs = getattr(model, "example_input_array", None) if input_array is None else input_array
+        if inputs is None:
+            warn(
+                f"The graph of {type(model).__name__} is not logged: TensorBoardLogger(log_graph=True) needs an input. "
+                "Set `self.example_input_array` in the module, or call log_graph(model, input_array).",
+                PossibleUserWarning,
+            )
+            return
+        try:
+            with _quiet_trace(model) as device:
+                self.experiment.add_graph(model, _arguments(model, inputs, device), use_strict_trace=False)
+        except Exception as error:  # noqa: BLE001 - it runs the user's forward, which may raise anything
+            warn(
+                f"The graph of {type(model).__name__} is not logged, because it cannot be traced: "
+                f"{type(error).__name__}: {error}\n"
+                "  Fix: TensorBoardLogger(log_graph=False), or a forward that `torch.jit.trace` accepts.",
+                PossibleUserWarning,
+            )
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Write to disk what is still in the queue."""
+        if self._experiment is not None and self._experiment.file_writer is not None:
+            self._experiment.flush()
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Close the event file. When the logger is used again, another one is opened beside it."""
+        if self._experiment is not None:
+            writer, self._experiment = self._experiment, None
+            writer.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.save()
+        return {name: value for name, value in self.__dict__.items() if name != "_summary"} | {"_experiment": None}
+
+
+def _one_part(name: str, slashes: bool = False) -> str:
+    """Return `name` without what could make a path of it; `slashes` stay where torch replaces them itself."""
+    name = name.replace("\\", "_")
+    return name if slashes else name.replace("/", "_")
+
+
+@contextlib.contextmanager
+def _quiet_trace(model: nn.Module) -> Iterator[torch.device]:
+    """Yield the model's device, and keep the modes, random numbers and standard output as they are.
+
+    The tracer prints errors, and sets all parts of a model to the mode of the whole, also those that are frozen.
+    """
+    modes = {part: part.training for part in model.modules()}
+    tensors = [*model.parameters(), *model.buffers()]
+    device = tensors[0].device if tensors else torch.device("cpu")
+    devices = [device] if device.type in ("cuda", "xpu") else []
+    with (
+        torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"),
+        torch.no_grad(),
+        contextlib.redirect_stdout(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            yield device
+        finally:
+            for part, training in modes.items():
+                part.training = training
+
+
+def _arguments(model: nn.Module, inputs: Any, device: torch.device) -> Any:
+    """Return `inputs` on `device`, those given by keyword as positional ones, which the tracer takes."""
+    if isinstance(inputs, Mapping):
+        bound = inspect.signature(model.forward).bind(**inputs)
+        if bound.kwargs:
+            raise TypeError(f"the tracer cannot give {', '.join(bound.kwargs)} to forward by position")
+        inputs = bound.args
+    return _moved(inputs, device)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {key: _moved(item, device) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_moved(item, device) for item in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(_moved(item, device) for item in value)
+    return value

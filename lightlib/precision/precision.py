@@ -1,0 +1,294 @@
+"""Precision: which dtype is used where, as data; and the ones that have a name."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from lightlib import registry
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.precision.scaler import LossScaler
+from lightlib.report import PossibleUserWarning, warn
+
+__all__ = ["Precision", "cast_floating", "named"]
+
+M = TypeVar("M", bound=nn.Module)
+_AUTOCAST_DTYPES = (torch.float16, torch.bfloat16)
+_CASTS: dict[torch.dtype, Callable[[nn.Module], nn.Module]] = {
+    torch.float64: nn.Module.double,
+    torch.float32: nn.Module.float,
+    torch.float16: nn.Module.half,
+    torch.bfloat16: nn.Module.bfloat16,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Precision:
+    """Which dtype is used where. It holds no state and knows nothing of devices or processes.
+
+    Args:
+        name: What ``Trainer(precision=…)`` takes, such as ``'bf16-mixed'``.
+        param_dtype: What parameters and buffers are stored in.
+        compute_dtype: What forward and backward run in. When it is another than `param_dtype`, autocast casts.
+        reduce_dtype: What gradients are reduced in, over processes.
+        scales_loss: Whether the loss is scaled, as float16 needs it.
+        scaler: Settings of the loss scaler (arguments of `torch.amp.GradScaler`), or a `torch.amp.GradScaler`.
+        cache: Whether autocast casts a weight once per step (true) or at every use (false, needs more memory and time
+            when weights are used several times in a step). The reasons: ``docs/decisions/0003-autocast-cache.md``.
+
+    Raises:
+        ArgumentTypeError: A dtype is not a floating `torch.dtype`.
+        MisconfigurationException: Autocast does not know `compute_dtype`, or `scaler` is given and no loss is scaled.
+
+    Example:
+        >>> Precision.named("bf16-mixed").compute_dtype, Precision.named(64).param_dtype
+        (torch.bfloat16, torch.float64)
+    """
+
+    name: str
+    param_dtype: torch.dtype
+    compute_dtype: torch.dtype
+    reduce_dtype: torch.dtype
+    scales_loss: bool = False
+    scaler: Mapping[str, Any] | torch.amp.GradScaler | None = dataclasses.field(default=None, hash=False)
+    cache: bool = True
+
+    def __post_init__(self) -> None:
+        for field in ("param_dtype", "compute_dtype", "reduce_dtype"):
+            dtype = getattr(self, field)
+            if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+                raise ArgumentTypeError(
+                    f"Precision({self.name!r}) got {field}={dtype!r}.",
+                    expected="a floating dtype of torch.",
+                    fix=f"{field}=torch.float32",
+                )
+        if self.autocasts and self.compute_dtype not in _AUTOCAST_DTYPES:
+            raise MisconfigurationException(
+                f"Precision({self.name!r}) stores {self.param_dtype} and computes in {self.compute_dtype}.",
+                expected="compute_dtype equal to param_dtype, or float16 or bfloat16, which autocast can cast to.",
+                fix=f"compute_dtype={self.param_dtype}",
+            )
+        if self.scaler is not None and not self.scales_loss:
+            raise MisconfigurationException(
+                f"A loss scaler was given for precision {self.name!r}, which does not scale the loss.",
+                expected="a scaler only where the loss is scaled: '16-mixed'.",
+                fix="leave the scaler out, or use precision='16-mixed'.",
+            )
+        if self.scales_loss:
+            LossScaler.check_settings(self.scaler)
+
+    @staticmethod
+    def named(name: str | int) -> Precision:
+        """Return the precision called `name`; see :func:`named`."""
+        return named(name)
+
+    @property
+    def autocasts(self) -> bool:
+        """Whether operations are cast one by one (mixed), instead of everything having one dtype (true)."""
+        return self.compute_dtype != self.param_dtype
+
+    @property
+    def converts_input(self) -> bool:
+        """Whether `convert_input` does anything."""
+        return not self.autocasts and self.compute_dtype != torch.float32
+
+    def convert(self, module: M) -> M:
+        """Cast the floating parameters and buffers of `module`, in place, when everything is to have one dtype."""
+        if self.converts_input:
+            cast = _CASTS.get(self.param_dtype)
+            cast(module) if cast is not None else module.to(self.param_dtype)
+        return module
+
+    def convert_input(self, batch: Any) -> Any:
+        """Return `batch` with its floating tensors cast, when everything is to have one dtype."""
+        return cast_floating(batch, self.compute_dtype) if self.converts_input else batch
+
+    def init_context(self) -> AbstractContextManager[Any]:
+        """Return a context in which new modules and tensors have `param_dtype`."""
+        return nullcontext() if self.param_dtype is torch.float32 else _DefaultDtype(self.param_dtype)
+
+    def forward_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
+        """Return what makes the context around a step on this type of device; None when none is needed.
+
+        Args:
+            device_type: Such as ``'cpu'`` or ``'cuda'``.
+
+        Raises:
+            MisconfigurationException: torch cannot autocast on this type of device.
+
+        Example:
+            >>> step_context = Precision.named("bf16-mixed").forward_context("cpu")
+            >>> with step_context():
+            ...     torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype
+            torch.bfloat16
+        """
+        if device_type == "cpu" and self.compute_dtype is torch.float16:
+            _warn_of_float16_on_cpu(self.name)
+        if self.converts_input:
+            return functools.partial(_DefaultDtype, self.compute_dtype)
+        if not self.autocasts:
+            return None
+        if not torch.amp.is_autocast_available(device_type):
+            raise MisconfigurationException(
+                f"precision={self.name!r} was asked for on {device_type!r} devices, where torch cannot autocast.",
+                expected="a type of device that torch.amp.is_autocast_available() knows.",
+                fix="precision='32-true' or 'bf16-true'.",
+            )
+        cache = self.cache and _cache_keeps_gradients()
+        return functools.partial(torch.autocast, device_type, dtype=self.compute_dtype, cache_enabled=cache)
+
+    def forget_casts_after(self, optimizer: Optimizer) -> RemovableHandle | None:
+        """Let `optimizer` drop autocast's cached weights after each of its steps; for steps inside of the step context.
+
+        Autocast keeps the weights that it has cast until its context ends. Manual optimization steps within it, and
+        without this the next forward would use the weights of before the step. Returns None when nothing is cached.
+        """
+        if not (self.autocasts and self.cache):
+            return None
+        return optimizer.register_step_post_hook(_forget_casts)
+
+    def loss_scaler(self, device_type: str) -> LossScaler | None:
+        """Return a new loss scaler for this type of device, or None when the loss is not scaled."""
+        return LossScaler(self.scaler, device_type) if self.scales_loss else None
+
+
+def named(name: str | int) -> Precision:
+    """Return the precision called `name`.
+
+    Args:
+        name: ``'64-true'`` (or 64, ``'64'``), ``'32-true'`` (32, ``'32'``), ``'16-mixed'`` (16, ``'16'``),
+            ``'bf16-mixed'`` (``'bf16'``), ``'16-true'``, ``'bf16-true'``, or the name that an installed package
+            declares in the entry-point group ``lightlib.precision``.
+
+    Raises:
+        ArgumentTypeError: `name` is neither a string nor an int.
+        UnknownNameError: No precision has this name.
+        MisconfigurationException: The name is Lightning's for something that lightlib does not have yet.
+
+    Example:
+        >>> named(16).name
+        '16-mixed'
+    """
+    if isinstance(name, bool) or not isinstance(name, (str, int)):
+        raise ArgumentTypeError(
+            f"precision={name!r} is a {type(name).__name__}.",
+            expected=f"one of {', '.join(map(repr, _NAMED))}, or a Precision.",
+            fix="Trainer(precision='bf16-mixed')",
+        )
+    full = _SHORT.get(str(name), str(name))
+    if full in _NAMED:
+        param, compute, scales_loss = _NAMED[full]
+        reduce = param if param is compute else torch.float32
+        return Precision(full, param, compute, reduce, scales_loss)
+    if full.startswith("transformer-engine"):
+        raise MisconfigurationException(
+            f"precision={name!r} is not available yet: lightlib has no Transformer Engine precision.",
+            expected=f"one of {', '.join(map(repr, _NAMED))}.",
+            fix="Trainer(precision='bf16-mixed')",
+        )
+    if full not in registry.names("precision"):
+        raise UnknownNameError("precision", name, {*_NAMED, *_SHORT, *registry.names("precision")})
+    made = registry.get("precision", full)()
+    if not isinstance(made, Precision):
+        raise ArgumentTypeError(
+            f"The entry point {full!r} of group 'lightlib.precision' returned a {type(made).__name__}.",
+            expected="a callable without arguments that returns a lightlib.precision.Precision.",
+            fix="correct the entry point in the package that declares it.",
+        )
+    return made
+
+
+_NAMED: dict[str, tuple[torch.dtype, torch.dtype, bool]] = {
+    "64-true": (torch.float64, torch.float64, False),
+    "32-true": (torch.float32, torch.float32, False),
+    "16-mixed": (torch.float32, torch.float16, True),
+    "bf16-mixed": (torch.float32, torch.bfloat16, False),
+    "16-true": (torch.float16, torch.float16, False),
+    "bf16-true": (torch.bfloat16, torch.bfloat16, False),
+}
+_SHORT = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
+
+
+def cast_floating(batch: Any, dtype: torch.dtype) -> Any:
+    """Return `batch` with every floating tensor in it cast to `dtype`; whatever else is in it stays.
+
+    Looks into mappings, lists, tuples, named tuples and dataclasses, which are made anew and not changed in place.
+
+    Example:
+        >>> cast_floating({"x": torch.ones(1), "y": torch.ones(1, dtype=torch.int64)}, torch.float64)
+        {'x': tensor([1.], dtype=torch.float64), 'y': tensor([1])}
+    """
+    if isinstance(batch, Tensor):
+        return batch.to(dtype) if batch.is_floating_point() else batch
+    if isinstance(batch, Mapping):
+        cast = {key: cast_floating(value, dtype) for key, value in batch.items()}
+        return _mapping_like(batch, cast)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(cast_floating(value, dtype) for value in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(cast_floating(value, dtype) for value in batch)
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        changed = copy.copy(batch)
+        for field in dataclasses.fields(batch):
+            if hasattr(batch, field.name):
+                object.__setattr__(changed, field.name, cast_floating(getattr(batch, field.name), dtype))
+        return changed
+    return batch
+
+
+def _mapping_like(batch: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, Any]:
+    if type(batch) is dict or not isinstance(batch, MutableMapping):
+        return values if type(batch) is dict else type(batch)(values)  # type: ignore[call-arg]
+    changed = copy.copy(batch)
+    changed.update(values)
+    return changed
+
+
+class _DefaultDtype:
+    """Within this context new floating tensors have `dtype`."""
+
+    __slots__ = ("before", "dtype")
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def __enter__(self) -> None:
+        self.before = torch.get_default_dtype()
+        torch.set_default_dtype(self.dtype)
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_default_dtype(self.before)
+
+
+def _forget_casts(*_: object) -> None:
+    torch.clear_autocast_cache()
+
+
+@functools.cache
+def _cache_keeps_gradients() -> bool:
+    """Whether this torch gives a weight its gradient when its first use in the context was without gradients."""
+    with torch.inference_mode(False), torch.enable_grad():
+        weight = torch.zeros(1, 1, dtype=torch.float32, device="cpu", requires_grad=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=True):
+            with torch.no_grad():
+                torch.mm(weight, weight)
+            return torch.mm(weight, weight).requires_grad
+
+
+@functools.cache
+def _warn_of_float16_on_cpu(name: str) -> None:
+    better = "bf16-mixed" if name == "16-mixed" else "bf16-true"
+    warn(
+        f"precision={name!r} computes in float16 on the CPU, which most processors do 30 to 60 times slower than "
+        f"float32. precision={better!r} is fast there and needs no loss scaling.",
+        PossibleUserWarning,
+    )

@@ -1,0 +1,87 @@
+"""Lightning's precision classes: other names for settings of Precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from lightlib.errors import ArgumentTypeError, UnknownNameError
+from lightlib.precision.precision import Precision
+
+__all__ = ["DoublePrecision", "HalfPrecision", "MixedPrecision"]
+
+
+class MixedPrecision(Precision):
+    """Parameters in float32, operations cast one by one by autocast.
+
+    Args:
+        precision: ``'16-mixed'`` (scales the loss) or ``'bf16-mixed'``.
+        device: Taken because Lightning's class takes it, and not needed: autocast follows the device of the run.
+        scaler: Settings of the loss scaler or a `torch.amp.GradScaler`; only with ``'16-mixed'``.
+
+    Raises:
+        UnknownNameError: Another `precision`.
+        ArgumentTypeError: `device` is not the name of a device.
+        MisconfigurationException: A `scaler` with ``'bf16-mixed'``.
+
+    Example:
+        >>> MixedPrecision("bf16-mixed").compute_dtype
+        torch.bfloat16
+    """
+
+    def __init__(
+        self,
+        precision: str = "16-mixed",
+        device: str | None = None,
+        scaler: Mapping[str, Any] | torch.amp.GradScaler | None = None,
+    ) -> None:
+        dtypes = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
+        _check("MixedPrecision", precision, dtypes)
+        if device is not None and not isinstance(device, str):
+            raise ArgumentTypeError(
+                f"MixedPrecision got device={device!r}, a {type(device).__name__}.",
+                expected="the name of a type of device, or None.",
+                fix=f"MixedPrecision({precision!r})",
+            )
+        compute = dtypes[precision]
+        super().__init__(precision, torch.float32, compute, torch.float32, compute is torch.float16, scaler)
+
+
+class HalfPrecision(Precision):
+    """Parameters, inputs and operations in a dtype of 16 bits.
+
+    Args:
+        precision: ``'16-true'`` or ``'bf16-true'``.
+
+    Raises:
+        UnknownNameError: Another `precision`.
+
+    Example:
+        >>> HalfPrecision("bf16-true").param_dtype
+        torch.bfloat16
+    """
+
+    def __init__(self, precision: str = "16-true") -> None:
+        dtypes = {"16-true": torch.float16, "bf16-true": torch.bfloat16}
+        _check("HalfPrecision", precision, dtypes)
+        half = dtypes[precision]
+        super().__init__(precision, half, half, half)
+
+
+class DoublePrecision(Precision):
+    """Parameters, inputs and operations in float64.
+
+    Example:
+        >>> DoublePrecision().name
+        '64-true'
+    """
+
+    def __init__(self) -> None:
+        super().__init__("64-true", torch.float64, torch.float64, torch.float64)
+
+
+def _check(kind: str, precision: object, known: Iterable[str]) -> None:
+    if not isinstance(precision, str) or precision not in known:
+        raise UnknownNameError(f"precision of {kind}", precision, known, fix=f"{kind}({next(iter(known))!r})")

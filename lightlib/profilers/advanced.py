@@ -1,0 +1,99 @@
+"""AdvancedProfiler: which functions each action spends its time in, by cProfile."""
+
+from __future__ import annotations
+
+import os
+import pstats
+from cProfile import Profile
+from io import StringIO
+
+from lightlib.errors import MisconfigurationException
+from lightlib.profilers.profiler import Profiler, not_started, started_twice
+
+__all__ = ["AdvancedProfiler"]
+
+
+class AdvancedProfiler(Profiler):
+    """Measures every function that is called, per action. Python runs several times slower meanwhile.
+
+    Python has one profiler at a time: what an action within an action does is listed under the inner one only.
+
+    Args:
+        dirpath: The folder of the files; the trainer's `log_dir` when only `filename` is given.
+        filename: The start of the files' names. Without both arguments the summary is shown at the end.
+        line_count_restriction: How much is shown per action: a share of the lines (a float up to 1) or a number of them
+            (an int). Default: 1.0, all.
+        dump_stats: Also write the statistics as ``.prof`` files, which `pstats` and snakeviz read. Default: False.
+
+    Raises:
+        MisconfigurationException: `line_count_restriction` is not above 0, or a float above 1.
+
+    Example:
+        >>> profiler = AdvancedProfiler(line_count_restriction=5)
+        >>> with profiler.profile("sort"):
+        ...     numbers = sorted(range(100), key=lambda x: -x)
+        >>> "Profile of sort" in profiler.summary()
+        True
+    """
+
+    default_filename = "advanced"
+
+    def __init__(
+        self,
+        dirpath: str | os.PathLike[str] | None = None,
+        filename: str | None = None,
+        line_count_restriction: float = 1.0,
+        dump_stats: bool = False,
+    ) -> None:
+        super().__init__(dirpath, filename)
+        whole = isinstance(line_count_restriction, int) or line_count_restriction > 1
+        if line_count_restriction <= 0 or (whole and line_count_restriction % 1):
+            raise MisconfigurationException(
+                f"line_count_restriction is {line_count_restriction!r}.",
+                expected="a share of the lines, 0.0 < x <= 1.0, or a number of lines, an int >= 1.",
+                fix="AdvancedProfiler(line_count_restriction=20)",
+            )
+        self.line_count_restriction = int(line_count_restriction) if whole else line_count_restriction
+        self.dump_stats = dump_stats
+        self.profiled_actions: dict[str, Profile] = {}
+        self._running: list[str] = []
+
+    def start(self, action_name: str) -> None:
+        if action_name in self._running:
+            raise started_twice(action_name)
+        if self._running:
+            self.profiled_actions[self._running[-1]].disable()
+        self._running.append(action_name)
+        self.profiled_actions.setdefault(action_name, Profile()).enable()
+
+    def stop(self, action_name: str) -> None:
+        if action_name not in self._running:
+            raise not_started(action_name, self._running)
+        self.profiled_actions[self._running[-1]].disable()
+        self._running.remove(action_name)
+        if self._running:
+            self.profiled_actions[self._running[-1]].enable()
+
+    def summary(self) -> str:
+        parts = []
+        for name, profile in self.profiled_actions.items():
+            text = StringIO()
+            statistics = pstats.Stats(profile, stream=text).strip_dirs().sort_stats("cumulative")
+            statistics.print_stats(self.line_count_restriction)
+            parts.append(f"Profile of {name}\n{text.getvalue().strip()}")
+        return "\n\n".join(parts)
+
+    def describe(self) -> None:
+        super().describe()
+        if self.dump_stats:
+            for name, profile in self.profiled_actions.items():
+                profile.dump_stats(self.path(f"-{_file_name(name)}.prof"))
+
+    def teardown(self, stage: str | None) -> None:
+        if self._running:
+            self.profiled_actions[self._running[-1]].disable()
+        self._running.clear()
+
+
+def _file_name(action_name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in action_name)

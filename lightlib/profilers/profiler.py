@@ -1,0 +1,134 @@
+"""Profiler: the interface of what measures named actions, and where its summary goes."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightlib import report
+from lightlib.errors import MisconfigurationException, nearest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["PassThroughProfiler", "Profiler", "not_started", "started_twice"]
+
+
+class Profiler(ABC):
+    """Base of all profilers: `start` and `stop` say when an action begins and ends, `summary` what came of it.
+
+    The trainer measures its hooks and steps under names such as ``[LightningModule]Net.training_step``,
+    ``[Callback]ModelCheckpoint.on_train_end``, ``[Strategy]SingleDeviceStrategy.backward``, ``run_training_epoch`` and
+    ``run_training_batch``; your own code uses :meth:`profile`.
+
+    Args:
+        dirpath: The folder of the files; the trainer's `log_dir` when it is None.
+        filename: The start of the files' names. Without `dirpath` and `filename` the summary is shown and not written.
+
+    Example:
+        >>> class Names(Profiler):
+        ...     def start(self, action_name):
+        ...         print(f"{action_name} begins")
+        ...     def stop(self, action_name):
+        ...         print(f"{action_name} ends")
+        >>> with Names().profile("loading"):
+        ...     pass
+        loading begins
+        loading ends
+    """
+
+    default_filename: str = "profile"
+
+    def __init__(self, dirpath: str | os.PathLike[str] | None = None, filename: str | None = None) -> None:
+        self.dirpath = None if dirpath is None else Path(dirpath)
+        self.filename = filename
+        self.stage: str | None = None
+        self.local_rank = 0
+        self._log_dir: str | None = None
+
+    @abstractmethod
+    def start(self, action_name: str) -> None:
+        """An action begins."""
+
+    @abstractmethod
+    def stop(self, action_name: str) -> None:
+        """An action ends."""
+
+    @contextmanager
+    def profile(self, action_name: str) -> Iterator[str]:
+        """Measure what is done in the `with` block."""
+        self.start(action_name)
+        try:
+            yield action_name
+        finally:
+            self.stop(action_name)
+
+    def summary(self) -> str:
+        """Return what was measured, as text; an empty string when there is nothing to say."""
+        return ""
+
+    def watch(self, module: nn.Module) -> None:
+        """Take note of the module that will be trained; called before `setup`."""
+
+    def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
+        """Prepare for a run. `stage` is ``fit``, ``validate``, ``test`` or ``predict``."""
+        self.stage, self.local_rank, self._log_dir = stage, local_rank or 0, log_dir
+
+    def teardown(self, stage: str | None) -> None:
+        """Let go of everything at the end of a run, also after an exception."""
+
+    def describe(self) -> None:
+        """Write the summary into a file, on every rank one of its own, or show it on rank zero."""
+        text = self.summary()
+        if not text:
+            return
+        if self.dirpath is None and self.filename is None:
+            report.info(text)
+            return
+        path = self.path(".txt")
+        path.write_text(text, encoding="utf-8")
+        report.info(f"The profile was written to {path}")
+
+    def path(self, suffix: str) -> Path:
+        """Return ``<dirpath>/<stage>-<filename>-<local rank><suffix>``; the folder exists afterwards."""
+        folder = self.dirpath or Path(self._log_dir or ".")
+        folder.mkdir(parents=True, exist_ok=True)
+        words = [self.stage, self.filename or self.default_filename, str(self.local_rank)]
+        return folder / ("-".join(filter(None, words)) + suffix)
+
+
+class PassThroughProfiler(Profiler):
+    """Measures nothing: what a trainer without a profiler has.
+
+    Example:
+        >>> with PassThroughProfiler().profile("nothing"):
+        ...     pass
+    """
+
+    def start(self, action_name: str) -> None:
+        pass
+
+    def stop(self, action_name: str) -> None:
+        pass
+
+
+def started_twice(action_name: str) -> MisconfigurationException:
+    """Return the error of an action that is started while it runs."""
+    return MisconfigurationException(
+        f"The action {action_name!r} was started while it was already running.",
+        expected="one stop for every start before the next start of the same name.",
+        fix=f"with profiler.profile({action_name!r}): ..., or another name for the inner action.",
+    )
+
+
+def not_started(action_name: str, running: Collection[str]) -> MisconfigurationException:
+    """Return the error of an action that is stopped but does not run."""
+    return MisconfigurationException(
+        f"The action {action_name!r} was stopped but is not running.{nearest(action_name, running)}",
+        expected=f"one of the running actions: {', '.join(map(repr, running)) or 'there is none'}.",
+        fix=f"with profiler.profile({action_name!r}): ..., or profiler.start({action_name!r}) first.",
+    )

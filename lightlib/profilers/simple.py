@@ -1,0 +1,88 @@
+"""SimpleProfiler: how often each action ran and how long it took."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from time import monotonic, perf_counter
+
+from lightlib.profilers.profiler import Profiler, not_started, started_twice
+
+__all__ = ["SimpleProfiler"]
+
+
+class SimpleProfiler(Profiler):
+    """Measures the duration of every action by the wall clock.
+
+    On a GPU, where work is only queued, the time of an action is that of queueing it; see `PyTorchProfiler`.
+
+    Args:
+        dirpath: The folder of the summary; the trainer's `log_dir` when only `filename` is given.
+        filename: The start of the summary's file name. Without both arguments the summary is shown at the end.
+        extended: Show also the number of calls and the share of the run's time. Default: True.
+
+    Example:
+        >>> profiler = SimpleProfiler()
+        >>> with profiler.profile("sum"):
+        ...     total = sum(range(10))
+        >>> len(profiler.recorded_durations["sum"])
+        1
+    """
+
+    default_filename = "simple"
+
+    def __init__(
+        self, dirpath: str | os.PathLike[str] | None = None, filename: str | None = None, extended: bool = True
+    ) -> None:
+        super().__init__(dirpath, filename)
+        self.extended = extended
+        self.current_actions: dict[str, float] = {}
+        self.recorded_durations: dict[str, array[float]] = {}
+        self.start_time = monotonic()
+
+    def start(self, action_name: str) -> None:
+        if action_name in self.current_actions:
+            raise started_twice(action_name)
+        self.current_actions[action_name] = perf_counter()
+
+    def stop(self, action_name: str) -> None:
+        end = perf_counter()
+        if action_name not in self.current_actions:
+            raise not_started(action_name, self.current_actions)
+        duration = end - self.current_actions.pop(action_name)
+        self.recorded_durations.setdefault(action_name, array("d")).append(duration)
+
+    def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
+        super().setup(stage, local_rank, log_dir)
+        if not self.current_actions and not self.recorded_durations:
+            self.start_time = monotonic()
+
+    def summary(self) -> str:
+        passed = monotonic() - self.start_time
+        rows = sorted(
+            ((name, sum(times), len(times)) for name, times in self.recorded_durations.items()),
+            key=lambda row: row[1],
+            reverse=True,
+        )
+        if self.extended:
+            titles = ["Action", "Mean duration (s)", "Calls", "Total time (s)", "Percentage %"]
+            table = [["Total", "-", str(sum(calls for *_, calls in rows)), f"{passed:.5g}", "100"]]
+            table += [
+                [name, f"{total / calls:.5g}", str(calls), f"{total:.5g}", f"{100 * total / passed:.5g}"]
+                for name, total, calls in rows
+            ]
+        else:
+            titles = ["Action", "Mean duration (s)", "Total time (s)"]
+            table = [[name, f"{total / calls:.5g}", f"{total:.5g}"] for name, total, calls in rows]
+        widths = [max(map(len, column)) for column in zip(titles, *table, strict=True)]
+        lines = [
+            " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (titles, *table)
+        ]
+        rule = "-" * len(lines[0])
+        return "\n".join(
+            ["Profile (an action contains those that run within it)", lines[0].rstrip(), rule]
+            + [line.rstrip() for line in lines[1:]]
+        )
+
+    def teardown(self, stage: str | None) -> None:
+        self.current_actions.clear()

@@ -1,0 +1,138 @@
+"""SingleDeviceStrategy: one process, one device; the plain answer to each question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.optim import Optimizer
+
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.errors import MisconfigurationException
+from lightlib.precision.precision import Precision
+from lightlib.strategies.collectives import Collectives, SingleProcess
+from lightlib.strategies.strategy import Backward, Strategy
+
+__all__ = ["SingleDeviceStrategy", "clip", "in_context", "to_device"]
+
+
+class SingleDeviceStrategy(Strategy):
+    """Trains on one device.
+
+    Args:
+        device: The device; default: the one that the Trainer's `accelerator` and `devices` choose.
+
+    Raises:
+        MisconfigurationException: The Trainer asks for several devices.
+    """
+
+    def __init__(self, device: torch.device | str | None = None) -> None:
+        self._device = torch.device(device) if device is not None else None
+        self.collectives: Collectives = SingleProcess()
+
+    @property
+    def root_device(self) -> torch.device:
+        return self._device or torch.device("cpu")
+
+    def setup_environment(self, accelerator: Accelerator, devices: list[torch.device], precision: Precision) -> None:
+        if len(devices) > 1:
+            raise MisconfigurationException(
+                f"The strategy single_device got {len(devices)} devices.",
+                expected="one device.",
+                fix="Trainer(devices=1), or another strategy.",
+            )
+        self.accelerator, self.precision = accelerator, precision
+        self._device = self._device or devices[0]
+        accelerator.setup_device(self._device)
+
+    def init_context(self) -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        stack.enter_context(self.root_device)
+        stack.enter_context(self.precision.init_context())
+        return stack
+
+    def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+        self.module = self.precision.convert(module).to(self.root_device)
+        context = self.precision.forward_context(self.root_device.type)
+        for name, step in steps.items():
+            setattr(self, name, in_context(step, context))
+
+    def optimizer(self, optimizer: Optimizer) -> Optimizer:
+        return optimizer
+
+    def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
+        output = self.training_step(batch, batch_idx)
+        backward(output)
+        return output
+
+    def batch_to_device(self, batch: Any) -> Any:
+        return to_device(batch, self.root_device)
+
+    def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
+        return clip(optimizer, value, algorithm)
+
+    def module_state(self) -> dict[str, Any]:
+        return self._placed.state_dict()
+
+    def load_module_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        self._placed.load_state_dict(state, strict=strict)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        return optimizer.state_dict()
+
+    def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        optimizer.load_state_dict(state)
+
+    @property
+    def _placed(self) -> nn.Module:
+        assert self.module is not None, "setup() comes first"
+        return self.module
+
+
+def in_context(
+    step: Callable[..., Any], context: Callable[[], AbstractContextManager[Any]] | None
+) -> Callable[..., Any]:
+    """Return `step`, run inside of `context()` when there is one."""
+    if context is None:
+        return step
+
+    def step_in_context(*args: Any) -> Any:
+        with context():
+            return step(*args)
+
+    return step_in_context
+
+
+def to_device(data: Any, device: torch.device) -> Any:
+    """Return `data` with everything that has a method `to` moved to `device`; containers keep their types.
+
+    Tensors in pinned memory are copied without waiting.
+    """
+    if isinstance(data, Tensor):
+        return data.to(device, non_blocking=device.type == "cuda")
+    if isinstance(data, Mapping):
+        moved = {key: to_device(value, device) for key, value in data.items()}
+        return moved if type(data) is dict else type(data)(moved)  # type: ignore[call-arg]
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(to_device(value, device) for value in data))
+    if isinstance(data, (list, tuple)):
+        return type(data)(to_device(value, device) for value in data)
+    if hasattr(data, "to") and callable(data.to):
+        return data.to(device)
+    if is_dataclass(data) and not isinstance(data, type):
+        return replace(data, **{f.name: to_device(getattr(data, f.name), device) for f in fields(data) if f.init})
+    return data
+
+
+def clip(optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
+    """Clip the gradients of `optimizer` by norm or by value, with torch's own functions."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if algorithm == "value":
+        clip_grad_value_(parameters, value)
+        return None
+    return clip_grad_norm_(parameters, value)

@@ -1,0 +1,133 @@
+"""Strategy: where the parameters are, how a batch runs, how gradients and numbers are reduced."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.precision.precision import Precision
+from lightlib.strategies.collectives import Collectives
+
+__all__ = ["Backward", "Strategy"]
+
+T = TypeVar("T")
+Backward = Callable[..., None]
+
+
+class Strategy(ABC):
+    """What a training run asks of a way to place one module on devices. It knows modules and batches, not the run.
+
+    A concrete strategy is final: it answers every question itself and is not subclassed.
+
+    Attributes:
+        accelerator, precision: Set by `setup_environment`.
+        collectives: What the processes tell each other.
+        training_step, validation_step, test_step, predict_step: The module's steps, bound in `setup`.
+        data_rank, data_size: Which part of the data this process reads.
+    """
+
+    accelerator: Accelerator
+    precision: Precision
+    collectives: Collectives
+    module: nn.Module | None = None
+    training_step: Callable[..., Any]
+    validation_step: Callable[..., Any]
+    test_step: Callable[..., Any]
+    predict_step: Callable[..., Any]
+    global_rank: int = 0
+    local_rank: int = 0
+    node_rank: int = 0
+    world_size: int = 1
+    data_rank: int = 0
+    data_size: int = 1
+
+    @property
+    @abstractmethod
+    def root_device(self) -> torch.device:
+        """The device of this process."""
+
+    @abstractmethod
+    def setup_environment(self, accelerator: Accelerator, devices: list[torch.device], precision: Precision) -> None:
+        """Take hold of the devices and, where there are several processes, make them meet."""
+
+    @abstractmethod
+    def init_context(self) -> AbstractContextManager[Any]:
+        """Return the context in which `configure_model` builds: device and dtype."""
+
+    @abstractmethod
+    def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+        """Place `module`, in place and before any optimizer exists, and bind `steps` as attributes of this strategy."""
+
+    @abstractmethod
+    def optimizer(self, optimizer: Optimizer) -> Any:
+        """Return the object on which the loop calls `step` and `zero_grad`."""
+
+    @abstractmethod
+    def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
+        """Run one batch forward and backward and return what the step returned.
+
+        Args:
+            batch: On the device already.
+            batch_idx: Its number in the epoch.
+            backward: Called with the step's output for each backward pass.
+            sync: Whether gradients are reduced over processes now: the last batch of an accumulation window.
+        """
+
+    @abstractmethod
+    def batch_to_device(self, batch: Any) -> Any:
+        """Return `batch` on this process's device."""
+
+    @abstractmethod
+    def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
+        """Clip in place and return the norm before clipping, when the algorithm is ``"norm"``."""
+
+    @abstractmethod
+    def module_state(self) -> dict[str, Any]:
+        """Return the module's state by fully qualified name."""
+
+    @abstractmethod
+    def load_module_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Take back what `module_state` returned, under this or any other strategy."""
+
+    @abstractmethod
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return the state of one optimizer."""
+
+    @abstractmethod
+    def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Take back what `optimizer_state` returned."""
+
+    def teardown(self) -> None:
+        """Give the devices back. Nothing by default."""
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this is the process that writes files and speaks to the user."""
+        return self.global_rank == 0
+
+    def barrier(self, name: str | None = None) -> None:
+        """Return when every process has called this."""
+        self.collectives.barrier(name)
+
+    def broadcast(self, obj: T, src: int = 0) -> T:
+        """Return the object of process `src`, on every process."""
+        return self.collectives.broadcast(obj, src)
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: str = "mean") -> Any:
+        """Return the mean, sum, min or max of `tensor` over all processes."""
+        return self.collectives.reduce(tensor, group, reduce_op)
+
+    def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
+        """Return the tensors of all processes, stacked along a new first dimension; as it is with one process."""
+        return self.collectives.all_gather(tensor, group, sync_grads)
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002  (Lightning's name)
+        """Return whether all (or any) of the processes decided so."""
+        return self.collectives.reduce_boolean_decision(decision, all)

@@ -1,0 +1,87 @@
+"""Draws the tree in docs/architecture.md from the first docstring line of every file of the package.
+
+python scripts/architecture_tree.py            print the tree
+python scripts/architecture_tree.py --check    fail if docs/architecture.md shows another one
+python scripts/architecture_tree.py --write    put it into docs/architecture.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "lightlib"
+PAGE = ROOT / "docs" / "architecture.md"
+START = "<!-- tree: written by scripts/architecture_tree.py --write -->"
+END = "<!-- end of tree -->"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="fail if docs/architecture.md shows another tree")
+    parser.add_argument("--write", action="store_true", help="put the tree into docs/architecture.md")
+    options = parser.parse_args(arguments)
+    if options.write:
+        PAGE.write_text(page_with_tree(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    elif options.check:
+        if not is_current():
+            print(
+                "docs/architecture.md is out of date: run `python scripts/architecture_tree.py --write`",
+                file=sys.stderr,
+            )
+            return 1
+    else:
+        print(tree())
+    return 0
+
+
+def is_current() -> bool:
+    """Return whether docs/architecture.md shows the tree as it is."""
+    text = PAGE.read_text(encoding="utf-8")
+    return page_with_tree(text) == text
+
+
+def page_with_tree(page: str) -> str:
+    """Return the text of `page` with the present tree between its two marks."""
+    if page.count(START) != 1 or page.count(END) != 1:
+        raise SystemExit(f"{PAGE.name} needs exactly one line `{START}` and, after it, one line `{END}`.")
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n```text\n{tree()}\n```\n{END}{after}"
+
+
+def tree() -> str:
+    """Return the tree of the package, one line per file with what the file is."""
+    rows = [(f"{PACKAGE.name}/", first_line(PACKAGE / "__init__.py")), *branches(PACKAGE, "")]
+    width = max(len(drawing) for drawing, _ in rows)
+    return "\n".join(f"{drawing:{width}}  {purpose}".rstrip() for drawing, purpose in rows)
+
+
+def branches(folder: Path, indent: str) -> Iterator[tuple[str, str]]:
+    """Yield the drawing and the purpose of all that is in `folder`: files first, then folders."""
+    files = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
+    folders = sorted({path.parent for path in folder.glob("*/*.py")})
+    entries = [*files, *folders]
+    for path in entries:
+        corner, bar = ("└── ", "    ") if path == entries[-1] else ("├── ", "│   ")
+        if path.is_dir():
+            yield f"{indent}{corner}{path.name}/", first_line(path / "__init__.py")
+            yield from branches(path, indent + bar)
+        else:
+            yield f"{indent}{corner}{path.name}", first_line(path)
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of the docstring of the file, or an empty string."""
+    if not path.exists():
+        return ""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,261 @@
+"""The rules of the house as data, and the code that reads the files for what breaks them.
+
+The picture that these tables are the text of is in docs/architecture.md, "Who may import whom".
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "lightlib"
+
+BASE = ("errors", "report", "registry")
+PLUGINS = ("accelerators", "precision", "launch", "profilers", "loggers", "callbacks")
+BELOW_CORE = (*BASE, *PLUGINS, "strategies")
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "report": ("errors",),
+    "registry": ("errors", "report"),
+    **dict.fromkeys(PLUGINS, BASE),
+    "strategies": (*BASE, "accelerators", "precision", "launch"),
+    "core": BELOW_CORE,
+    "testing": (*BELOW_CORE, "core"),
+    "cli": (*BELOW_CORE, "core"),
+    "__main__": (*BELOW_CORE, "core", "cli"),
+    "__init__": (*BELOW_CORE, "core", "cli", "testing"),
+}
+# Inside core a file may import only what stands on a line above its own.
+CORE_ORDER: tuple[tuple[str, ...], ...] = (
+    ("states",),
+    ("progress",),
+    ("plan",),
+    ("scopes",),
+    ("results",),
+    ("hooks",),
+    ("hparams",),
+    ("seed",),
+    ("signals",),
+    ("optim",),
+    ("window",),
+    ("handle",),
+    ("combined",),
+    ("data",),
+    ("files",),
+    ("checkpoint",),
+    ("export",),
+    ("interface",),
+    ("module", "datamodule"),
+    ("sources",),
+    ("check",),
+    ("run",),
+    ("loop",),
+    ("settings",),
+    ("resolve",),
+    ("build",),
+    ("trainer",),
+    ("__init__",),
+)
+# What anybody may import under `if TYPE_CHECKING`: callbacks, loggers and hooks get these as arguments.
+FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module")
+
+MAX_FILE_LINES = 500
+MAX_LINES_OF: dict[str, int] = {"lightlib/core/loop.py": 300}
+MAX_FUNCTION_LINES = 60
+MAX_PURPOSE = 100
+# `import lightlib` may cost little more than `import torch`: at the top of a file only these are imported.
+AT_TOP = frozenset({*sys.stdlib_module_names, PACKAGE, "torch", "packaging", "typing_extensions"})
+SLOW_PARTS_OF_TORCH = ("torch.distributed.checkpoint", "torch.utils.tensorboard", "torch.onnx", "torch._dynamo")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, and where and how it is imported."""
+
+    target: str
+    line: int
+    local: bool
+    typing: bool
+    explained: bool
+
+
+@dataclass
+class File(ast.NodeVisitor):
+    """One Python file: its text, its tree and its imports."""
+
+    path: Path
+    root: Path
+    imports: list[Import] = field(default_factory=list)
+    functions: list[tuple[str, int, int]] = field(default_factory=list)
+    _local: bool = False
+    _typing: bool = False
+
+    def __post_init__(self) -> None:
+        self.name = self.path.relative_to(self.root).as_posix()
+        self.lines = self.path.read_text(encoding="utf-8").splitlines()
+        self.tree = ast.parse("\n".join(self.lines), filename=self.name)
+        self.module = self.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        self.visit(self.tree)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Part of the package and name of the file: ``("core", "plan")``, ``("errors", "errors")``."""
+        parts = Path(self.name).parts[1:]
+        return parts[0].removesuffix(".py"), parts[-1].removesuffix(".py")
+
+    def visit_If(self, node: ast.If) -> None:
+        outer = self._typing
+        self._typing = outer or ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for child in node.body:
+            self.visit(child)
+        self._typing = outer
+        for child in node.orelse:
+            self.visit(child)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        if body:
+            self.functions.append((node.name, node.lineno, (body[-1].end_lineno or 0) - body[0].lineno + 1))
+        outer, self._local = self._local, True
+        self.generic_visit(node)
+        self._local = outer
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815  # the name is ast's
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._add(alias.name, node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        base = node.module or ""
+        if node.level:
+            package = self.module.split(".") if self.path.name == "__init__.py" else self.module.split(".")[:-1]
+            base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
+        for alias in node.names:
+            self._add(f"{base}.{alias.name}" if self._is_module(f"{base}.{alias.name}") else base, node)
+
+    def _add(self, target: str, node: ast.Import | ast.ImportFrom) -> None:
+        text = "\n".join(self.lines[node.lineno - 1 : node.end_lineno])
+        explained = re.search(r"#\s*optional:\s*\S", text) is not None
+        found = Import(target, node.lineno, self._local, self._typing, explained)
+        if found not in self.imports:
+            self.imports.append(found)
+
+    def _is_module(self, name: str) -> bool:
+        path = self.root / name.replace(".", "/")
+        return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def package_files(root: Path = ROOT) -> list[File]:
+    """Return the files of the package."""
+    return [File(path, root) for path in sorted((root / PACKAGE).rglob("*.py"))]
+
+
+def wrong_order(file: File) -> Iterator[str]:
+    """Imports against the order, and imports of the package root."""
+    part, stem = file.place
+    if part not in MAY_IMPORT:
+        yield f"{file.name}: `{part}` has no place in the house; give it one in MAY_IMPORT of {_this_file()}."
+        return
+    if part == "core" and _core_rank(stem) is None:
+        yield f"{file.name}: `{stem}` has no place in core; give it one in CORE_ORDER of {_this_file()}."
+        return
+    for found in file.imports:
+        target = found.target.split(".")
+        if target[0] != PACKAGE or (found.typing and found.target in FOR_TYPING):
+            continue
+        where = f"{file.name}:{found.line}"
+        if len(target) == 1:
+            yield f"{where}: imports the package root; import from the file that defines the name."
+        elif not _may_import(part, stem, target[1], target[-1]):
+            allowed = ", ".join(MAY_IMPORT[part]) or "nothing of the package"
+            allowed += ", and the files above its line in CORE_ORDER" if part == "core" else ""
+            yield (
+                f"{where}: imports {found.target} against the order; {part}/ may import: {allowed}. Move the code to "
+                "where both may import it, or pass the object as an argument."
+            )
+
+
+def _may_import(part: str, stem: str, target_part: str, target_stem: str) -> bool:
+    if part != target_part:
+        return target_part in MAY_IMPORT[part]
+    if part == "core":
+        own, other = _core_rank(stem), _core_rank(target_stem)
+        return own is None or other is None or other < own  # a file without a place is reported for that alone
+    return True
+
+
+def _core_rank(stem: str) -> int | None:
+    return next((rank for rank, row in enumerate(CORE_ORDER) if stem in row), None)
+
+
+def cycles(files: list[File]) -> Iterator[str]:
+    """Circles of imports, those for typing included except of Trainer and Module."""
+    edges = {
+        file.module: {found.target for found in file.imports if not (found.typing and found.target in FOR_TYPING)}
+        for file in files
+    }
+    done: set[str] = set()
+
+    def walk(module: str, path: list[str]) -> Iterator[str]:
+        if module in path:
+            circle = " → ".join([*path[path.index(module) :], module])
+            yield f"{circle}: a circle; move what both need into a file that imports neither."
+        elif module not in done and module in edges:
+            for target in sorted(edges[module]):
+                yield from walk(target, [*path, module])
+            done.add(module)
+
+    for module in sorted(edges):
+        yield from walk(module, [])
+
+
+def unexplained_imports(file: File) -> Iterator[str]:
+    """Imports inside functions that do not say why, and slow imports at the top of a file."""
+    for found in file.imports:
+        where = f"{file.name}:{found.line}"
+        slow = found.target.startswith(SLOW_PARTS_OF_TORCH) or found.target.split(".")[0] not in AT_TOP
+        if found.local and not found.explained:
+            yield (
+                f"{where}: imports {found.target} inside a function; move it to the top, or write "
+                "`# optional: <package>` on its line if the package is optional or slow to import."
+            )
+        if slow and not found.local and not found.typing:
+            yield (
+                f"{where}: imports {found.target} at the top, which `import {PACKAGE}` would pay for; import it in "
+                "the function that uses it, with `# optional: <package>` on the line."
+            )
+
+
+def wrong_size(file: File) -> Iterator[str]:
+    """Files and functions that are too long."""
+    limit = MAX_LINES_OF.get(file.name, MAX_FILE_LINES)
+    if len(file.lines) > limit:
+        yield f"{file.name}: {len(file.lines)} lines, at most {limit}; split it where its purpose has an `and`."
+    for name, line, length in file.functions:
+        if length > MAX_FUNCTION_LINES:
+            yield (
+                f"{file.name}:{line}: {name} has {length} lines without its docstring, at most {MAX_FUNCTION_LINES}; "
+                "give the steps within it names of their own."
+            )
+
+
+def wrong_purpose(file: File) -> Iterator[str]:
+    """Files that do not say in one line what they are, or have a name that says nothing."""
+    docstring = ast.get_docstring(file.tree)
+    first = (docstring or "").partition("\n")[0]
+    if not first or file.tree.body[0].lineno != 1:
+        yield f"{file.name}: begins without a docstring; its first line says what the file is."
+    elif len(first) > MAX_PURPOSE:
+        yield f"{file.name}: the first docstring line has {len(first)} characters, at most {MAX_PURPOSE}; shorten it."
+    if {"utils", "util", "utilities", "helpers", "misc"} & {part.removesuffix(".py") for part in Path(file.name).parts}:
+        yield f"{file.name}: the name says nothing; put the code beside its only user, or name the file for what it is."
+
+
+def _this_file() -> str:
+    return Path(__file__).relative_to(ROOT).as_posix()

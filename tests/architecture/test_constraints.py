@@ -1,0 +1,26 @@
+"""The pinned versions: what scripts/constraints.py finds wrong with a file of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.constraints import FILE, form_problems, pins
+
+
+def test_the_file_is_in_form() -> None:
+    text = FILE.read_text(encoding="utf-8")
+    assert list(form_problems(text)) == []
+    assert "torch==2.13.0" in map(str, pins(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("numpy>=2", "`numpy>=2` is not of the form name==version."),
+        ("numpy==2.*", "`numpy==2.*` is not of the form name==version."),
+        ("torch==2.13.0+cpu", "`torch==2.13.0+cpu` names a build (cpu) that only some machines have."),
+        ("rich==15.0.0\nnumpy==2.4.6", "the lines are not sorted by name."),
+    ],
+)
+def test_a_line_out_of_form_is_found(text: str, problem: str) -> None:
+    assert list(form_problems(text)) == [problem]

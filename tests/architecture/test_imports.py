@@ -1,0 +1,143 @@
+"""The rules of the house, kept by a test: who may import whom, and how long a file may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.architecture_tree import is_current
+from tests.architecture.rules import (
+    ROOT,
+    File,
+    cycles,
+    package_files,
+    unexplained_imports,
+    wrong_order,
+    wrong_purpose,
+    wrong_size,
+)
+
+FILES = package_files()
+
+
+def expect_none(problems: Iterable[str]) -> None:
+    found = list(problems)
+    assert not found, "the rules in CONTRIBUTING.md, section House rules, are broken:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("rule", [wrong_order, unexplained_imports, wrong_size, wrong_purpose])
+def test_every_file_keeps_the_rule(rule: Callable[[File], Iterator[str]]) -> None:
+    expect_none(problem for file in FILES for problem in rule(file))
+
+
+def test_no_imports_in_a_circle() -> None:
+    expect_none(cycles(FILES))
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples", "scripts", "tests"])
+def test_files_beside_the_package_say_what_they_are(folder: str) -> None:
+    files = [File(path, ROOT) for path in sorted((ROOT / folder).rglob("*.py"))]
+    expect_none(problem for file in files for problem in wrong_purpose(file))
+
+
+def test_every_folder_of_the_package_is_a_package() -> None:
+    missing = sorted(
+        {file.path.parent / "__init__.py" for file in FILES if not (file.path.parent / "__init__.py").exists()}
+    )
+    assert not missing, f"write {', '.join(map(str, missing))}, with a docstring that says what the folder is for"
+
+
+def test_the_tree_in_the_documentation_is_the_tree() -> None:
+    assert is_current(), "docs/architecture.md is out of date: run `python scripts/architecture_tree.py --write`"
+
+
+# The rules themselves, each with one file that breaks it.
+
+
+def house(root: Path, **files: str) -> list[File]:
+    """Write a small package: `core__plan="import x"` is the text of lightlib/core/plan.py."""
+    for name, text in files.items():
+        path = root / "lightlib" / (name.replace("__", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'"""A file."""\n{text}\n', encoding="utf-8")
+    return package_files(root)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"errors": "", "core__plan": "from lightlib import Trainer"}, "imports the package root"),
+        (
+            {"core__plan": "from lightlib.core.loop import fit"},
+            "plan.py:2: imports lightlib.core.loop against the order",
+        ),
+        ({"core__module": "from .datamodule import DataModule"}, "imports lightlib.core.datamodule against the order"),
+        ({"callbacks__timer": "import lightlib.loggers.csv"}, "callbacks/ may import: errors, report, registry."),
+        ({"loggers__csv": "from lightlib.core.run import Run"}, "imports lightlib.core.run against the order"),
+        ({"core__novelty": ""}, "`novelty` has no place in core; give it one in CORE_ORDER"),
+        ({"novelty": ""}, "`novelty` has no place in the house; give it one in MAY_IMPORT"),
+    ],
+)
+def test_an_import_against_the_order_is_found(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    assert message in "\n".join(problem for file in house(tmp_path, **files) for problem in wrong_order(file))
+
+
+def test_trainer_and_module_may_be_imported_for_typing(tmp_path: Path) -> None:
+    text = "if TYPE_CHECKING:\n    from lightlib.core.trainer import Trainer\n    from lightlib.core.run import Run"
+    files = house(tmp_path, loggers__csv=text)
+    assert [problem.split(" against")[0] for problem in wrong_order(files[0])] == [
+        "lightlib/loggers/csv.py:4: imports lightlib.core.run"
+    ]
+
+
+def test_a_circle_is_found_once(tmp_path: Path) -> None:
+    files = house(
+        tmp_path,
+        loggers__logger="if TYPE_CHECKING:\n    from lightlib.loggers.csv import CSVLogger",
+        loggers__csv="from lightlib.loggers.logger import Logger",
+    )
+    assert [problem.split(":")[0] for problem in cycles(files)] == [
+        "lightlib.loggers.csv → lightlib.loggers.logger → lightlib.loggers.csv"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f():\n    import rich", "imports rich inside a function"),
+        ("def f():\n    import rich  # optional: rich", ""),
+        ("import rich", "imports rich at the top"),
+        ("import torch.distributed.checkpoint as dcp", "imports torch.distributed.checkpoint at the top"),
+        ("if TYPE_CHECKING:\n    import rich", ""),
+        ("import torch, os", ""),
+    ],
+)
+def test_an_unexplained_import_is_found(tmp_path: Path, text: str, message: str) -> None:
+    problems = [problem for file in house(tmp_path, report=text) for problem in unexplained_imports(file)]
+    assert (message in problems[0]) if message else problems == []
+
+
+def test_what_is_too_long_is_found(tmp_path: Path) -> None:
+    long_function = 'def f(a,\n      b):\n    """Says.\n\n    Much.\n    """\n' + "    a\n" * 61
+    (file,) = house(tmp_path, report=long_function)
+    assert [problem.split(",")[0] for problem in wrong_size(file)] == [
+        "lightlib/report.py:2: f has 61 lines without its docstring"
+    ]
+    (file,) = house(tmp_path, report="a = 1\n" * 500)
+    assert "501 lines, at most 500" in next(wrong_size(file)) or "502 lines, at most 500" in next(wrong_size(file))
+    loop = next(file for file in house(tmp_path, core__loop="a = 1\n" * 300) if file.name.endswith("loop.py"))
+    assert "lines, at most 300" in next(wrong_size(loop))
+
+
+def test_a_file_that_does_not_say_what_it_is_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "lightlib"
+    folder.mkdir()
+    (folder / "errors.py").write_text("import os\n")
+    (folder / "report.py").write_text(f'"""{"x" * 101}"""\n')
+    (folder / "utils.py").write_text('"""Things."""\n')
+    text = "\n".join(problem for file in package_files(tmp_path) for problem in wrong_purpose(file))
+    assert "errors.py: begins without a docstring" in text
+    assert "report.py: the first docstring line has 101 characters, at most 100" in text
+    assert "utils.py: the name says nothing" in text

@@ -1,0 +1,125 @@
+"""A stand-in for the Trainer: what callbacks read of it, and a save that writes a small file."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import torch
+
+from lightlib.errors import CheckpointWriteError
+
+
+class FakeStrategy:
+    """One device: every question has its plain answer."""
+
+    def broadcast(self, value):
+        return value
+
+    def barrier(self):
+        pass
+
+    def reduce_boolean_decision(self, decision, all=True):  # noqa: A002 - Lightning's name
+        return decision
+
+
+class FakeTrainer:
+    """Runs hooks of one callback where the loop would, and saves where the loop would."""
+
+    def __init__(self, folder=".", **attributes):
+        self.callback_metrics = {}
+        self.progress = SimpleNamespace(epoch=0, epoch_batch=0, batch=0, step=0, validated=0)
+        self.state = SimpleNamespace(fn="fit", stage="train")
+        self.strategy = FakeStrategy()
+        self.loggers = []
+        self.log_dir = None
+        self.default_root_dir = str(folder)
+        self.num_val_batches = [1]
+        self.val_check_interval = 1.0
+        self.check_val_every_n_epoch = 1
+        self.sanity_checking = False
+        self.fast_dev_run = False
+        self.is_global_zero = True
+        self.world_size = 1
+        self.should_stop = False
+        self.ckpt_path = None
+        self.accumulate_grad_batches = 1
+        self.log_every_n_steps = 50
+        self.optimizers = []
+        self.lr_scheduler_configs = []
+        self.logged = []
+        self.written = []
+        self.full = False
+        self._asked = []
+        vars(self).update(attributes)
+
+    @property
+    def current_epoch(self):
+        return self.progress.epoch
+
+    @property
+    def global_step(self):
+        return self.progress.step
+
+    def log_metrics_now(self, metrics, step=None):
+        self.logged.append((step, metrics))
+
+    def at_save_point(self, call):
+        self._asked.append(call)
+
+    def save_point(self):
+        asked, self._asked = self._asked, []
+        for call in asked:
+            call()
+
+    def save_checkpoint(self, path, weights_only=None):
+        if self.full:
+            raise CheckpointWriteError(f"The checkpoint {path!r} could not be written: disk full.")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(f"{path}.part", "w") as file:
+            file.write(str(self.progress.step))
+        os.replace(f"{path}.part", path)
+        self.written.append(os.path.basename(path))
+
+    # the loop, as far as a callback can tell
+
+    def start(self, callback, module=None):
+        self.callback, self.module = callback, module
+        callback.setup(self, module, "fit")
+        callback.on_train_start(self, module)
+        return self
+
+    def batch(self, validate=None, step=True, **metrics):
+        """One batch; with `validate`, a validation that logs these metrics."""
+        self.progress.batch += 1
+        self.progress.epoch_batch += 1
+        self.progress.step += step
+        self.log(**metrics)
+        self.callback.on_train_batch_end(self, self.module, {}, None, self.progress.epoch_batch - 1)
+        if validate is not None:
+            self.validate(**validate)
+        self.save_point()
+
+    def validate(self, **metrics):
+        self.callback.on_validation_start(self, self.module)
+        self.log(**metrics)
+        self.progress.validated = self.progress.batch
+        self.callback.on_validation_end(self, self.module)
+
+    def end_epoch(self, **metrics):
+        self.log(**metrics)
+        self.callback.on_train_epoch_end(self, self.module)
+        self.progress.epoch += 1
+        self.progress.epoch_batch = 0
+        self.save_point()
+
+    def epoch(self, batches=2, **validation):
+        """One epoch with one validation at its end."""
+        for index in range(batches):
+            self.batch(validate=validation if index == batches - 1 and validation else None)
+        self.end_epoch()
+
+    def log(self, **metrics):
+        self.callback_metrics |= {
+            name.replace("__", "/"): torch.tensor(float(value)) for name, value in metrics.items()
+        }

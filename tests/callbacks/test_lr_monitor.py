@@ -1,0 +1,126 @@
+"""LearningRateMonitor: under which names, and when, learning rates are logged."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.optim.lr_scheduler import StepLR
+
+from lightlib.callbacks import LearningRateMonitor
+from lightlib.errors import MisconfigurationException, UnknownNameError
+from tests.callbacks.fake_trainer import FakeTrainer
+
+
+def parameters():
+    return [torch.nn.Parameter(torch.zeros(1))]
+
+
+def config(optimizer, name=None, interval="epoch"):
+    return SimpleNamespace(scheduler=StepLR(optimizer, 1), name=name, interval=interval, frequency=1, monitor=None)
+
+
+def logged(callback, optimizers, configs=(), **attributes):
+    """One epoch of two steps, every one of which is logged."""
+    trainer = FakeTrainer(
+        loggers=[object()], log_every_n_steps=1, optimizers=optimizers, lr_scheduler_configs=list(configs), **attributes
+    )
+    callback.on_train_start(trainer, None)
+    callback.on_train_epoch_start(trainer, None)
+    for index in range(2):
+        callback.on_train_batch_start(trainer, None, None, index)
+        trainer.progress.step += 1
+    return trainer.logged
+
+
+def test_names():
+    first = torch.optim.Adam(parameters(), lr=0.1)
+    second = torch.optim.Adam([{"params": parameters()}, {"params": parameters(), "lr": 0.5}], lr=0.2)
+    third = torch.optim.SGD(
+        [{"params": parameters(), "name": "head"}, {"params": parameters(), "name": "body"}], lr=0.3
+    )
+    named = torch.optim.Adam(parameters(), lr=0.4)
+    callback = LearningRateMonitor("step")
+    result = logged(callback, [first, second, third, named], [config(named, "mine")])
+    expected = {
+        "lr-Adam": 0.1,
+        "lr-Adam-1/pg1": 0.2,
+        "lr-Adam-1/pg2": 0.5,
+        "lr-SGD/head": 0.3,
+        "lr-SGD/body": 0.3,
+        "mine": 0.4,
+    }
+    assert result == [(1, expected), (2, expected)]
+    assert callback.lrs == {name: [rate, rate] for name, rate in expected.items()}
+
+
+def test_momentum_weight_decay_and_prefix():
+    adam = torch.optim.Adam(parameters(), lr=0.1, betas=(0.8, 0.9), weight_decay=0.01)
+    sgd = torch.optim.SGD(parameters(), lr=0.2, momentum=0.7)
+    callback = LearningRateMonitor("epoch", log_momentum=True, log_weight_decay=True, log_key_prefix="o/")
+    assert logged(callback, [adam, sgd]) == [
+        (
+            0,
+            {
+                "o/lr-Adam": 0.1,
+                "o/lr-Adam-momentum": 0.8,
+                "o/lr-Adam-weight_decay": 0.01,
+                "o/lr-SGD": 0.2,
+                "o/lr-SGD-momentum": 0.7,
+                "o/lr-SGD-weight_decay": 0.0,
+            },
+        )
+    ]
+
+
+def test_interval_is_that_of_the_scheduler_and_step_without_one():
+    by_epoch, by_step = torch.optim.SGD(parameters(), lr=0.1), torch.optim.Adam(parameters(), lr=0.2)
+    plain = torch.optim.AdamW(parameters(), lr=0.3)
+    configs = [config(by_epoch), config(by_step, interval="step")]
+    result = logged(LearningRateMonitor(), [by_epoch, by_step, plain], configs)
+    steps = {"lr-Adam": 0.2, "lr-AdamW": 0.3}
+    assert result == [(0, {"lr-SGD": 0.1}), (1, steps), (2, steps)]
+
+
+def test_only_steps_that_are_logged_and_each_once_while_accumulating():
+    callback = LearningRateMonitor("step")
+    trainer = FakeTrainer(loggers=[object()], log_every_n_steps=2, optimizers=[torch.optim.SGD(parameters(), lr=0.1)])
+    callback.on_train_start(trainer, None)
+    for batch in range(8):
+        callback.on_train_batch_start(trainer, None, None, batch)
+        trainer.progress.step += batch % 2
+    assert [step for step, _ in trainer.logged] == [2, 4]
+
+
+def test_log_every_n_steps_zero_is_never():
+    callback = LearningRateMonitor("step")
+    trainer = FakeTrainer(loggers=[object()], log_every_n_steps=0, optimizers=[torch.optim.SGD(parameters(), lr=0.1)])
+    callback.on_train_start(trainer, None)
+    callback.on_train_batch_start(trainer, None, None, 0)
+    assert trainer.logged == []
+
+
+def test_groups_added_while_training():
+    callback = LearningRateMonitor("epoch")
+    optimizer = torch.optim.SGD(parameters(), lr=0.1)
+    trainer = FakeTrainer(loggers=[object()], optimizers=[optimizer])
+    callback.on_train_start(trainer, None)
+    callback.on_train_epoch_start(trainer, None)
+    optimizer.add_param_group({"params": parameters(), "lr": 0.2})
+    callback.on_train_epoch_start(trainer, None)
+    assert [list(metrics) for _, metrics in trainer.logged] == [["lr-SGD"], ["lr-SGD/pg1", "lr-SGD/pg2"]]
+
+
+def test_refused():
+    with pytest.raises(UnknownNameError, match=r"Unknown logging_interval 'steps'. Did you mean 'step'"):
+        LearningRateMonitor("steps")
+    with pytest.raises(MisconfigurationException, match=r"has no logger(.|\n)*Fix: Trainer\(logger=True"):
+        LearningRateMonitor().on_train_start(FakeTrainer(), None)
+    LearningRateMonitor().on_train_start(FakeTrainer(fast_dev_run=True), None)
+
+
+def test_two_groups_of_one_name():
+    groups = [{"params": parameters(), "name": "a"}, {"params": parameters(), "name": "a"}]
+    with pytest.raises(MisconfigurationException, match="SGD has several parameter groups with the name 'a'"):
+        logged(LearningRateMonitor(), [torch.optim.SGD(groups, lr=0.1)])

@@ -1,0 +1,110 @@
+"""The base class, the logger that does nothing, and the lazy names of the package."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import lightlib.loggers
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers import DummyExperiment, DummyLogger, Logger, NeptuneLogger, rank_zero_experiment
+from lightlib.loggers.logger import number
+from lightlib.report import rank_zero_only
+
+
+def test_a_logger_of_ones_own_needs_four_definitions():
+    class Mine(Logger):
+        name, version = "mine", 3
+
+        def __init__(self):
+            self.seen = []
+
+        def log_metrics(self, metrics, step=None):
+            self.seen.append((dict(metrics), step))
+
+        def log_hyperparams(self, params, *args, **kwargs):
+            self.seen.append(params)
+
+    logger = Mine()
+    logger.prepare()
+    logger.share(lambda value: value)
+    logger.log_metrics({"a": 1.0}, 2)
+    logger.log_graph(torch.nn.Linear(1, 1))
+    logger.after_save_checkpoint(None)
+    logger.finalize("success")
+    assert logger.seen == [({"a": 1.0}, 2)]
+    assert (logger.save_dir, logger.root_dir, logger.log_dir, logger.experiment) == (None, None, None, None)
+    assert logger.group_separator == "/"
+
+
+def test_the_base_class_is_abstract():
+    with pytest.raises(TypeError, match="abstract"):
+        Logger()
+
+
+def test_the_dummy_logger_accepts_everything():
+    logger = DummyLogger()
+    logger.log_metrics({"a": 1.0}, 0)
+    logger.log_hyperparams({"a": 1})
+    logger.whatever(1, key=2)
+    logger.experiment.add_image("x", None)
+    logger.experiment[0].add_text("x", "y")
+    logger[0].watch(None)
+    assert list(logger) == []
+    assert (logger.name, logger.version) == ("DummyLogger", "")
+    assert isinstance(copy.deepcopy(pickle.loads(pickle.dumps(logger))), DummyLogger)
+
+
+def test_other_ranks_get_an_experiment_that_does_nothing(monkeypatch):
+    class Mine(DummyLogger):
+        @property
+        @rank_zero_experiment
+        def experiment(self):
+            """The text."""
+            return "real"
+
+    assert Mine().experiment == "real"
+    assert Mine.experiment.__doc__ == "The text."
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    assert isinstance(Mine().experiment, DummyExperiment)
+
+
+def test_number():
+    assert number("a", torch.tensor([2.5])) == 2.5
+    assert number("a", True) == 1.0
+    for wrong in (torch.zeros(2), "0.5", None, [1.0]):
+        with pytest.raises(
+            ArgumentTypeError, match=r"The metric 'a' is .*\n  Expected: a number.*\n  Fix: log its mean"
+        ):
+            number("a", wrong)
+
+
+def test_neptune_says_why_it_is_gone():
+    with pytest.raises(MisconfigurationException, match=r"neptune\.ai has closed its service.*\n.*\n  Fix: use Tensor"):
+        NeptuneLogger(project="x")
+
+
+def test_all_names_of_the_package_exist():
+    for name in lightlib.loggers.__all__:
+        assert getattr(lightlib.loggers, name).__name__ == name
+    assert set(lightlib.loggers.__all__) == set(lightlib.loggers._FILES)
+    assert set(lightlib.loggers.__all__) <= set(dir(lightlib.loggers))
+    with pytest.raises(AttributeError, match="has no attribute 'Nope'"):
+        _ = lightlib.loggers.Nope
+
+
+def test_nothing_is_imported_before_it_is_used():
+    code = """
+import sys
+from lightlib.loggers import CSVLogger, CometLogger, Fanout, MLFlowLogger, TensorBoardLogger, WandbLogger
+loggers = [CSVLogger("a"), TensorBoardLogger("b"), WandbLogger(), MLFlowLogger(), CometLogger()]
+Fanout(loggers)
+print(sorted({"tensorboard", "wandb", "mlflow", "comet_ml", "fsspec", "yaml"} & set(sys.modules)))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == "[]"

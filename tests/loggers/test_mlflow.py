@@ -1,0 +1,186 @@
+"""MLFlowLogger, against a stand-in for the client."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import ClassVar, NamedTuple
+
+import pytest
+
+from lightlib.errors import MisconfigurationException
+from lightlib.loggers import MLFlowLogger
+from lightlib.report import rank_zero_only
+
+
+class Metric(NamedTuple):
+    key: str
+    value: float
+    timestamp: int
+    step: int
+
+
+class Param(NamedTuple):
+    key: str
+    value: str
+
+
+class MlflowException(Exception):
+    pass
+
+
+class Client:
+    made: ClassVar[list[Client]] = []
+
+    def __init__(self, uri):
+        self.uri, self.calls = uri, []
+        if uri.startswith("bad"):
+            raise MlflowException("no such store")
+        self.made.append(self)
+
+    def get_experiment_by_name(self, name):
+        return SimpleNamespace(experiment_id="7") if name == "known" else None
+
+    def create_experiment(self, name, artifact_location=None):
+        self.calls.append(("create_experiment", name, artifact_location))
+        return "8"
+
+    def create_run(self, experiment_id, tags=None, run_name=None):
+        self.calls.append(("create_run", experiment_id, tags, run_name))
+        return SimpleNamespace(info=SimpleNamespace(run_id="r"))
+
+    def get_run(self, run_id):
+        return SimpleNamespace(info=SimpleNamespace(experiment_id="9"))
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self.calls.append((name, *args, kwargs) if kwargs else (name, *args))
+
+
+@pytest.fixture(autouse=True)
+def mlflow(monkeypatch):
+    module, entities, exceptions = (ModuleType(n) for n in ("mlflow", "mlflow.entities", "mlflow.exceptions"))
+    module.MlflowClient, entities.Metric, entities.Param = Client, Metric, Param
+    exceptions.MlflowException = MlflowException
+    for part in (module, entities, exceptions):
+        monkeypatch.setitem(sys.modules, part.__name__, part)
+    monkeypatch.setattr(Client, "made", [])
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return module
+
+
+def test_how_a_run_is_started(monkeypatch):
+    logger = MLFlowLogger("new", run_name="n", tags={"a": "b"}, artifact_location="s3://x")
+    assert Client.made == []
+    logger.prepare()
+    assert logger.experiment.calls == [("create_experiment", "new", "s3://x"), ("create_run", "8", {"a": "b"}, "n")]
+    assert (logger.name, logger.version, logger.save_dir) == ("8", "r", "./mlruns")
+    assert MLFlowLogger("known").experiment_id == "7"
+    assert MLFlowLogger(run_id="old").name == "9"
+    assert MLFlowLogger(tracking_uri="http://x").save_dir is None
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://environment")
+    assert MLFlowLogger().experiment.uri == "http://environment"
+
+
+def test_metrics():
+    logger = MLFlowLogger("known", prefix="p", synchronous=False)
+    logger.log_metrics({"a/b": 1.0, "größe{x}": 2, "../c": 3.0, "//d": 4.0}, 5)
+    name, run, arguments = logger.experiment.calls[-1]
+    assert (name, run, arguments["synchronous"]) == ("log_batch", "r", False)
+    metrics = arguments["metrics"]
+    assert [(m.key, m.value) for m in metrics] == [
+        ("p-a/b", 1.0),
+        ("p-größe_x_", 2.0),
+        ("p-../c", 3.0),
+        ("p-/_/d", 4.0),
+    ]
+    assert {m.step for m in metrics} == {5}
+    assert metrics[0].timestamp > 1.7e12
+
+
+def test_names_that_are_no_path():
+    logger = MLFlowLogger("known")
+    logger.log_metrics({"../c": 3.0, "a/../b": 1.0, "/d/": 4.0, ".": 1.0})
+    arguments = logger.experiment.calls[-1][-1]
+    assert [m.key for m in arguments["metrics"]] == ["_/c", "a/_/b", "_/d/_", "_"]
+    assert set(arguments) == {"metrics"}
+
+
+def test_many_are_sent_in_parts():
+    logger = MLFlowLogger("known")
+    logger.log_metrics({str(i): 1.0 for i in range(2500)}, 0)
+    logger.log_hyperparams({str(i): i for i in range(250)})
+    calls = [call[-1] for call in logger.experiment.calls if call[0] == "log_batch"]
+    assert [len(call["metrics"]) for call in calls[:3]] == [1000, 1000, 500]
+    assert [len(call["params"]) for call in calls[3:]] == [100, 100, 50]
+
+
+def test_hyperparameters():
+    logger = MLFlowLogger("known")
+    logger.log_hyperparams({"a": {"b": 1, "token": "x"}, "long": "y" * 300})
+    params = logger.experiment.calls[-1][-1]["params"]
+    assert params == [Param("a/b", "1"), Param("a/token", "***"), Param("long", "y" * 250)]
+
+
+@pytest.mark.parametrize(("status", "expected"), [("success", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
+def test_finalize(status, expected):
+    logger = MLFlowLogger("known")
+    logger.finalize(status)
+    assert Client.made == []
+    logger.prepare()
+    logger.finalize(status)
+    assert logger.experiment.calls[-1] == ("set_terminated", "r", expected)
+
+
+def test_checkpoints(checkpoints, tmp_path):
+    logger = MLFlowLogger("known", log_model=True)
+    logger.after_save_checkpoint(checkpoints)
+    logger.prepare()
+    logger.finalize("success")
+    place = "model/checkpoints/epoch=1"
+    upload, description, _ = logger.experiment.calls[-3:]
+    assert upload == ("log_artifact", "r", checkpoints.best_model_path, place)
+    assert description[2]["aliases"] == ["latest", "best"]
+    assert description[3] == f"{place}/metadata.json"
+    logger = MLFlowLogger("known", log_model="all")
+    path = Path(checkpoints.best_model_path)
+    path.unlink()
+    path.mkdir()
+    logger.after_save_checkpoint(checkpoints)
+    assert logger.experiment.calls[-2] == ("log_artifacts", "r", str(path), f"{place}/epoch=1.ckpt")
+
+
+def test_other_ranks(monkeypatch):
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    logger = MLFlowLogger()
+    logger.prepare()
+    logger.log_metrics({"x": 1.0}, 0)
+    assert (Client.made, logger.version) == ([], None)
+    logger.share(lambda value: ("7", "r"))
+    assert (logger.name, logger.version) == ("7", "r")
+
+
+def test_pickled_it_continues_the_run():
+    logger = MLFlowLogger("known")
+    logger.prepare()
+    copy = pickle.loads(pickle.dumps(logger))
+    assert (copy.run_id, copy.experiment.calls) == ("r", [])
+
+
+def test_a_server_that_cannot_be_used():
+    match = (
+        r"cannot use tracking_uri 'bad://x': no such store\n  Expected: a server.*\n  Fix: MLFlowLogger\(tracking_uri="
+    )
+    with pytest.raises(MisconfigurationException, match=match):
+        MLFlowLogger(tracking_uri="bad://x").prepare()
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(
+        MisconfigurationException, match=r"needs the package 'mlflow'.*\n.*\n  Fix: pip install 'lightlib\[m"
+    ):
+        MLFlowLogger().prepare()

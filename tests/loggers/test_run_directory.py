@@ -1,0 +1,152 @@
+"""The directory of a run, and that no two runs share one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers import CSVLogger, TensorBoardLogger
+from lightlib.loggers.run_directory import RunDirectory
+from lightlib.report import rank_zero_only
+
+
+def test_versions_count_up(tmp_path):
+    assert RunDirectory(tmp_path, "a", None).version == 0
+    assert RunDirectory(tmp_path, "a", None).version == 1
+    (tmp_path / "a" / "version_7").mkdir()
+    (tmp_path / "a" / "version_x").mkdir()
+    directory = RunDirectory(tmp_path, "a", None)
+    assert (directory.version, directory.version) == (8, 8)
+    assert directory.path == str(tmp_path / "a" / "version_8")
+    assert Path(directory.path).is_dir()
+
+
+def test_names_of_versions(tmp_path):
+    assert RunDirectory(tmp_path, "a", 3).path == str(tmp_path / "a" / "version_3")
+    assert RunDirectory(tmp_path, "a", "best").path == str(tmp_path / "a" / "best")
+    assert RunDirectory(tmp_path, "", "best").path == str(tmp_path / "best")
+    assert RunDirectory(tmp_path, None, "").path == str(tmp_path)
+    assert RunDirectory(str(tmp_path), "a/b", 0).path == str(tmp_path / "a" / "b" / "version_0")
+    assert RunDirectory("", "a", 0).path == os.path.join(".", "a", "version_0")
+    assert not (tmp_path / "a").exists()
+
+
+def test_home_and_variables_are_expanded(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RUNS", "runs")
+    assert RunDirectory("~/$RUNS", "a", 0).path == str(tmp_path / "runs" / "a" / "version_0")
+
+
+def test_processes_that_start_at_once_get_different_versions(tmp_path):
+    code = (
+        "import sys, time; from lightlib.loggers.run_directory import RunDirectory\n"
+        "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
+        "print([RunDirectory(sys.argv[1], 'a', None).version for _ in range(20)])"
+    )
+    start = str(time.time() + 6)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), start], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    versions = [version for process in processes for version in yaml.safe_load(process.communicate(timeout=60)[0])]
+    assert sorted(versions) == list(range(60))
+
+
+@pytest.mark.parametrize("kind", [CSVLogger, TensorBoardLogger])
+@pytest.mark.parametrize("value", ["..", "a/../../b", "../a", "/etc", "..\\a", "C:\\a", "\\a"])
+def test_names_cannot_lead_out_of_the_directory(kind, value, tmp_path):
+    for argument in ("name", "version") + (("sub_dir",) if kind is TensorBoardLogger else ()):
+        with pytest.raises(MisconfigurationException, match=rf"{argument} is .* leads out of save_dir"):
+            kind(tmp_path, **{argument: value})
+    assert kind(tmp_path, name="a..b", version="v..1").log_dir == str(tmp_path / "a..b" / "v..1")
+
+
+def test_arguments_of_the_wrong_type(tmp_path):
+    with pytest.raises(ArgumentTypeError, match=r"version is 1\.5"):
+        RunDirectory(tmp_path, "a", 1.5)
+    with pytest.raises(ArgumentTypeError, match="version is True"):
+        RunDirectory(tmp_path, "a", True)
+    with pytest.raises(ArgumentTypeError, match="save_dir is None"):
+        RunDirectory(None, "a", 0)
+    with pytest.raises(ArgumentTypeError, match=r"name is 3.*\n.*\n  Fix: use name='3'"):
+        RunDirectory(tmp_path, 3, 0)
+
+
+@pytest.mark.parametrize("version", [None, 0])
+@pytest.mark.parametrize("kind", [CSVLogger, TensorBoardLogger])
+def test_a_directory_that_cannot_be_written(kind, version, tmp_path):
+    (tmp_path / "file").write_text("")
+    logger = kind(tmp_path / "file" / "logs", version=version)
+    with pytest.raises(
+        MisconfigurationException, match=r"The log directory .*file/logs.* cannot be written: .*\n  Exp"
+    ):
+        logger.prepare()
+
+
+def test_a_directory_without_permission(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(MisconfigurationException, match="no permission to write"):
+        RunDirectory(tmp_path, "a", 0).prepare()
+
+
+@pytest.mark.parametrize("kind", [CSVLogger, TensorBoardLogger])
+def test_other_ranks_learn_the_version_and_write_nothing(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    logger = kind(tmp_path)
+    logger.prepare()
+    logger.log_metrics({"a": 1.0}, 0)
+    logger.log_hyperparams({"a": 1})
+    logger.save()
+    logger.finalize("success")
+    assert (logger.version, logger.log_dir) == (None, None)
+    assert list(tmp_path.iterdir()) == []
+    logger.share(lambda value: 4)
+    assert logger.log_dir == str(tmp_path / "lightning_logs" / "version_4")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [CSVLogger, TensorBoardLogger])
+def test_loggers_can_be_pickled(kind, tmp_path):
+    logger = kind(tmp_path)
+    logger.log_metrics({"a": 1.0}, 0)
+    copy = pickle.loads(pickle.dumps(logger))
+    logger.finalize("success")
+    assert copy.log_dir == logger.log_dir
+    copy.log_metrics({"a": 1.0}, 1)
+    copy.finalize("success")
+
+
+def test_hparams_are_written_whole(tmp_path):
+    directory = RunDirectory(tmp_path, "a", 0)
+    directory.write_hparams({"ü": [1, {"x": None}], "nan": float("inf")})
+    directory.write_hparams({"b": 1})
+    path = tmp_path / "a" / "version_0"
+    assert yaml.safe_load((path / "hparams.yaml").read_text()) == {"b": 1}
+    assert [file.name for file in path.iterdir()] == ["hparams.yaml"]
+
+
+def test_versions_at_a_url(memory):
+    first, second = RunDirectory("memory://runs", "a", None), RunDirectory("memory://runs/", "a", None)
+    assert (first.version, second.version) == (0, 1)
+    assert second.path == "memory://runs/a/version_1"
+    second.write_hparams({"lr": 0.1})
+    assert yaml.safe_load(memory.cat_file("/runs/a/version_1/hparams.yaml")) == {"lr": 0.1}
+
+
+def test_a_version_at_a_url_that_another_run_takes_meanwhile(memory, monkeypatch):
+    RunDirectory("memory://runs", "a", 0).write_hparams({})
+    monkeypatch.setattr(type(memory), "ls", lambda self, path, detail=True: [])
+    assert RunDirectory("memory://runs", "a", None).version == 1
+
+
+def test_an_unknown_protocol():
+    with pytest.raises(MisconfigurationException, match=r"save_dir 'nope://x/.*\n.*\n  Fix: pip install fsspec"):
+        RunDirectory("nope://x", "a", None).prepare()

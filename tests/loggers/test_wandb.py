@@ -1,0 +1,183 @@
+"""WandbLogger, against a stand-in for the client."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from types import ModuleType, SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+
+from lightlib.errors import MisconfigurationException
+from lightlib.loggers import DummyExperiment, WandbLogger
+from lightlib.report import LightlibWarning, rank_zero_only
+
+
+class Media:
+    def __init__(self, data=None, **arguments):
+        self.data, self.arguments = data, arguments
+
+
+class Artifact:
+    def __init__(self, name, type, metadata):  # noqa: A002 - the client's name
+        self.name, self.type, self.metadata, self.files = name, type, metadata, []
+
+    def add_file(self, path, name, policy):
+        self.files.append(("file", path, name, policy))
+
+    def add_dir(self, path, name, policy):
+        self.files.append(("dir", path, name, policy))
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    module = ModuleType("wandb")
+    module.run = None
+    module.Image, module.Audio, module.Video, module.Table = (type(n, (Media,), {}) for n in ("I", "A", "V", "T"))
+    module.Artifact = Artifact
+    module.Api = MagicMock()
+    module.init = MagicMock(side_effect=lambda **arguments: MagicMock(id=arguments["id"] or "new"))
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    return module
+
+
+def test_how_a_run_is_started(wandb, tmp_path):
+    logger = WandbLogger(name="n", save_dir=tmp_path / "a", project="p", version="v", group="g", tags=["t"])
+    assert (logger.version, logger.name, logger.save_dir) == ("v", "p", str(tmp_path / "a"))
+    wandb.init.assert_not_called()
+    logger.prepare()
+    wandb.init.assert_called_once_with(
+        name="n", project="p", dir=str(tmp_path / "a"), id="v", resume="allow", group="g", tags=["t"]
+    )
+    assert (tmp_path / "a").is_dir()
+    calls = logger.experiment.define_metric.call_args_list
+    assert [call.args for call in calls] == [("trainer/global_step",), ("*",)]
+    assert calls[1].kwargs == {"step_metric": "trainer/global_step", "step_sync": True}
+
+
+def test_other_arguments(wandb, tmp_path, monkeypatch):
+    WandbLogger(dir=tmp_path, id="i", offline=True, anonymous=True).prepare()
+    arguments = wandb.init.call_args.kwargs
+    assert (arguments["id"], arguments["mode"], arguments["anonymous"]) == ("i", "offline", "allow")
+    assert (arguments["project"], arguments["dir"]) == ("lightning_logs", str(tmp_path))
+    monkeypatch.setenv("WANDB_PROJECT", "from environment")
+    assert WandbLogger().name == "from environment"
+    with pytest.raises(MisconfigurationException, match="an offline run cannot upload checkpoints"):
+        WandbLogger(offline=True, log_model=True)
+
+
+def test_metrics_and_hyperparameters(wandb):
+    logger = WandbLogger(prefix="p")
+    logger.log_metrics({"x/{y}": 0.5}, 3)
+    logger.log_metrics({"x": 1.0})
+    assert [call.args[0] for call in logger.experiment.log.call_args_list] == [
+        {"p-x/{y}": 0.5, "trainer/global_step": 3},
+        {"p-x": 1.0},
+    ]
+    logger.log_hyperparams({"a": {"b": 1, "secret": "s"}})
+    logger.experiment.config.update.assert_called_once_with({"a": {"b": 1, "secret": "***"}}, allow_val_change=True)
+    logger = WandbLogger(sync_tensorboard=True)
+    logger.log_metrics({"x": 1.0}, 3)
+    logger.experiment.log.assert_called_once_with({"x": 1.0})
+
+
+def test_media(wandb):
+    logger = WandbLogger()
+    logger.log_image("i", ["a", "b"], step=2, caption=["one", "two"])
+    logger.log_audio("a", ["x"], sample_rate=[16000])
+    logger.log_video("v", ["y"])
+    logger.log_text("t", columns=["c"], data=[["d"]])
+    image, audio, video, text = [call.args[0] for call in logger.experiment.log.call_args_list]
+    assert image["trainer/global_step"] == 2
+    assert [(i.data, i.arguments) for i in image["i"]] == [("a", {"caption": "one"}), ("b", {"caption": "two"})]
+    assert audio["a"][0].arguments == {"sample_rate": 16000}
+    assert isinstance(video["v"][0], wandb.Video)
+    assert text["t"].arguments["columns"] == ["c"]
+    with pytest.raises(MisconfigurationException, match=r"log_image\('i'\) got 1 items but 2 values of 'caption'"):
+        logger.log_image("i", ["a"], caption=["one", "two"])
+    with pytest.raises(MisconfigurationException, match=r"log_video\('i'\) got a str.\n  Expected: a list"):
+        logger.log_video("i", "a")
+
+
+def test_watch_and_artifacts(wandb):
+    logger, model = WandbLogger(), object()
+    logger.watch(model)
+    logger.experiment.watch.assert_called_once_with(model, log="gradients", log_freq=100, log_graph=True)
+    logger.unwatch(model)
+    logger.experiment.unwatch.assert_called_once_with(model)
+    logger.use_artifact("a:v0", "model")
+    logger.experiment.use_artifact.assert_called_once_with("a:v0", type="model")
+    wandb.Api.return_value.artifact.return_value.download.return_value = "here"
+    assert WandbLogger.download_artifact("a:v0", "there") == "here"
+    wandb.run = logger.experiment
+    logger.experiment.use_artifact.return_value.download.return_value = "used"
+    assert WandbLogger.download_artifact("a:v0") == "used"
+
+
+def test_a_run_in_progress_is_continued(wandb):
+    wandb.run = MagicMock(id="old")
+    logger = WandbLogger()
+    with pytest.warns(LightlibWarning, match=r"A wandb run is in progress already \(old\)"):
+        logger.prepare()
+    assert logger.version == "old"
+    given = MagicMock(id="given")
+    assert WandbLogger(experiment=given).version == "given"
+
+
+def uploads(logger):
+    return [(call.args[0], call.kwargs["aliases"]) for call in logger.experiment.log_artifact.call_args_list]
+
+
+def test_checkpoints_at_the_end(wandb, checkpoints):
+    logger = WandbLogger(log_model=True, id="run")
+    logger.after_save_checkpoint(checkpoints)
+    assert uploads(logger) == []
+    logger.finalize("failed")
+    assert uploads(logger) == []
+    logger.finalize("success")
+    logger.finalize("success")
+    ((artifact, aliases),) = uploads(logger)
+    assert (artifact.name, artifact.type, aliases) == ("model-run", "model", ["latest", "best"])
+    assert artifact.files == [("file", checkpoints.best_model_path, "model.ckpt", "mutable")]
+    assert artifact.metadata["score"] == 0.5
+    assert artifact.metadata["ModelCheckpoint"]["monitor"] == "val_loss"
+
+
+def test_checkpoints_at_once(wandb, checkpoints, tmp_path):
+    logger = WandbLogger(log_model="all", checkpoint_name="mine", add_file_policy="immutable")
+    (tmp_path / "sharded").mkdir()
+    checkpoints.last_model_path = str(tmp_path / "sharded")
+    logger.after_save_checkpoint(checkpoints)
+    assert {artifact.name for artifact, _ in uploads(logger)} == {"mine"}
+    kinds = [file for artifact, _ in uploads(logger) for file in artifact.files]
+    assert ("dir", str(tmp_path / "sharded"), "model.ckpt", "immutable") in kinds
+    assert len(kinds) == 2
+
+
+def test_other_ranks(wandb, monkeypatch):
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    logger = WandbLogger()
+    logger.prepare()
+    logger.log_metrics({"x": 1.0}, 0)
+    logger.log_image("x", ["a"])
+    assert isinstance(logger.experiment, DummyExperiment)
+    wandb.init.assert_not_called()
+    logger.share(lambda value: "id of rank zero")
+    assert logger.version == "id of rank zero"
+
+
+def test_pickled_it_continues_the_run(wandb):
+    logger = WandbLogger(experiment=SimpleNamespace(id="x"))
+    copy = pickle.loads(pickle.dumps(logger))
+    copy.prepare()
+    assert wandb.init.call_args.kwargs["id"] == "x"
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(
+        MisconfigurationException, match=r"needs the package 'wandb'.*\n.*\n  Fix: pip install 'lightlib\[w"
+    ):
+        WandbLogger().prepare()

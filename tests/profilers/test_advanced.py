@@ -1,0 +1,83 @@
+"""AdvancedProfiler: functions per action, also when actions run within actions."""
+
+from __future__ import annotations
+
+import pstats
+from pathlib import Path
+
+import pytest
+
+from lightlib.errors import MisconfigurationException
+from lightlib.profilers.advanced import AdvancedProfiler
+
+
+def outer_work() -> int:
+    return sum(range(10))
+
+
+def inner_work() -> int:
+    return sum(range(10))
+
+
+def nested(profiler: AdvancedProfiler) -> None:
+    with profiler.profile("outer"):
+        outer_work()
+        with profiler.profile("inner"):
+            inner_work()
+        outer_work()
+
+
+def calls(profiler: AdvancedProfiler, action: str) -> dict[str, int]:
+    statistics = pstats.Stats(profiler.profiled_actions[action]).stats  # type: ignore[attr-defined]
+    return {function[2]: row[1] for function, row in statistics.items()}
+
+
+def test_every_action_has_the_functions_that_it_called_itself() -> None:
+    profiler = AdvancedProfiler()
+    for _ in range(3):
+        nested(profiler)
+    assert calls(profiler, "outer")["outer_work"] == 6
+    assert "inner_work" not in calls(profiler, "outer")
+    assert calls(profiler, "inner")["inner_work"] == 3
+    summary = profiler.summary()
+    assert summary.startswith("Profile of outer\n")
+    assert "Profile of inner\n" in summary
+
+
+def test_stopping_the_outer_action_first_keeps_the_inner_one_running() -> None:
+    profiler = AdvancedProfiler()
+    profiler.start("first")
+    profiler.start("second")
+    profiler.stop("first")
+    inner_work()
+    profiler.stop("second")
+    assert calls(profiler, "second")["inner_work"] == 1
+
+
+@pytest.mark.parametrize(("restriction", "most"), [(1, 1), (0.2, 2), (2.0, 2)])
+def test_the_number_of_lines_is_limited(restriction: float, most: int) -> None:
+    profiler = AdvancedProfiler(line_count_restriction=restriction)
+    nested(profiler)
+    rows = profiler.summary().split("Profile of inner")[0].split("filename:lineno(function)\n")[1]
+    assert len(rows.strip().splitlines()) <= most
+
+
+@pytest.mark.parametrize("restriction", [0, -1, 0.0, 1.5])
+def test_a_limit_that_means_nothing_is_refused(restriction: float) -> None:
+    with pytest.raises(
+        MisconfigurationException, match=r"line_count_restriction is .*\n  Expected: a share(.|\n)*Fix: "
+    ):
+        AdvancedProfiler(line_count_restriction=restriction)
+
+
+def test_statistics_are_written(tmp_path: Path) -> None:
+    profiler = AdvancedProfiler(dirpath=tmp_path, dump_stats=True)
+    profiler.setup("fit", 0, None)
+    with profiler.profile("[LightningModule]Net.step"):
+        inner_work()
+    profiler.describe()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "fit-advanced-0-_LightningModule_Net.step.prof",
+        "fit-advanced-0.txt",
+    ]
+    assert pstats.Stats(str(tmp_path / "fit-advanced-0-_LightningModule_Net.step.prof")).total_calls > 0  # type: ignore[attr-defined]
