@@ -41,9 +41,10 @@ def final_at_epoch_end(trainer: Trainer) -> bool:
     """
     if not validates(trainer):
         return True
-    interval = trainer.val_check_interval
+    interval, plan = trainer.val_check_interval, trainer.plan
     once_per_epoch = interval is None or (isinstance(interval, float) and interval == 1.0)
-    return once_per_epoch and trainer.check_val_every_n_epoch == 1
+    timed = plan is not None and plan.validate_every_seconds is not None
+    return once_per_epoch and not timed and trainer.check_val_every_n_epoch == 1
 
 
 def missing(owner: str, monitor: str, logged: Iterable[str], fix: str = "") -> MisconfigurationException:

@@ -57,6 +57,13 @@ class AdvancedProfiler(Profiler):
         self.dump_stats = dump_stats
         self.profiled_actions: dict[str, Profile] = {}
         self._running: list[str] = []
+        self._over = False
+
+    def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
+        super().setup(stage, local_rank, log_dir)
+        if self._over:  # what was measured belongs to the run before
+            self.profiled_actions.clear()
+            self._over = False
 
     def start(self, action_name: str) -> None:
         if action_name in self._running:
@@ -93,6 +100,7 @@ class AdvancedProfiler(Profiler):
         if self._running:
             self.profiled_actions[self._running[-1]].disable()
         self._running.clear()
+        self._over = True
 
 
 def _file_name(action_name: str) -> str:

@@ -39,6 +39,7 @@ class SimpleProfiler(Profiler):
         self.current_actions: dict[str, float] = {}
         self.recorded_durations: dict[str, array[float]] = {}
         self.start_time = monotonic()
+        self._over = False
 
     def start(self, action_name: str) -> None:
         if action_name in self.current_actions:
@@ -54,6 +55,9 @@ class SimpleProfiler(Profiler):
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         super().setup(stage, local_rank, log_dir)
+        if self._over:  # what was measured belongs to the run before
+            self.recorded_durations.clear()
+            self._over = False
         if not self.current_actions and not self.recorded_durations:
             self.start_time = monotonic()
 
@@ -86,3 +90,4 @@ class SimpleProfiler(Profiler):
 
     def teardown(self, stage: str | None) -> None:
         self.current_actions.clear()
+        self._over = True

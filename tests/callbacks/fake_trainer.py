@@ -37,6 +37,7 @@ class FakeTrainer:
         self.num_val_batches = [1]
         self.val_check_interval = 1.0
         self.check_val_every_n_epoch = 1
+        self.plan = SimpleNamespace(validate_every_seconds=None)
         self.sanity_checking = False
         self.fast_dev_run = False
         self.is_global_zero = True

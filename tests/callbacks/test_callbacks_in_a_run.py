@@ -109,6 +109,12 @@ class TestModelCheckpoint:
         trainer(tmp_path, callback, val_check_interval=0.5, max_epochs=1).fit(Line())
         assert names(callback) == ["epoch=0-step=2.ckpt", "epoch=0-step=4.ckpt"]
 
+    @pytest.mark.parametrize("interval", [1, timedelta(0)])
+    def test_after_validations_that_have_their_own_rhythm(self, tmp_path, interval):
+        callback = ModelCheckpoint(tmp_path, monitor="val_loss", save_top_k=-1)
+        trainer(tmp_path, callback, val_check_interval=interval, max_epochs=1, num_sanity_val_steps=0).fit(Line())
+        assert names(callback) == [f"epoch=0-step={n}.ckpt" for n in (1, 2, 3, 4)]
+
     def test_while_accumulating(self, tmp_path):
         callback = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1)
         trainer(tmp_path, callback, accumulate_grad_batches=2, max_epochs=1).fit(Line())

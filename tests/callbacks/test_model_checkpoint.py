@@ -188,6 +188,7 @@ class TestWhen:
             ({"val_check_interval": 1}, False),
             ({"val_check_interval": None}, True),
             ({"check_val_every_n_epoch": 2}, False),
+            ({"plan": SimpleNamespace(validate_every_seconds=60)}, False),
             ({"check_val_every_n_epoch": None}, False),
             ({"num_val_batches": [0], "check_val_every_n_epoch": 2}, True),
             ({"num_val_batches": []}, True),

@@ -525,6 +525,21 @@ def test_rich_gives_the_terminal_back_after_an_exception(clock: Clock) -> None:
     assert screen(file.getvalue())[0].startswith("Epoch 1/3")
 
 
+def test_rich_shows_a_validation_before_its_first_batch_is_done(clock: Clock) -> None:
+    bar, file = rich_bar(60)
+    trainer = FakeTrainer(clock)
+    bar.setup(trainer, MODULE, "fit")
+    bar.on_train_start(trainer, MODULE)
+    for _ in range(10):
+        trainer.batch(bar)
+    clock.now += 1
+    bar.on_validation_start(trainer, MODULE)
+    shown = screen(file.getvalue())
+    bar.teardown(trainer, MODULE, "fit")
+    assert "10/10" in shown[0]
+    assert re.fullmatch("Validation +0/4 elapsed 00:00:00", shown[-1])
+
+
 @pytest.mark.parametrize("through", ["bar.print", "print"])
 def test_printing_goes_above_the_rich_bar(clock: Clock, through: str) -> None:
     bar, file = rich_bar(100)

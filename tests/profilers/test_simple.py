@@ -48,6 +48,22 @@ def test_the_short_table_has_times_only(now: list[float]) -> None:
     assert lines[3] == "run_training_epoch                 | 4                 | 4"
 
 
+def test_every_run_has_a_table_of_its_own_and_the_last_one_stays(now: list[float]) -> None:
+    profiler = SimpleProfiler()
+    with profiler.profile("before"):
+        now[0] += 1
+    run(profiler, now)
+    profiler.teardown("fit")
+    assert set(profiler.recorded_durations) == {"before", "run_training_epoch", "[LightningModule]Net.training_step"}
+    profiler.setup("test", 0, None)
+    with profiler.profile("[LightningModule]Net.test_step"):
+        now[0] += 2
+    assert (
+        profiler.summary().splitlines()[-1]
+        == "[LightningModule]Net.test_step | 2                 | 1     | 2              | 100"
+    )
+
+
 def test_nothing_measured_is_an_empty_table(now: list[float]) -> None:
     now[0] += 1
     assert SimpleProfiler(extended=False).summary().count("\n") == 2
