@@ -114,12 +114,14 @@ class ProgressBar(Callback):
     @property
     def total_test_batches_current_dataloader(self) -> int | float:
         """Test batches of the loader that is running."""
-        return self.trainer.num_test_batches[self._loader]
+        total: float = self.trainer.num_test_batches[self._loader]
+        return total
 
     @property
     def total_predict_batches_current_dataloader(self) -> int | float:
         """Batches to predict of the loader that is running."""
-        return self.trainer.num_predict_batches[self._loader]
+        total: float = self.trainer.num_predict_batches[self._loader]
+        return total
 
     @property
     def _val_batches(self) -> Sequence[int | float]:

@@ -176,6 +176,8 @@ class TimedProgressBar(ProgressBar, ABC):
         now = monotonic()
         if not self._stages:
             self._next_draw = now
+        elif "train" in self._paces:
+            self._paces["train"].update(now, self.trainer.progress.batch)
         self._stages.append(stage)
         self._opened[stage] = now
         self._paces.pop(stage, None)
@@ -215,7 +217,6 @@ class TimedProgressBar(ProgressBar, ABC):
         now, batch = monotonic(), trainer.progress.batch
         if self._too_early("train", now, batch, trainer.global_step):
             return
-        self._paces["train"].update(now, batch)
         self._draw_stage(trainer, pl_module, now)
 
     def _evaluation_due(self, trainer: Trainer, pl_module: Module) -> None:
@@ -254,6 +255,8 @@ class TimedProgressBar(ProgressBar, ABC):
     def _train_moment(self, trainer: Trainer, pl_module: Module, now: float) -> Moment:
         epoch, batch = self._epoch_end or (trainer.current_epoch, trainer.progress.epoch_batch)
         epochs, pace = _limit(trainer.max_epochs), self._paces.get("train")
+        if pace is not None:
+            pace.update(now, trainer.progress.batch)
         of = "" if epochs == math.inf else f"/{int(epochs)}"
         return Moment(
             title=f"{self.train_description} {int(min(epoch + 1, epochs))}{of}",
@@ -291,9 +294,12 @@ class TimedProgressBar(ProgressBar, ABC):
         }[stage]
 
     def _batches(self, stage: str) -> Sequence[int | float]:
-        if stage == "test":
-            return self.trainer.num_test_batches
-        return self.trainer.num_predict_batches if stage == "predict" else self._val_batches
+        trainer = self.trainer
+        of: dict[str, Sequence[int | float]] = {
+            "test": trainer.num_test_batches,
+            "predict": trainer.num_predict_batches,
+        }
+        return of.get(stage, self._val_batches)
 
     def _evaluated(self, stage: str) -> int:
         """Batches done of all loaders."""

@@ -63,7 +63,7 @@ class Builder:
         self.trainer, self.module, self.datamodule, self.callbacks = trainer, module, datamodule, callbacks
         self.strategy, self.settings, self.sources, self.profiler = strategy, settings, sources, profiler
         self.results = Results(self._attribute_of)
-        self._evaluations: dict[str, EvalData] = {}
+        self.evaluations: dict[str, EvalData] = {}
         self._train_data: TrainData | None = None
 
     def _attribute_of(self, metric: Any) -> str | None:
@@ -155,15 +155,15 @@ class Builder:
         """Return the data of a stage; asked for once per run, or every n epochs."""
         key = {"validation": "val"}.get(stage.name, stage.name)
         every = self.settings.reload_dataloaders_every_n_epochs
-        if key not in self._evaluations or (every and stage.state == "validate" and self._reload_due(every)):
+        if key not in self.evaluations or (every and stage.state == "validate" and self._reload_due(every)):
             source = self.sources[key]
             assert source is not None
             argument = f"limit_{key}_batches"
             loaders = _not_none(source, key)()
             data = EvalData(loaders, getattr(self.settings, argument), self.move(), argument, stage.name)
             check_loaders(data.combined.flattened, key)
-            self._evaluations[key] = data
-        return self._evaluations[key]
+            self.evaluations[key] = data
+        return self.evaluations[key]
 
     def _reload_due(self, every: int) -> bool:
         epoch = self.trainer.current_epoch
@@ -182,7 +182,8 @@ class Builder:
             strategy=self.strategy, hooks=hooks, loggers=loggers, results=self.results, progress=progress, window=Window(),
             plan=self.plan(train_data.num_batches if train_data is not None else 0), replan=self.plan,
             train_data=train_data, eval_data=self.eval_data, inference=self.settings.inference_mode, optimizers=[],
-            handles=[], scaler=None, clip=None, step_method=None, module_backward=self.module.backward,
+            handles=[], scaler=None,
+            clip_defaults=(self.settings.gradient_clip_val, self.settings.gradient_clip_algorithm), clip=None, step_method=None, module_backward=self.module.backward,
         )  # fmt: skip
         run.schedules = Schedules([], step_scheduler, dict)
         if stage == "fit":
@@ -201,6 +202,7 @@ class Builder:
         run.schedules = Schedules(configs, step, lambda: self.results.callback_metrics)
         run.scaler = strategy.precision.loss_scaler(strategy.root_device.type)
         run.backward = partial(loop.backward, run)
+        run.manual_backward = partial(loop.manual_backward, run)
         if overrides(module, Module, "backward"):
             run.module_backward = scoped(self.results, "backward", module.backward)
         else:

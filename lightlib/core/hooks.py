@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback, priority_of
@@ -150,6 +150,10 @@ class Hooks:
     """
 
     __slots__ = (*HOOKS, "_who", "module_base")
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
     def __init__(self, trainer: Any, module: Any, callbacks: Sequence[Any], wrap: Wrap, module_base: type) -> None:
         self._who: dict[str, list[str]] = {}

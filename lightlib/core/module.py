@@ -149,11 +149,11 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         Raises:
             MisconfigurationException: The values contradict the Trainer's.
         """
-        self.trainer._clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        self._run.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
         """Return the optimizer, or the list of them: wrapped so that `step` counts and scales, or as they are."""
-        return self.trainer._module_optimizers(use_pl_optimizer)
+        return self._run.optimizers_for_user(use_pl_optimizer)
 
     def lr_schedulers(self) -> Any:
         """Return the scheduler, the list of them, or None."""
@@ -164,7 +164,13 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Compute gradients in manual optimization: the loss is scaled as the precision asks, and the hooks run."""
-        self.trainer._manual_backward(loss, *args, **kwargs)
+        if self.automatic_optimization:
+            raise MisconfigurationException(
+                f"{type(self).__name__} called manual_backward, but its automatic_optimization is True.",
+                expected="manual optimization.",
+                fix="set self.automatic_optimization = False in __init__.",
+            )
+        self._run.manual_backward(loss, *args, **kwargs)
 
     def toggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
         """Let only the parameters of `optimizer` require gradients, until `untoggle_optimizer`."""
@@ -274,6 +280,14 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         self._trainer = trainer
 
     @property
+    def _run(self) -> Any:
+        if self.trainer.run is None:
+            raise RuntimeError(
+                "There is no run yet.\n  Expected: a call from a step or hook of a run.\n  Fix: move it into training_step."
+            )
+        return self.trainer.run
+
+    @property
     def logger(self) -> Any:
         """The first logger, or None."""
         return self._trainer.logger if self._trainer is not None else None
@@ -329,7 +343,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
         """Return the tensors of all processes, stacked along a new first dimension; with one process, as they are."""
-        return self.trainer._all_gather(data, group, sync_grads)
+        return gathered(data, lambda tensor: self.trainer.strategy.all_gather(tensor, group, sync_grads))
 
     # building, saving, sharing
     def configure_callbacks(self) -> Any:
@@ -370,6 +384,17 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
             kwargs: Handed to torch.export.export, for instance ``dynamic_shapes``.
         """
         return export.to_torch_export(self, file_path, input_sample, kwargs)
+
+
+def gathered(data: Any, gather: Callable[[Tensor], Tensor]) -> Any:
+    """Return `data` with every tensor and number in its nesting gathered."""
+    if isinstance(data, Mapping):
+        return {key: gathered(value, gather) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return type(data)(gathered(value, gather) for value in data)
+    if isinstance(data, (int, float)):
+        return gather(torch.tensor(data))
+    return gather(data) if isinstance(data, Tensor) else data
 
 
 def _parameters(optimizer: Any) -> list[nn.Parameter]:

@@ -342,11 +342,12 @@ class Results:
             elif slot.metric is None:
                 state |= {"total": slot.total, "weight": slot.weight, "last": slot.last}
             slots.append(state)
-        return {"slots": slots}
+        return {"slots": slots, "callback": {name: torch.as_tensor(v) for name, v in self._callback.items()}}
 
     def load_state_dict(self, state: dict[str, Any], metric_at: Callable[[str], Any]) -> None:
         """Take back the sums; torchmetrics are found again by their attribute through `metric_at`."""
         self._restored = {(s["scope"], s["name"], int(s["loader"])): s for s in state["slots"]}
+        self._callback = dict(state["callback"])
         for saved in state["slots"]:
             if "metric" in saved:
                 load_metric_state(metric_at(saved["attribute"]), saved["metric"])

@@ -21,6 +21,7 @@ from lightlib.core.results import Results, Table, to_floats
 from lightlib.core.seed import isolate_rng, set_rng_state
 from lightlib.core.signals import Signals
 from lightlib.core.window import Window
+from lightlib.errors import MisconfigurationException
 from lightlib.loggers.fanout import Fanout
 from lightlib.strategies.strategy import Strategy
 
@@ -49,8 +50,8 @@ class Run:
     """References to the parts of one fit, validate, test or predict. It decides nothing."""
 
     __slots__ = (
-        "asked", "backward", "callbacks", "clip", "datamodule", "deferring", "eval_data", "gradient_norm", "handles", "hooks", "inference",
-        "loggers", "module", "module_backward", "optimization", "optimizers", "pending_rng", "plan", "progress", "removable", "replan",
+        "asked", "backward", "callbacks", "clip", "clip_defaults", "datamodule", "deferring", "eval_data", "gradient_norm", "handles", "hooks", "inference",
+        "loggers", "manual_backward", "module", "module_backward", "optimization", "optimizers", "pending_rng", "plan", "progress", "removable", "replan",
         "results", "scaler", "schedules", "signals", "stage", "started_at", "step_method", "stop_asked", "strategy", "train_data",
         "trainer", "validated_at", "warned_nonfinite", "window", "zero_grad",
     )  # fmt: skip
@@ -80,6 +81,8 @@ class Run:
     step_method: Callable[..., None] | None
     zero_grad: Callable[[Any], None]
     clip: Callable[[Any], None] | None
+    clip_defaults: tuple[float | None, str | None]
+    manual_backward: Callable[..., None]
     gradient_norm: Tensor | None
     inference: bool
     stage: str
@@ -136,7 +139,11 @@ class Run:
 
     def stopping(self) -> bool:
         """Whether somebody asked for an early stop and it may be granted."""
-        return self.stop_asked and self.plan.may_stop(self.progress)
+        return self.stop_asked and self.plan.may_stop(self.progress) and self.between_windows()
+
+    def between_windows(self) -> bool:
+        """Whether no gradients wait for an optimizer step: only then can a checkpoint hold the whole state."""
+        return self.plan.window_closed(self.progress, self.exhausted)
 
     def refuse_early_stop(self) -> None:
         """Forget a wish to stop that came before the minimum."""
@@ -149,7 +156,7 @@ class Run:
 
     def leave_if_possible(self) -> None:
         """Raise the signal that was received, at an optimizer-step boundary, where a checkpoint holds everything."""
-        if self.signals.received is not None and self.plan.window_closed(self.progress, self.exhausted):
+        if self.signals.received is not None and self.between_windows():
             raise self.signals.received
 
     # numbers
@@ -206,10 +213,38 @@ class Run:
                 )
                 return
 
+    # gradients
+    def clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
+        """Clip the unscaled gradients of `optimizer`; what is None is the Trainer's.
+
+        Raises:
+            MisconfigurationException: In automatic optimization, values that contradict the Trainer's.
+        """
+        names = ("gradient_clip_val", "gradient_clip_algorithm")
+        for name, given, own in zip(names, (value, algorithm), self.clip_defaults, strict=True):
+            if own is not None and given is not None and given != own and self.module.automatic_optimization:
+                raise MisconfigurationException(
+                    f"clip_gradients got {name}={given!r}, but the Trainer has {name}={own!r}.",
+                    expected="one of the two.",
+                    fix=f"leave out Trainer({name}=…) to set it in configure_gradient_clipping.",
+                )
+        value = self.clip_defaults[0] if value is None else value
+        if value is None:
+            return
+        raw = getattr(optimizer, "optimizer", optimizer)
+        if self.scaler is not None:
+            self.scaler.unscale(raw)
+        self.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm or self.clip_defaults[1] or "norm")
+
+    def optimizers_for_user(self, wrapped: bool) -> Any:
+        """Return the optimizer or the list of them, as handles or as they are."""
+        found = self.handles if wrapped else self.optimizers
+        return found[0] if len(found) == 1 else list(found)
+
     # checkpoints
     def save_if_asked(self) -> None:
         """Do what was asked for at the last hook, now that a checkpoint can hold the whole state."""
-        if self.plan.window_closed(self.progress, self.exhausted):
+        if self.between_windows():
             asked, self.asked = self.asked, []
             self.deferring = False
             for save in asked:
@@ -226,7 +261,7 @@ class Run:
         self.results.table.num_loaders = data.num_loaders
         modes = {part: part.training for part in self.module.modules()}
         within_fit = before == "train" or stage is SANITY_CHECK
-        if stage is VALIDATION and within_fit and self.plan.window_closed(self.progress, self.exhausted):
+        if stage is VALIDATION and within_fit and self.between_windows():
             self.module.on_validation_model_zero_grad()
         getattr(self.module, f"on_{stage.name}_model_eval")()
         grad_off = torch.inference_mode if self.inference and not within_fit else torch.no_grad

@@ -46,9 +46,10 @@ class Session:
         self._given: dict[str, Any] = {}
         self._stack = ExitStack()
         self._own_callbacks: list[Any] = []
-        self._builder: Builder | None = None
+        self.builder: Builder | None = None
         self._announced = False
-        self._hooks: Hooks | None = None
+        self.hooks: Hooks | None = None
+        self._ckpt_path_before: str | Path | None = None
 
     # before
     def begin(
@@ -74,6 +75,7 @@ class Session:
         path = resolve_path(trainer, fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
         content = None if path is None else files.read(path, trainer.strategy.root_device, weights_only)
         self.signals.received = None
+        self._ckpt_path_before, trainer.ckpt_path = trainer.ckpt_path, path
         trainer.state = TrainerState(fn, None, TrainerStatus.RUNNING)
         trainer.interrupted = False
         try:
@@ -100,7 +102,7 @@ class Session:
         self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, content: dict[str, Any] | None
     ) -> None:
         trainer, stage = self.trainer, fn.value
-        previous, self.module, self.datamodule, self._given = self.trainer._run, module, datamodule, dict(given)
+        previous, self.module, self.datamodule, self._given = self.trainer.run, module, datamodule, dict(given)
         module.trainer = trainer
         if datamodule is not None:
             datamodule.trainer = trainer
@@ -119,15 +121,15 @@ class Session:
             sources,
             trainer.profiler,
         )
-        self._builder = builder
+        self.builder = builder
         module._results = builder.results
         val_wanted = bool(trainer.settings.limit_val_batches)
         check.check_steps(module, stage, sources["val"] is not None, val_wanted)
         self._check_source(fn, sources)
         loggers = self._prepare_loggers()
-        self._hooks = builder.hooks()
+        self.hooks = builder.hooks()
         self._set_up(stage, module, datamodule)
-        self._hooks = hooks = builder.hooks()
+        self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
             module.configure_model()
         train_data = builder.train_data() if fn is TrainerFn.FITTING else None
@@ -139,7 +141,7 @@ class Session:
         elif previous is not None and train_data is not None and trainer.progress.epoch_batch:
             train_data.load_state_dict(previous.train_data.state_dict())
         run.signals = self.signals
-        trainer._run = run
+        trainer.run = run
         self._tell_loggers(run)
         self._announce(run)
 
@@ -193,14 +195,14 @@ class Session:
         return Fanout(self.trainer.loggers)
 
     def _set_up(self, stage: str, module: Module, datamodule: DataModule | None) -> None:
-        assert self._hooks is not None
+        assert self.hooks is not None
         for owner in (datamodule, module):
             if owner is not None:
                 owner.prepare_data()
         self.trainer.strategy.barrier("prepare_data")
         if datamodule is not None:
             datamodule.setup(stage)
-        self._hooks.setup(stage)
+        self.hooks.setup(stage)
 
     def _tell_loggers(self, run: Run) -> None:
         if not self.trainer.settings.enable_autolog_hparams or not run.loggers:
@@ -232,7 +234,7 @@ class Session:
         parts = [
             f"lightlib {_version()}",
             f"torch {torch.__version__}",
-            f"{len(trainer._devices)}×{device}",
+            f"{len(trainer.devices)}×{device}",
             trainer.precision,
             {"SingleDevice": "single_device"}.get(strategy, strategy),
             f"seed {seed}" if seed is not None else "no seed",
@@ -240,12 +242,12 @@ class Session:
         report.info(" · ".join(parts))
 
     def rebuild_hooks(self, run: Run) -> None:
-        assert self._builder is not None
-        run.hooks = self._hooks = self._builder.hooks()
+        assert self.builder is not None
+        run.hooks = self.hooks = self.builder.hooks()
 
     # around the loop
     def __enter__(self) -> Run:
-        run: Run = self.trainer._run
+        run: Run = self.trainer.run
         self._stack = ExitStack()
         self._stack.enter_context(self.signals.noted())
         if self.trainer.profiler is not None:
@@ -264,14 +266,14 @@ class Session:
             sys.exit(130)
 
     def _fail(self, error: BaseException) -> None:
-        trainer, run = self.trainer, self.trainer._run
+        trainer, run = self.trainer, self.trainer.run
         trainer.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
         saved = None
         if run is not None and trainer.state.fn is TrainerFn.FITTING:
             run.deferring = False
             saved = self._save_interrupted(run) if error is self.signals.received else None
-        if self._hooks is not None:
-            _quietly(self._hooks.on_exception, error)
+        if self.hooks is not None:
+            _quietly(self.hooks.on_exception, error)
         if self.datamodule is not None:
             _quietly(self.datamodule.on_exception, error)
         self._finish(TrainerStatus.INTERRUPTED, "interrupted" if trainer.interrupted else "failed")
@@ -294,7 +296,7 @@ class Session:
     # after
     def _finish(self, status: TrainerStatus, word: str) -> None:
         trainer, stage = self.trainer, self.trainer.state.fn.value
-        run = trainer._run
+        run = trainer.run
         guard: Callable[..., None] = _quietly if status is TrainerStatus.INTERRUPTED else _plainly
         if run is not None:
             for handle in run.removable:
@@ -303,12 +305,13 @@ class Session:
         guard(trainer.strategy.teardown)
         if self.datamodule is not None:
             guard(self.datamodule.teardown, stage)
-        if self._hooks is not None:
-            guard(self._hooks.teardown, stage)
+        if self.hooks is not None:
+            guard(self.hooks.teardown, stage)
         Fanout(trainer.loggers).finalize(word)
         if trainer.profiler is not None:
             guard(trainer.profiler.describe)
         trainer.callbacks = self._own_callbacks or list(trainer.callbacks)
+        trainer.ckpt_path = self._ckpt_path_before
         trainer.state = TrainerState(trainer.state.fn, None, status)
         if run is not None:
             run.stage = "done"

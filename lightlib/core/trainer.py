@@ -151,10 +151,10 @@ class Trainer(TrainerViews):
         self.settings = Settings.of(arguments)
         self.default_root_dir = os.path.expanduser(str(default_root_dir or os.getcwd()))
         self.num_nodes = _nodes(num_nodes)
-        self.accelerator, self._devices = choose(accelerator, devices)
-        self.strategy: Strategy = strategy_of(strategy, len(self._devices), self.num_nodes)
+        self.accelerator, self.devices = choose(accelerator, devices)
+        self.strategy: Strategy = strategy_of(strategy, len(self.devices), self.num_nodes)
         self.precision_plugin = precision_of(plugins_of(plugins, precision))
-        self.strategy.setup_environment(self.accelerator, self._devices, self.precision_plugin)
+        self.strategy.setup_environment(self.accelerator, self.devices, self.precision_plugin)
         self.profiler = profiler_of(profiler, self.default_root_dir)
         quiet = bool(self.settings.fast_dev_run) or self.settings.barebones
         self._loggers = loggers_of(logger, self.default_root_dir, quiet)
@@ -165,7 +165,7 @@ class Trainer(TrainerViews):
         self.state = TrainerState()
         self.ckpt_path: str | Path | None = None
         self.interrupted = False
-        self._run: Run | None = None
+        self.run: Run | None = None
         self._session = Session(self)
 
     def _all_callbacks(self, given: Any, arguments: dict[str, Any]) -> list[Any]:
@@ -290,7 +290,7 @@ class Trainer(TrainerViews):
             MisconfigurationException: No module is attached yet.
             CheckpointWriteError: It could not be written; earlier files are as they were.
         """
-        run = self._run
+        run = self.run
         if run is None:
             raise MisconfigurationException(
                 "save_checkpoint was called before any run.",
@@ -314,8 +314,8 @@ class Trainer(TrainerViews):
 
     def at_save_point(self, call: Callable[[], None]) -> None:
         """Run `call` at the next point where a checkpoint can hold the whole state (see `save_checkpoint`)."""
-        if self._run is not None and self._run.deferring:
-            self._run.asked.append(call)
+        if self.run is not None and self.run.deferring:
+            self.run.asked.append(call)
         else:
             call()
 
@@ -334,13 +334,13 @@ class Trainer(TrainerViews):
         """Hand numbers to all loggers and to `on_log` at once."""
         from lightlib.core.results import to_floats  # optional: only here, to keep the order of imports
 
-        if self._run is not None:
-            self._run.hand_over(to_floats(metrics), step)
+        if self.run is not None:
+            self.run.hand_over(to_floats(metrics), step)
 
     def rebuild_hooks(self) -> None:
         """Find the hooks again: for tests that patch a method during a run."""
-        if self._run is not None:
-            self._session.rebuild_hooks(self._run)
+        if self.run is not None:
+            self._session.rebuild_hooks(self.run)
 
 
 def _nodes(value: Any) -> int:

@@ -9,13 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightlib.core import loop
 from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.core.run import Run
 from lightlib.core.settings import Settings
 from lightlib.core.states import TrainerState
-from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import Logger
 
 __all__ = ["TrainerViews"]
@@ -53,9 +51,9 @@ class TrainerViews:
     precision_plugin: Any
     default_root_dir: str
     num_nodes: int
-    _devices: list[torch.device]
+    devices: list[torch.device]
     _loggers: list[Logger]
-    _run: Run | None
+    run: Run | None
     _session: Any
 
     def __getattr__(self, name: str) -> Any:
@@ -67,7 +65,7 @@ class TrainerViews:
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SETTINGS:
             setattr(self.settings, name, value)
-            run = self.__dict__.get("_run")
+            run = self.__dict__.get("run")
             if run is not None and self.training and run.train_data is not None:
                 run.plan = run.replan(run.train_data.num_batches)
         else:
@@ -81,32 +79,32 @@ class TrainerViews:
     @property
     def plan(self) -> Plan | None:
         """The limits and intervals of the run."""
-        return self._run.plan if self._run is not None else None
+        return self.run.plan if self.run is not None else None
 
     @property
     def should_stop(self) -> bool:
         """Whether somebody asked for an early stop. May be set."""
-        return self._run is not None and self._run.stop_asked
+        return self.run is not None and self.run.stop_asked
 
     @should_stop.setter
     def should_stop(self, value: bool) -> None:
-        if self._run is not None:
-            self._run.stop_asked = bool(value)
+        if self.run is not None:
+            self.run.stop_asked = bool(value)
 
     @property
     def is_last_batch(self) -> bool:
         """Whether the batch that runs is the last of its epoch."""
-        return self._run is not None and self._run.exhausted
+        return self.run is not None and self.run.exhausted
 
     @property
     def elapsed(self) -> float:
         """Seconds since training began in this process."""
-        return monotonic() - self._run.started_at if self._run is not None else 0.0
+        return monotonic() - self.run.started_at if self.run is not None else 0.0
 
     @property
     def data_wait(self) -> float:
         """Seconds spent waiting for training batches."""
-        return self._run.train_data.waited if self._run is not None and self._run.train_data is not None else 0.0
+        return self.run.train_data.waited if self.run is not None and self.run.train_data is not None else 0.0
 
     @property
     def received_sigterm(self) -> bool:
@@ -114,7 +112,7 @@ class TrainerViews:
         return isinstance(self._session.signals.received, SystemExit)
 
     def _in(self, *stages: str) -> bool:
-        return self._run is not None and self._run.stage in stages
+        return self.run is not None and self.run.stage in stages
 
     training = property(lambda self: self._in("train"), doc="Whether a training batch or epoch hook runs.")
     validating = property(lambda self: self._in("validate"), doc="Whether validation runs.")
@@ -127,12 +125,10 @@ class TrainerViews:
     @property
     def num_training_batches(self) -> float:
         """Training batches per epoch; `inf` before the loader is known or when it has no length."""
-        return (
-            self._run.train_data.num_batches if self._run is not None and self._run.train_data is not None else math.inf
-        )
+        return self.run.train_data.num_batches if self.run is not None and self.run.train_data is not None else math.inf
 
     def _num_batches(self, key: str) -> list[float]:
-        evaluations = self._session._builder._evaluations if self._session._builder is not None else {}
+        evaluations = self._session.builder.evaluations if self._session.builder is not None else {}
         return list(evaluations[key].num_batches) if key in evaluations else []
 
     num_val_batches = property(lambda self: self._num_batches("val"), doc="Validation batches, per loader.")
@@ -154,7 +150,7 @@ class TrainerViews:
     @property
     def estimated_stepping_batches(self) -> float:
         """Optimizer steps of the whole run; `inf` when there is no limit. May be read in `configure_optimizers`."""
-        run, builder = self._run, self._session._builder
+        run, builder = self.run, self._session.builder
         if run is not None and run.train_data is not None and run.module is self._session.module:
             return run.plan.total_steps
         if builder is not None and builder.sources["train"] is not None:
@@ -177,27 +173,27 @@ class TrainerViews:
     @property
     def hooks(self) -> Any:
         """The table of hooks; printed, it shows who is called where."""
-        return self._session._hooks
+        return self._session.hooks
 
     @property
     def optimizers(self) -> list[Any]:
         """The optimizers."""
-        return self._run.optimizers if self._run is not None else []
+        return self.run.optimizers if self.run is not None else []
 
     @property
     def lr_scheduler_configs(self) -> list[Any]:
         """The schedules, with their interval, frequency and name."""
-        return self._run.schedules.configs if self._run is not None else []
+        return self.run.schedules.configs if self.run is not None else []
 
     @property
     def scaler(self) -> Any:
         """The GradScaler of 16-mixed, or None."""
-        return getattr(self._run.scaler, "grad_scaler", None) if self._run is not None else None
+        return getattr(self.run.scaler, "grad_scaler", None) if self.run is not None else None
 
     @property
     def gradient_norm(self) -> Tensor | None:
         """The norm of all gradients before the last clipping by norm; None without any."""
-        return self._run.gradient_norm if self._run is not None else None
+        return self.run.gradient_norm if self.run is not None else None
 
     @property
     def precision(self) -> str:
@@ -245,10 +241,10 @@ class TrainerViews:
     @property
     def train_dataloader(self) -> Any:
         """What was given or returned as training loaders."""
-        return self._run.train_data.loaders if self._run is not None and self._run.train_data is not None else None
+        return self.run.train_data.loaders if self.run is not None and self.run.train_data is not None else None
 
     def _loaders(self, key: str) -> Any:
-        evaluations = self._session._builder._evaluations if self._session._builder is not None else {}
+        evaluations = self._session.builder.evaluations if self._session.builder is not None else {}
         return evaluations[key].loaders if key in evaluations else None
 
     val_dataloaders = property(lambda self: self._loaders("val"), doc="What was given as validation loaders.")
@@ -257,13 +253,13 @@ class TrainerViews:
 
     # metrics
     callback_metrics = property(
-        lambda self: self._run.results.callback_metrics if self._run is not None else {}, doc="What callbacks read."
+        lambda self: self.run.results.callback_metrics if self.run is not None else {}, doc="What callbacks read."
     )
     logged_metrics = property(
-        lambda self: self._run.results.logged_metrics if self._run is not None else {}, doc="What loggers got last."
+        lambda self: self.run.results.logged_metrics if self.run is not None else {}, doc="What loggers got last."
     )
     progress_bar_metrics = property(
-        lambda self: self._run.results.progress_bar_metrics if self._run is not None else {}, doc="What the bar shows."
+        lambda self: self.run.results.progress_bar_metrics if self.run is not None else {}, doc="What the bar shows."
     )
 
     # ranks and devices
@@ -272,59 +268,8 @@ class TrainerViews:
     node_rank = property(lambda self: self.strategy.node_rank, doc="This machine's index.")
     world_size = property(lambda self: self.strategy.world_size, doc="How many processes there are.")
     is_global_zero = property(lambda self: self.strategy.is_global_zero, doc="Whether this process writes and speaks.")
-    num_devices = property(lambda self: len(self._devices), doc="Devices of this machine.")
-    device_ids = property(lambda self: [d.index or 0 for d in self._devices], doc="Their indices.")
+    num_devices = property(lambda self: len(self.devices), doc="Devices of this machine.")
+    device_ids = property(lambda self: [d.index or 0 for d in self.devices], doc="Their indices.")
     distributed_sampler_kwargs = property(
         lambda self: {"num_replicas": self.strategy.data_size, "rank": self.strategy.data_rank}, doc="For samplers."
     )
-
-    # what a module asks of its run
-    def _clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
-        run = self._run
-        assert run is not None
-        for name, given in (("gradient_clip_val", value), ("gradient_clip_algorithm", algorithm)):
-            own = getattr(self.settings, name)
-            if own is not None and given is not None and given != own and run.module.automatic_optimization:
-                raise MisconfigurationException(
-                    f"clip_gradients got {name}={given!r}, but the Trainer has {name}={own!r}.",
-                    expected="one of the two.",
-                    fix=f"leave out Trainer({name}=…) to set it in configure_gradient_clipping.",
-                )
-        value = self.settings.gradient_clip_val if value is None else value
-        algorithm = algorithm or self.settings.gradient_clip_algorithm or "norm"
-        if value is None:
-            return
-        raw = getattr(optimizer, "optimizer", optimizer)
-        if run.scaler is not None:
-            run.scaler.unscale(raw)
-        run.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm)
-
-    def _module_optimizers(self, wrapped: bool) -> Any:
-        run = self._run
-        assert run is not None
-        found = run.handles if wrapped else run.optimizers
-        return found[0] if len(found) == 1 else list(found)
-
-    def _manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        run = self._run
-        assert run is not None
-        if run.module.automatic_optimization:
-            raise MisconfigurationException(
-                "manual_backward was called, but automatic_optimization is True.",
-                expected="manual optimization.",
-                fix="set self.automatic_optimization = False in __init__.",
-            )
-        loop.manual_backward(run, loss, *args, **kwargs)
-
-    def _all_gather(self, data: Any, group: Any, sync_grads: bool) -> Any:
-        if isinstance(data, Tensor):
-            return self.strategy.all_gather(data, group, sync_grads)
-        if isinstance(data, dict):
-            return {key: self._all_gather(value, group, sync_grads) for key, value in data.items()}
-        if isinstance(data, (list, tuple)):
-            return type(data)(self._all_gather(value, group, sync_grads) for value in data)
-        return (
-            data
-            if not isinstance(data, (int, float))
-            else self.strategy.all_gather(torch.tensor(data), group, sync_grads)
-        )

@@ -172,8 +172,10 @@ class PyTorchProfiler(Profiler):
         )
 
     def _is_step(self, action_name: str) -> bool:
-        step = _STEPS.get(self.stage or "")
-        return action_name.endswith(step) if step else action_name == "run_training_batch"
+        """Whether the end of this action is the end of a batch: the outermost one of those that run a step."""
+        step = _STEPS.get(self.stage or "", ".training_step")
+        within = any(name.endswith(step) or name == "run_training_batch" for name in self._open)
+        return action_name == "run_training_batch" or (action_name.endswith(step) and not within)
 
     def _begin(self) -> None:
         if self.emit_nvtx:

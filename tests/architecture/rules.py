@@ -58,6 +58,9 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("settings",),
     ("resolve",),
     ("build",),
+    ("resume",),
+    ("session",),
+    ("views",),
     ("trainer",),
     ("__init__",),
 )

@@ -405,6 +405,16 @@ def test_plain_lines_come_now_and_then_and_for_every_epoch(clock: Clock, capsys:
     ]
 
 
+def test_a_short_epoch_with_a_long_validation_has_the_rate_of_its_batches(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = FakeTrainer(clock)
+    trainer.fit(PlainProgressBar(interval=600), epochs=2, seconds=0.01, validate=True)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Epoch")]
+    assert [line.split(" | ")[0] for line in lines] == ["Epoch 1/3", "Epoch 2/3"]
+    assert all("| 100it/s |" in line for line in lines)
+
+
 def test_plain_shows_no_short_validation_and_no_sanity_check(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     bar, trainer = PlainProgressBar(interval=60), FakeTrainer(clock)
     bar.setup(trainer, MODULE, "fit")

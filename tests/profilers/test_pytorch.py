@@ -83,7 +83,10 @@ def test_batches_of_other_stages_are_counted_as_well(tmp_path: Path, stage: str)
     profiler = PyTorchProfiler(dirpath=tmp_path)
     profiler.setup(stage)
     for _ in range(8):
-        with profiler.profile(f"[Strategy]SingleDeviceStrategy.{step}"):
+        with (
+            profiler.profile(f"[Strategy]SingleDeviceStrategy.{step}"),
+            profiler.profile(f"[LightningModule]Net.{step}"),
+        ):
             torch.ones(2).sum()
     profiler.teardown(stage)
     (trace,) = tmp_path.iterdir()

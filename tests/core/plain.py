@@ -1,0 +1,81 @@
+"""A small network, its data and a quiet Trainer; the loops to compare with stand in the tests."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightlib.core.module import Module
+from lightlib.core.trainer import Trainer
+
+QUIET = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "num_sanity_val_steps": 0,
+}
+
+
+def network(dropout=0.0):
+    """The same weights at every call; the global generator stays as it is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 3))
+
+
+def samples(n, seed=2):
+    """`n` samples of six numbers and a class."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 6, generator=generator), torch.randint(0, 3, (n,), generator=generator)
+
+
+def batches(n, size=4, seed=2):
+    """`n` batches of `size` samples, as a list."""
+    x, y = samples(n * size, seed)
+    return list(zip(x.split(size), y.split(size), strict=True))
+
+
+def loader(n, size=4, **arguments):
+    """A DataLoader over `n` samples."""
+    return DataLoader(TensorDataset(*samples(n)), batch_size=size, **arguments)
+
+
+class Unsized:
+    """An iterable of batches that cannot tell how many there are."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __iter__(self):
+        return iter(self.items)
+
+
+class Net(Module):
+    """A classifier; `configure` is given its parameters and returns what configure_optimizers is to return."""
+
+    def __init__(self, configure=None, dropout=0.0):
+        super().__init__()
+        self.net = network(dropout)
+        self.configure = configure or (lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        return cross_entropy(self.net(x), y)
+
+    def configure_optimizers(self):
+        return self.configure(self.parameters())
+
+
+def quiet_trainer(**arguments):
+    """A Trainer that writes and says nothing."""
+    return Trainer(**{**QUIET, "max_epochs": 1, **arguments})
+
+
+def same_weights(one, other):
+    """Whether two modules hold the same bits."""
+    ours, theirs = one.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(ours[name].equal(theirs[name]) for name in ours)
