@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 
 from lightlib.callbacks.callback import Callback
@@ -23,8 +22,9 @@ def check_module(model: Any) -> Module:
     Raises:
         ArgumentTypeError: It is no module: a class, a plain nn.Module, or one of another framework.
     """
-    if isinstance(model, torch._dynamo.OptimizedModule) if hasattr(torch, "_dynamo") else False:
-        return check_module(model._orig_mod)
+    compiled = getattr(model, "_orig_mod", None)  # torch.compile keeps the module under this name
+    if compiled is not None and type(model).__name__ == "OptimizedModule":
+        return check_module(compiled)
     if isinstance(model, Module):
         return model
     if isinstance(model, type):

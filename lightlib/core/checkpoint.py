@@ -34,7 +34,7 @@ class ClassOnly:
             bound: Callable[..., Any] = self.function.__get__(owner, type(owner))
             return bound
 
-        def refuse(*args: Any, **kwargs: Any) -> Any:
+        def refuse(*args: Any, **kwargs: Any) -> Any:  # noqa: ARG001  whatever it is called with
             raise TypeError(
                 f"{owner.__name__}.load_from_checkpoint was called on an instance.\n"
                 "  Expected: a call on the class; it builds and returns a new object.\n"
@@ -109,7 +109,7 @@ def _add_hparams(content: dict[str, Any], owner: Any) -> None:
             f"The hyperparameters {', '.join(map(repr, left))} of {type(owner).__name__} are no plain values and are not "
             f"stored in the checkpoint; pass them again: {type(owner).__name__}.load_from_checkpoint(path, {left[0]}=…)."
         )
-    content[owner.CHECKPOINT_HYPER_PARAMS_NAME] = owner._hparams_name or "kwargs"
+    content[owner.CHECKPOINT_HYPER_PARAMS_NAME] = owner._hparams_name or "kwargs"  # noqa: SLF001  set by save_hyperparameters
     content[owner.CHECKPOINT_HYPER_PARAMS_KEY] = stored
 
 
@@ -308,7 +308,7 @@ def _present_device(storage: Any, location: str) -> Any:
 def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, given: dict[str, Any]) -> Any:
     saved = dict(content.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}))
     if hparams_file is not None:
-        import yaml  # optional: PyYAML
+        import yaml  # type: ignore[import-untyped]  # optional: PyYAML
 
         saved = yaml.safe_load(Path(hparams_file).read_text()) or {}
     parameters = inspect.signature(cls.__init__).parameters

@@ -111,8 +111,9 @@ def set_epoch(loader: Any, epoch: int) -> None:
     """Tell samplers and data sets that have `set_epoch` which epoch begins."""
     for owner in (loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset"))):
         for one in (owner, getattr(owner, "sampler", None)):
-            if callable(getattr(one, "set_epoch", None)):
-                one.set_epoch(epoch)
+            tell = getattr(one, "set_epoch", None)
+            if callable(tell):
+                tell(epoch)
 
 
 def limited(total: float, limit: float, argument: str, name: str) -> float:
@@ -357,7 +358,7 @@ class Prefetch:
 
     def __init__(self, device: torch.device, move: Move) -> None:
         self._device, self._move = device, move
-        self._side = torch.cuda.Stream(device)
+        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._iterator: Iterator[Any] = iter(())
         self._next: Any = _END
 

@@ -98,6 +98,6 @@ class DataModule(DataHooks, HyperparametersMixin):
                 try:
                     sizes = [length(loader) for loader in flatten(getattr(self, name)())[0]]
                     lines.append(f"{stage}: {', '.join(f'{size:g} batches' for size in sizes)}")
-                except Exception as error:  # what a loader needs may not be there before setup()
+                except Exception as error:  # noqa: BLE001  what a loader needs may not be there before setup()
                     lines.append(f"{stage}: not available yet ({type(error).__name__})")
         return f"{type(self).__name__}({'; '.join(lines) or 'no loaders'})"

@@ -47,6 +47,7 @@ def _sample(module: Any, given: Any, name: str) -> tuple[tuple[Any, ...], dict[s
 
 
 def to_onnx(module: Any, file_path: str | Path | IO[bytes] | None, input_sample: Any, options: dict[str, Any]) -> Any:
+    """Export `forward` to ONNX; see `Module.to_onnx`."""
     if file_path is None and not options.get("dynamo"):
         raise MisconfigurationException(
             "to_onnx got no file_path.",
@@ -62,6 +63,7 @@ def to_onnx(module: Any, file_path: str | Path | IO[bytes] | None, input_sample:
 
 
 def to_torch_export(module: Any, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:
+    """Export `forward` with torch.export; see `Module.to_torch_export`."""
     args, kwargs = _sample(module, input_sample, "to_torch_export")
     with evaluating(module):
         program = torch.export.export(module, args, kwargs, **options)

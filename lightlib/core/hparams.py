@@ -58,7 +58,8 @@ class HyperparametersMixin:
     @property
     def hparams(self) -> AttributeDict:
         """The hyperparameters; empty before `save_hyperparameters()`. Changes are saved with the next checkpoint."""
-        return self.__dict__.setdefault("_hparams", AttributeDict())  # type: ignore[no-any-return]
+        hparams: AttributeDict = self.__dict__.setdefault("_hparams", AttributeDict())
+        return hparams
 
     @property
     def hparams_initial(self) -> AttributeDict:
@@ -178,7 +179,7 @@ def _arguments_of(frame: FrameType) -> dict[str, Any]:
 def _copied(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
-    except Exception:  # an object that cannot be copied is kept as it is
+    except Exception:  # noqa: BLE001  an object that cannot be copied is kept as it is
         return value
 
 

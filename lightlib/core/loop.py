@@ -74,10 +74,11 @@ def train_batch(run: Run, batch: Any) -> None:
     i = progress.epoch_batch
     table.batch, table.batch_size = batch, None
     if hooks.on_train_batch_start(batch, i) == SKIP_EPOCH:
-        return data.skip_epoch()  # type: ignore[union-attr]
+        data.skip_epoch()
+        return
     window = run.window
     window.stepped = False
-    output = run.optimization(run, batch, i, plan.steps_now(progress, data.exhausted))  # type: ignore[union-attr]
+    output = run.optimization(run, batch, i, plan.steps_now(progress, data.exhausted))
     stepped = window.stepped
     progress.end_batch(stepped)
     if hooks.on_train_batch_end is not nothing:
@@ -176,7 +177,7 @@ def closure_step(run: Run, optimizer: Optimizer, closure: Callable[[], Any] | No
     return loss
 
 
-def manual(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
+def manual(run: Run, batch: Any, i: int, steps_now: bool) -> Any:  # noqa: ARG001  one signature for all three
     """The user's step does everything; what it returns is handed to the hooks."""
     output = run.strategy.forward_backward(batch, i, nothing, True)
     if run.scaler is not None:

@@ -104,7 +104,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Compute gradients. Default: ``loss.backward()``."""
-        loss.backward(*args, **kwargs)
+        loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def optimizer_step(
         self,
@@ -256,7 +256,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on rank zero, above the progress bar."""
         if self._trainer is None:
-            print(*args, **kwargs)
+            print(*args, **kwargs)  # noqa: T201  it is what the user asked for
         else:
             self._trainer.print(*args, **kwargs)
 
@@ -339,7 +339,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         self._device = None
-        return super()._apply(*args, **kwargs)
+        return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
         """Return the tensors of all processes, stacked along a new first dimension; with one process, as they are."""

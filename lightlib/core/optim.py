@@ -82,18 +82,18 @@ class Schedules:
     def _advance(self, config: SchedulerConfig) -> None:
         if not config.reduce_on_plateau:
             return self._step(config.scheduler, None)
-        metrics = self._metrics()
-        if config.monitor in metrics:
-            return self._step(config.scheduler, metrics[config.monitor])
+        metrics, monitor = self._metrics(), str(config.monitor)
+        if monitor in metrics:
+            return self._step(config.scheduler, metrics[monitor])
         known = ", ".join(map(repr, metrics)) or "none"
-        message = f"The scheduler {type(config.scheduler).__name__} reads {config.monitor!r}, which was not logged"
+        message = f"The scheduler {type(config.scheduler).__name__} reads {monitor!r}, which was not logged"
         if config.strict:
             raise MisconfigurationException(
-                f"{message}.{nearest(str(config.monitor), metrics)}",
+                f"{message}.{nearest(monitor, metrics)}",
                 expected=f"a logged metric; there are: {known}.",
                 fix=f'self.log("{config.monitor}", …) before the schedule steps, or "strict": False in its dict.',
             )
-        report.warn(f"{message}; it keeps its rate. There are: {known}.")
+        return report.warn(f"{message}; it keeps its rate. There are: {known}.")
 
     def state_dict(self) -> list[Any]:
         return [config.scheduler.state_dict() for config in self.configs]
@@ -260,7 +260,8 @@ def _check_schedule(config: SchedulerConfig, optimizers: Sequence[Optimizer], pl
             expected="'step' (optimizer steps) or 'epoch'.",
             fix="{'scheduler': scheduler, 'interval': 'step'}",
         )
-    if not isinstance(config.frequency, int) or config.frequency < 1:
+    frequency: Any = config.frequency
+    if not isinstance(frequency, int) or frequency < 1:
         raise MisconfigurationException(
             f"The scheduler {name} has frequency={config.frequency!r}.",
             expected="an int of at least 1.",

@@ -103,7 +103,7 @@ def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
     return several
 
 
-def profiler_of(given: Any, root: str) -> Any:
+def profiler_of(given: Any) -> Any:
     """Return the profiler for a name or an instance, or None."""
     if given is None:
         return None
@@ -151,7 +151,7 @@ def plan_of(settings: Settings, num_batches: float, has_val: bool) -> Plan:
     return Plan(
         num_batches=num_batches,
         accumulate=settings.accumulate_grad_batches,
-        max_epochs=math.inf if settings.max_epochs in (None, -1) else settings.max_epochs,  # type: ignore[arg-type]
+        max_epochs=math.inf if settings.max_epochs is None or settings.max_epochs == -1 else settings.max_epochs,
         max_steps=math.inf if settings.max_steps == -1 else settings.max_steps,
         min_epochs=settings.min_epochs or 0,
         min_steps=settings.min_steps or 0,

@@ -426,7 +426,7 @@ def _as_number(name: str, value: Any) -> Any:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Number) or hasattr(value, "__float__"):
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
     raise LoggingError(
         f"self.log({name!r}, …) got a {type(value).__name__}: {str(value)[:80]!r}.",
         expected="a number, a tensor with one element, or a torchmetrics.Metric.",

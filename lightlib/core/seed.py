@@ -39,7 +39,7 @@ def seed_everything(seed: int | str | None = None, workers: bool = False, verbos
         >>> seed_everything(7, verbose=False)
         7
     """
-    given = os.environ.get(SEED_VARIABLE, 0) if seed is None else seed
+    given = os.environ.get(SEED_VARIABLE, "0") if seed is None else seed
     try:
         value = int(given)
     except (TypeError, ValueError):
@@ -69,7 +69,7 @@ def rng_state() -> dict[str, Any]:
     if "numpy" in sys.modules:
         name, keys, position, has_gauss, cached = sys.modules["numpy"].random.get_state()
         state["numpy"] = [name, keys.tolist(), int(position), int(has_gauss), float(cached)]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
     return state
 

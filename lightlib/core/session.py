@@ -122,7 +122,7 @@ class Session:
             trainer.profiler,
         )
         self.builder = builder
-        module._results = builder.results
+        module._results = builder.results  # noqa: SLF001  so that `self.log` finds it without a detour
         val_wanted = bool(trainer.settings.limit_val_batches)
         check.check_steps(module, stage, sources["val"] is not None, val_wanted)
         self._check_source(fn, sources)
@@ -209,7 +209,7 @@ class Session:
             return
         params: dict[str, Any] = {}
         for owner in (run.datamodule, run.module):
-            if owner is not None and owner._log_hyperparams:
+            if owner is not None and owner._log_hyperparams:  # noqa: SLF001  set by save_hyperparameters
                 for name, value in owner.hparams.items():
                     if name in params and not _same(params[name], value):
                         raise MisconfigurationException(
@@ -234,7 +234,7 @@ class Session:
         parts = [
             f"lightlib {_version()}",
             f"torch {torch.__version__}",
-            f"{len(trainer.devices)}×{device}",
+            f"{len(trainer.devices)}×{device}",  # noqa: RUF001  a multiplication sign is meant
             trainer.precision,
             {"SingleDevice": "single_device"}.get(strategy, strategy),
             f"seed {seed}" if seed is not None else "no seed",
@@ -316,11 +316,10 @@ class Session:
         if run is not None:
             run.stage = "done"
 
-    def tell(self, metrics: list[dict[str, float]], verbose: bool) -> list[dict[str, float]]:
-        """Print the metrics of an evaluation as a table, and return them."""
+    def tell(self, metrics: list[dict[str, float]], verbose: bool) -> None:
+        """Print the metrics of an evaluation as a table."""
         if verbose and self.trainer.is_global_zero and any(metrics):
-            print(_table(metrics, self.trainer.state.fn.value))
-        return metrics
+            print(_table(metrics, self.trainer.state.fn.value))  # noqa: T201  it is what the user asked for
 
 
 class _Weights:
@@ -339,14 +338,14 @@ def _quietly(call: Callable[..., Any], *args: Any) -> None:
     """Call while another exception is on its way: a second one is reported and does not take its place."""
     try:
         call(*args)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  anything may fail while a run is ended
         report.warn(f"{getattr(call, '__qualname__', call)} failed as well while the run was ended: {error!r}.")
 
 
 def _same(one: Any, other: Any) -> bool:
     try:
         return bool(one == other) or one is other
-    except Exception:  # objects that cannot be compared are different
+    except Exception:  # noqa: BLE001  objects that cannot be compared are different
         return one is other
 
 
@@ -364,7 +363,9 @@ def _table(metrics: list[dict[str, float]], word: str) -> str:
     line = "─" * (sum(widths) + 3 * len(widths) - 1)
 
     def text(row: list[str]) -> str:
-        first, *rest = (cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths)))
+        first, *rest = (
+            cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
         return " " + "   ".join([first, *rest])
 
     return "\n".join([line, text(head), line, *map(text, rows), line])

@@ -133,67 +133,34 @@ class Settings:
         Raises:
             ArgumentTypeError, MisconfigurationException: By the name of the argument, with what it may be.
         """
-        given = dict(arguments)
-        quiet = _barebones(given)
-        fast = given["fast_dev_run"]
-        fast = whole("fast_dev_run", int(fast) if isinstance(fast, bool) else fast, 0)
-        interval, interval_seconds = _val_check_interval(given["val_check_interval"])
-        every = optional(whole, "check_val_every_n_epoch", given["check_val_every_n_epoch"], 1)
+        quiet = _barebones(arguments)
+        checked = {name: check(name, arguments[name]) for name, check in _CHECKS.items()}
+        interval, interval_seconds = _val_check_interval(arguments["val_check_interval"])
+        every = checked["check_val_every_n_epoch"]
         if every is None and interval_seconds is None and not isinstance(interval, int):
             raise MisconfigurationException(
-                f"check_val_every_n_epoch=None with val_check_interval={given['val_check_interval']!r}.",
+                f"check_val_every_n_epoch=None with val_check_interval={arguments['val_check_interval']!r}.",
                 expected="an int (batches, counted across epochs) or a time as val_check_interval.",
                 fix="Trainer(val_check_interval=1000, check_val_every_n_epoch=None)",
             )
-        overfit = limit("overfit_batches", given["overfit_batches"], 0.0)
-        off = quiet or None
-        settings = cls(
-            max_epochs=optional(whole, "max_epochs", given["max_epochs"], -1),
-            min_epochs=optional(whole, "min_epochs", given["min_epochs"], 0),
-            max_steps=whole("max_steps", given["max_steps"], -1),
-            min_steps=optional(whole, "min_steps", given["min_steps"], 0),
-            max_time=optional(seconds, "max_time", given["max_time"]),
-            **{
-                f"limit_{stage}_batches": (
-                    limit(f"limit_{stage}_batches", given[f"limit_{stage}_batches"], 1.0) if not fast else fast
-                )
-                for stage in ("train", "val", "test", "predict")
-            },
-            overfit_batches=overfit,
-            val_check_interval=1.0 if fast else interval,
-            val_check_seconds=None if fast else interval_seconds,
-            check_val_every_n_epoch=1 if fast else every,
-            num_sanity_val_steps=0 if fast or off else _sanity(given["num_sanity_val_steps"]),
-            log_every_n_steps=0 if off else whole("log_every_n_steps", _or(given["log_every_n_steps"], 50), 0),
-            accumulate_grad_batches=whole("accumulate_grad_batches", given["accumulate_grad_batches"], 1),
-            gradient_clip_val=optional(_clip_value, "gradient_clip_val", given["gradient_clip_val"]),
-            gradient_clip_algorithm=_algorithm(given["gradient_clip_algorithm"]),
-            reload_dataloaders_every_n_epochs=whole(
-                "reload_dataloaders_every_n_epochs", given["reload_dataloaders_every_n_epochs"], 0
-            ),
-            fast_dev_run=fast,
-            **{name: flag(name, _or(given[name], True)) for name in ("inference_mode", "use_distributed_sampler")},
-            **{name: flag(name, given[name]) for name in ("detect_anomaly", "sync_batchnorm")},
-            barebones=quiet,
-            **{
-                name: False if off else flag(name, _or(given[name], True))
-                for name in (
-                    "enable_checkpointing", "enable_progress_bar", "enable_model_summary", "enable_autolog_hparams",
-                )
-            },
-            deterministic=_deterministic(given["deterministic"]),
-            benchmark=optional(flag, "benchmark", given["benchmark"]),
-        )  # fmt: skip
-        settings._settle()
+        settings = cls(**checked, val_check_interval=interval, val_check_seconds=interval_seconds)
+        settings._settle(quiet)
         return settings
 
-    def _settle(self) -> None:
+    def _settle(self, quiet: bool) -> None:
         if self.overfit_batches:
             self.limit_train_batches = self.limit_val_batches = self.overfit_batches
         if self.fast_dev_run:
+            for stage in ("train", "val", "test", "predict"):
+                setattr(self, f"limit_{stage}_batches", self.fast_dev_run)
             self.max_epochs, self.max_steps, self.max_time = 1, self.fast_dev_run, None
             self.min_epochs = self.min_steps = None
-            self.enable_checkpointing = False
+            self.val_check_interval, self.val_check_seconds, self.check_val_every_n_epoch = 1.0, None, 1
+            self.num_sanity_val_steps, self.enable_checkpointing = 0, False
+        if quiet:
+            self.num_sanity_val_steps = self.log_every_n_steps = 0
+            self.enable_checkpointing = self.enable_progress_bar = False
+            self.enable_model_summary = self.enable_autolog_hparams = False
         if self.min_steps and self.min_epochs is None:
             self.min_epochs = 1
         for low, high, unlimited in (("min_epochs", "max_epochs", -1), ("min_steps", "max_steps", -1)):
@@ -225,10 +192,6 @@ class Settings:
 
 def _or(value: Any, default: T) -> Any | T:
     return default if value is None else value
-
-
-def optional(check: Callable[..., T], name: str, value: Any, *rest: Any) -> T | None:
-    return None if value is None else check(name, value, *rest)
 
 
 def whole(name: str, value: Any, least: int) -> int:
@@ -319,8 +282,8 @@ def _val_check_interval(value: Any) -> tuple[int | float, float | None]:
     return value, None
 
 
-def _sanity(value: Any) -> float:
-    steps = whole("num_sanity_val_steps", _or(value, 2), -1)
+def _sanity(name: str, value: Any) -> float:
+    steps = whole(name, _or(value, 2), -1)
     return float("inf") if steps == -1 else steps
 
 
@@ -334,19 +297,19 @@ def _clip_value(name: str, value: Any) -> float:
     return value
 
 
-def _algorithm(value: Any) -> str | None:
+def _algorithm(name: str, value: Any) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or value.lower() not in ("norm", "value"):
-        raise UnknownNameError("gradient_clip_algorithm", value, ("norm", "value"))
+        raise UnknownNameError(name, value, ("norm", "value"))
     return value.lower()
 
 
-def _deterministic(value: Any) -> bool | str | None:
+def _deterministic(name: str, value: Any) -> bool | str | None:
     if value in (None, True, False, "warn"):
         return value  # type: ignore[no-any-return]
     raise ArgumentTypeError(
-        f"deterministic is {value!r}.", expected="True, False or 'warn'.", fix="Trainer(deterministic=True)"
+        f"{name} is {value!r}.", expected="True, False or 'warn'.", fix="Trainer(deterministic=True)"
     )
 
 
@@ -367,3 +330,58 @@ def _barebones(given: Mapping[str, Any]) -> bool:
             fix="leave out barebones, or the others.",
         )
     return True
+
+
+def _fast(name: str, value: Any) -> int:
+    return whole(name, int(value) if isinstance(value, bool) else value, 0)
+
+
+def _at_least(least: int, default: int | None = None) -> Callable[[str, Any], Any]:
+    """Return the check of an int; None is `default`, and stays None without one."""
+
+    def check(name: str, value: Any) -> Any:
+        value = default if value is None else value
+        return value if value is None else whole(name, value, least)
+
+    return check
+
+
+def _needed(least: int) -> Callable[[str, Any], int]:
+    return lambda name, value: whole(name, value, least)
+
+
+def _on(name: str, value: Any) -> bool:
+    return flag(name, True if value is None else value)
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "max_epochs": _at_least(-1),
+    "min_epochs": _at_least(0),
+    "max_steps": _needed(-1),
+    "min_steps": _at_least(0),
+    "max_time": lambda name, value: None if value is None else seconds(name, value),
+    **{
+        f"limit_{stage}_batches": lambda name, value: limit(name, value, 1.0)
+        for stage in ("train", "val", "test", "predict")
+    },
+    "overfit_batches": lambda name, value: limit(name, value, 0.0),
+    "check_val_every_n_epoch": _at_least(1),
+    "num_sanity_val_steps": _sanity,
+    "log_every_n_steps": _at_least(0, default=50),
+    "accumulate_grad_batches": _needed(1),
+    "gradient_clip_val": lambda name, value: None if value is None else _clip_value(name, value),
+    "gradient_clip_algorithm": _algorithm,
+    "reload_dataloaders_every_n_epochs": _needed(0),
+    "fast_dev_run": _fast,
+    "detect_anomaly": flag,
+    "sync_batchnorm": flag,
+    "barebones": flag,
+    "inference_mode": _on,
+    "use_distributed_sampler": _on,
+    "enable_checkpointing": _on,
+    "enable_progress_bar": _on,
+    "enable_model_summary": _on,
+    "enable_autolog_hparams": _on,
+    "deterministic": _deterministic,
+    "benchmark": lambda name, value: None if value is None else flag(name, value),
+}

@@ -155,7 +155,7 @@ class Trainer(TrainerViews):
         self.strategy: Strategy = strategy_of(strategy, len(self.devices), self.num_nodes)
         self.precision_plugin = precision_of(plugins_of(plugins, precision))
         self.strategy.setup_environment(self.accelerator, self.devices, self.precision_plugin)
-        self.profiler = profiler_of(profiler, self.default_root_dir)
+        self.profiler = profiler_of(profiler)
         quiet = bool(self.settings.fast_dev_run) or self.settings.barebones
         self._loggers = loggers_of(logger, self.default_root_dir, quiet)
         self.callbacks: Any = self._all_callbacks(callbacks, arguments)
@@ -240,7 +240,8 @@ class Trainer(TrainerViews):
         )
         with self._session as run:
             metrics = loop.evaluate(run, VALIDATION)
-        return self._session.tell(metrics, verbose)
+        self._session.tell(metrics, verbose)
+        return metrics
 
     def test(
         self,
@@ -257,7 +258,8 @@ class Trainer(TrainerViews):
         )
         with self._session as run:
             metrics = loop.evaluate(run, TEST)
-        return self._session.tell(metrics, verbose)
+        self._session.tell(metrics, verbose)
+        return metrics
 
     def predict(
         self,

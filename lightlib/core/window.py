@@ -81,7 +81,8 @@ class Window:
             self.weight = self.weight + weight
         self.taken += 1
         self.loss = loss.detach() / weight
-        return loss / self.unit
+        scaled: Tensor = loss / self.unit
+        return scaled
 
     def close(self, optimizers: Sequence[Optimizer]) -> bool:
         """Correct the gradients for what was not known when the window opened. Return whether there are any."""
