@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions; every message says what happened, what was expected and how to fix it.
+"""What can go wrong: every error says what happened, what was expected and how to fix it.
 
 LightlibError
 ├── MisconfigurationException (also ValueError)    the user asked for something that cannot be done
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class LightlibError(Exception):
-    """Base of all errors raised by lightlib.
+    r"""Base of all errors raised by lightlib.
 
     Args:
         what: What happened, with the value that was received.
@@ -38,7 +38,7 @@ class LightlibError(Exception):
 
     Example:
         >>> str(LightlibError("max_epochs is 'ten'.", expected="an int >= -1.", fix="Trainer(max_epochs=10)"))
-        "max_epochs is 'ten'.\\n  Expected: an int >= -1.\\n  Fix: Trainer(max_epochs=10)"
+        "max_epochs is 'ten'.\n  Expected: an int >= -1.\n  Fix: Trainer(max_epochs=10)"
     """
 
     def __init__(self, what: str, *, expected: str = "", fix: str = "") -> None:

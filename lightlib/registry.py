@@ -18,10 +18,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mps": "lightlib.accelerators.mps:MPSAccelerator",
     },
     "strategies": {"single_device": "lightlib.strategies.single:SingleDeviceStrategy"},
-    "precision": {
-        name: "lightlib.precision.precision:named"
-        for name in ("64-true", "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true")
-    },
+    "precision": dict.fromkeys(
+        ("64-true", "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"), "lightlib.precision.precision:named"
+    ),
     "loggers": {
         "tensorboard": "lightlib.loggers.tensorboard:TensorBoardLogger",
         "csv": "lightlib.loggers.csv:CSVLogger",
@@ -70,8 +69,8 @@ def _plugins(group: str) -> dict[str, EntryPoint]:
         if point.name in BUILT_IN[group] or (other is not None and other.value != point.value):
             taken = BUILT_IN[group].get(point.name) or (other.value if other else "")
             raise MisconfigurationException(
-                f"The entry point {point.name!r} = {point.value!r} of group 'lightlib.{group}' has a name that is taken "
-                f"by {taken!r}.",
+                f"The entry point {point.name!r} = {point.value!r} of group 'lightlib.{group}' has a name that is "
+                f"taken by {taken!r}.",
                 expected="a name of its own for every plugin.",
                 fix="rename the entry point in the package that declares it, or uninstall that package.",
             )

@@ -179,11 +179,13 @@ class Builder:
         evaluated = {"test": TEST, "predict": PREDICT}.get(stage)
         run = Run(
             trainer=self.trainer, module=self.module, datamodule=self.datamodule, callbacks=self.callbacks,
-            strategy=self.strategy, hooks=hooks, loggers=loggers, results=self.results, progress=progress, window=Window(),
+            strategy=self.strategy, hooks=hooks, loggers=loggers, results=self.results, progress=progress,
+            window=Window(),
             plan=self.plan(train_data.num_batches if train_data is not None else 0), replan=self.plan,
             train_data=train_data, eval_data=self.eval_data, inference=self.settings.inference_mode, optimizers=[],
             handles=[], scaler=None,
-            clip_defaults=(self.settings.gradient_clip_val, self.settings.gradient_clip_algorithm), clip=None, step_method=None, module_backward=self.module.backward,
+            clip_defaults=(self.settings.gradient_clip_val, self.settings.gradient_clip_algorithm), clip=None,
+            step_method=None, module_backward=self.module.backward,
         )  # fmt: skip
         run.schedules = Schedules([], step_scheduler, dict)
         if stage == "fit":
@@ -199,7 +201,7 @@ class Builder:
         run.optimizers = [strategy.optimizer(optimizer) for optimizer in optimizers]
         by_user = overrides(module, Module, "lr_scheduler_step")
         step = scoped(self.results, "lr_scheduler_step", module.lr_scheduler_step) if by_user else step_scheduler
-        run.schedules = Schedules(configs, step, lambda: self.results.callback_metrics)
+        run.schedules = Schedules(configs, step, lambda: self.results.callback_metrics, module.automatic_optimization)
         run.scaler = strategy.precision.loss_scaler(strategy.root_device.type)
         run.backward = partial(loop.backward, run)
         run.manual_backward = partial(loop.manual_backward, run)

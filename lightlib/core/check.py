@@ -124,22 +124,22 @@ def check_optimization(module: Module, settings: Any) -> None:
         return
     for argument, off in (("gradient_clip_val", None), ("accumulate_grad_batches", 1)):
         value = getattr(settings, argument)
-        if value != off and value != 0:
+        if value not in (off, 0):
             hand = (
                 "self.clip_gradients(optimizer, …)"
                 if argument.startswith("grad")
                 else "optimizer.step() every n batches"
             )
             raise MisconfigurationException(
-                f"Trainer({argument}={value}) with manual optimization ({type(module).__name__}.automatic_optimization is "
-                "False).",
+                f"Trainer({argument}={value}) with manual optimization: {type(module).__name__} sets "
+                "automatic_optimization = False.",
                 expected=f"{argument} left at its default: in manual optimization the steps are yours.",
                 fix=f"call {hand} in training_step.",
             )
 
 
 def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -> Callable[..., Any]:
-    """Return `method` such that it can be called with (batch, batch_idx[, dataloader_idx]), whichever of these it takes.
+    """Return `method` such that it can be called with (batch, batch_idx[, dataloader_idx]), whatever it takes.
 
     Raises:
         MisconfigurationException: There are several loaders and the step does not take `dataloader_idx`.

@@ -106,8 +106,9 @@ def _add_hparams(content: dict[str, Any], owner: Any) -> None:
     stored, left = plain_hparams(owner.hparams)
     if left:
         report.warn(
-            f"The hyperparameters {', '.join(map(repr, left))} of {type(owner).__name__} are no plain values and are not "
-            f"stored in the checkpoint; pass them again: {type(owner).__name__}.load_from_checkpoint(path, {left[0]}=…)."
+            f"The hyperparameters {', '.join(map(repr, left))} of {type(owner).__name__} are no plain values and are "
+            "not stored in the checkpoint; pass them again: "
+            f"{type(owner).__name__}.load_from_checkpoint(path, {left[0]}=…)."
         )
     content[owner.CHECKPOINT_HYPER_PARAMS_NAME] = owner._hparams_name or "kwargs"  # noqa: SLF001  set by save_hyperparameters
     content[owner.CHECKPOINT_HYPER_PARAMS_KEY] = stored

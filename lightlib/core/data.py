@@ -1,4 +1,4 @@
-"""Data: loaders become one resumable stream of batches on the device; no user object is rebuilt or patched."""
+"""Data: loaders become one resumable stream of batches; no user object is rebuilt or patched."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def stream(loader: Any, sequential: bool = False) -> Any:
     """Return a loader that reads like `loader` but remembers its position; `loader` itself stays as it is.
 
     Args:
-        loader: What the user gave. A plain DataLoader over a map-style data set is copied (shallowly: data set, workers'
-            settings and sampler are shared) and its index sampler is seen through an :class:`IndexStream`.
+        loader: What the user gave. A plain DataLoader over a map-style data set is copied (shallowly: data set,
+            workers' settings and sampler are shared) and its index sampler is seen through an :class:`IndexStream`.
         sequential: Replace a RandomSampler by the data set's own order (`overfit_batches`).
     """
     if (
@@ -272,7 +272,8 @@ class TrainData:
 
     def _refuse_short_loader(self) -> None:
         raise MisconfigurationException(
-            f"The training loader says that it has {int(self.num_batches)} batches, but it ended after {self.position}.",
+            f"The training loader says that it has {int(self.num_batches)} batches, but it ended "
+            f"after {self.position}.",
             expected="as many batches as its length says.",
             fix=f"correct the sampler's __len__, or Trainer(limit_train_batches={self.position}).",
         )
@@ -308,7 +309,7 @@ class TrainData:
         return int(min(self.position * size, length(sampler)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position within the epoch, in batches and samples, and the states that draw the same epoch again."""
+        """Return the position in the epoch, in batches and samples, and what draws the same epoch again."""
         loaders = [x.state_dict() if hasattr(x, "state_dict") else None for x in self.flattened]
         within = self._iterator is not None
         return {

@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from lightlib.core.checkpoint import ClassOnly, load_datamodule
 from lightlib.core.combined import flatten, length
-from lightlib.core.hparams import HyperparametersMixin
 from lightlib.core.hooks import overrides
+from lightlib.core.hparams import HyperparametersMixin
 from lightlib.core.interface import DataHooks
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""LightningOptimizer: an optimizer as manual optimization sees it; its `step` runs hooks and the loss scaler."""
+"""LightningOptimizer: an optimizer as the user's code sees it; `step` runs hooks and loss scaler."""
 
 from __future__ import annotations
 

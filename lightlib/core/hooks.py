@@ -1,4 +1,4 @@
-"""Hooks: one callable per hook, computed when a stage starts; a hook that nobody defines costs nothing."""
+"""Hooks: one callable per hook, computed when a stage starts; one that nobody defines is free."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def in_order(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def overrides(instance: object, base: type, name: str) -> bool:
-    """Whether `instance` defines `name` itself, on its class or on the instance, and not just inherits it from `base`."""
+    """Whether `instance` or its class defines `name`, and does not just inherit it from `base`."""
     if name in getattr(instance, "__dict__", ()):
         return True
     own = getattr(type(instance), name, None)
@@ -146,7 +146,7 @@ class Hooks:
         wrap: `wrap(owner, hook, call)` returns what is called in place of `call`: it sets the scope of `self.log`.
 
     Note:
-        The table is computed once per stage: a method that is patched later is not seen until `trainer.rebuild_hooks()`.
+        The table is computed once per stage: a method patched later is not seen until `trainer.rebuild_hooks()`.
     """
 
     __slots__ = (*HOOKS, "_who", "module_base")

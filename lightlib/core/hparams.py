@@ -64,7 +64,8 @@ class HyperparametersMixin:
     @property
     def hparams_initial(self) -> AttributeDict:
         """The hyperparameters as they were first saved (a copy)."""
-        return copy.deepcopy(self.__dict__.get("_hparams_initial", AttributeDict()))
+        initial: AttributeDict = self.__dict__.get("_hparams_initial", AttributeDict())
+        return copy.deepcopy(initial)
 
     def save_hyperparameters(
         self,
@@ -76,7 +77,7 @@ class HyperparametersMixin:
         """Keep the arguments of `__init__` as `self.hparams`; they are saved in checkpoints and handed to the loggers.
 
         Args:
-            args: Names of the arguments to keep (default: all), or one dictionary, Namespace or dataclass to keep instead.
+            args: Names of the arguments to keep (default: all), or one dictionary, Namespace or dataclass.
             ignore: Names to leave out.
             frame: The frame of the `__init__` to read; default: the caller's.
             logger: Whether the loggers get them.
@@ -114,8 +115,8 @@ class HyperparametersMixin:
         for key, value in kept.items():
             if isinstance(value, nn.Module):
                 report.warn(
-                    f"The hyperparameter {key!r} is a torch.nn.Module: its weights are in the checkpoint already and it "
-                    f"cannot be stored as a plain value. Leave it out: save_hyperparameters(ignore={key!r}).",
+                    f"The hyperparameter {key!r} is a torch.nn.Module: its weights are in the checkpoint already and "
+                    f"it cannot be stored as a plain value. Leave it out: save_hyperparameters(ignore={key!r}).",
                     report.PossibleUserWarning,
                 )
         self.hparams.update(kept)

@@ -120,7 +120,7 @@ class ModelHooks:
         """Called to put the module back after validation. Default: every submodule gets back the mode it had."""
 
     def on_validation_model_zero_grad(self) -> None:
-        """Called before a validation within `fit`, at the border of an accumulation window. Default: `self.zero_grad()`."""
+        """Called before a validation within `fit`, between accumulation windows. Default: `self.zero_grad()`."""
         self.zero_grad()  # type: ignore[attr-defined]
 
     def on_test_model_eval(self) -> None:

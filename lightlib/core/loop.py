@@ -1,4 +1,4 @@
-"""The order of a run, from top to bottom. Nothing is kept here: all that is counted is in `run.progress`."""
+"""The order of a run, from top to bottom. Nothing is kept here; what is counted is in `run.progress`."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ def train_epoch(run: Run) -> None:
 def train_batch(run: Run, batch: Any) -> None:
     """Run one batch, and the optimizer step if it closes an accumulation window."""
     hooks, plan, progress, data, table = run.hooks, run.plan, run.progress, run.train_data, run.results.train
+    assert data is not None
     i = progress.epoch_batch
     table.batch, table.batch_size = batch, None
     if hooks.on_train_batch_start(batch, i) == SKIP_EPOCH:

@@ -80,17 +80,17 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
         Returns:
             The loss, a 0-d tensor with a gradient; or a dict with ``"loss"`` and anything else; or a dict
-            ``{"loss": sum, "weight": n}``, whose losses are summed over an accumulation window and divided by the sum of
-            the weights (token-weighted losses); or None to skip the batch.
+            ``{"loss": sum, "weight": n}``, whose losses are summed over an accumulation window and divided by
+            the sum of the weights (token-weighted losses); or None to skip the batch.
         """
         raise NotImplementedError
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Evaluate one batch: ``validation_step(batch, batch_idx, dataloader_idx=0)``; the latter two may be left out."""
+        """Evaluate one batch: ``validation_step(batch, batch_idx, dataloader_idx=0)``; the last two are optional."""
         raise NotImplementedError
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Evaluate one batch: ``test_step(batch, batch_idx, dataloader_idx=0)``; the latter two may be left out."""
+        """Evaluate one batch: ``test_step(batch, batch_idx, dataloader_idx=0)``; the last two are optional."""
         raise NotImplementedError
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     # optimization
     def configure_optimizers(self) -> Any:
-        """Return the optimizers and schedules: an Optimizer, several, a dict with ``lr_scheduler``, … (see the docs)."""
+        """Return optimizers and schedules: an Optimizer, several, a dict with ``lr_scheduler``, … (see the docs)."""
         raise NotImplementedError
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -245,13 +245,30 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
             add_dataloader_idx, batch_size, metric_attribute, rank_zero_only,
         )  # fmt: skip
 
-    def log_dict(self, dictionary: Mapping[str, Any], **kwargs: Any) -> None:
+    def log_dict(
+        self,
+        dictionary: Mapping[str, Any],
+        prog_bar: bool = False,
+        logger: bool | None = None,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        reduce_fx: str | Callable[[Any], Any] = "mean",
+        enable_graph: bool = False,
+        sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        add_dataloader_idx: bool = True,
+        batch_size: int | None = None,
+        rank_zero_only: bool = False,
+    ) -> None:
         """Log every entry of `dictionary` (or of a torchmetrics.MetricCollection); the arguments are those of `log`."""
         items: Iterable[tuple[Any, Any]] = dictionary.items()
         if hasattr(dictionary, "compute_groups"):
             items = dictionary.items(keep_base=False, copy_state=False)  # type: ignore[call-arg]
         for name, value in items:
-            self.log(name, value, **kwargs)
+            self.log(
+                name, value, prog_bar, logger, on_step, on_epoch, reduce_fx, enable_graph, sync_dist, sync_dist_group,
+                add_dataloader_idx, batch_size, None, rank_zero_only,
+            )  # fmt: skip
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on rank zero, above the progress bar."""
@@ -270,7 +287,8 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         """
         if self._trainer is None:
             raise RuntimeError(
-                f"{type(self).__name__} is not attached to a Trainer.\n  Expected: `self.trainer` is read during a run.\n"
+                f"{type(self).__name__} is not attached to a Trainer.\n"
+                "  Expected: `self.trainer` is read during a run.\n"
                 "  Fix: call trainer.fit(module) first, or move this into a hook."
             )
         return self._trainer
@@ -283,7 +301,8 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     def _run(self) -> Any:
         if self.trainer.run is None:
             raise RuntimeError(
-                "There is no run yet.\n  Expected: a call from a step or hook of a run.\n  Fix: move it into training_step."
+                "There is no run yet.\n  Expected: a call from a step or hook of a run.\n"
+                "  Fix: move it into training_step."
             )
         return self.trainer.run
 

@@ -1,4 +1,4 @@
-"""Optimization: what `configure_optimizers` may return, normalised to optimizers and schedules in one form."""
+"""Optimization: all that `configure_optimizers` may return, as optimizers and schedules in one form."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "name", "red
 _GROUP_KEYS = ("optimizer", "lr_scheduler", "monitor", "frequency")
 _INTERVALS = ("step", "epoch")
 _FORMS = (
-    "an Optimizer, a list of them, ([optimizers], [schedulers]), a dict {'optimizer': …, 'lr_scheduler': …}, a list of such "
-    "dicts, or None"
+    "an Optimizer, a list of them, ([optimizers], [schedulers]), a dict {'optimizer': …, 'lr_scheduler': …}, a list "
+    "of such dicts, or None"
 )
 
 
@@ -53,17 +53,19 @@ class SchedulerConfig:
 
 
 class Schedules:
-    """All schedules of a run: they step here and nowhere else."""
+    """All schedules of a run: they step here and nowhere else, and not at all in manual optimization."""
 
     def __init__(
         self,
         configs: Sequence[SchedulerConfig],
         step: Callable[[Any, Any], None],
         metrics: Callable[[], Mapping[str, Any]],
+        automatic: bool = True,
     ) -> None:
         self.configs = list(configs)
-        self._by_step = [config for config in configs if config.interval == "step"]
-        self._by_epoch = [config for config in configs if config.interval == "epoch"]
+        self._automatic = automatic
+        self._by_step = [config for config in configs if automatic and config.interval == "step"]
+        self._by_epoch = [config for config in configs if automatic and config.interval == "epoch"]
         self._step = step
         self._metrics = metrics
 
@@ -104,6 +106,11 @@ class Schedules:
 
     def describe(self, plan: Plan) -> list[str]:
         """Return one line per schedule, for instance ``StepLR: every epoch = 1875 optimizer steps``."""
+        if not self._automatic:
+            return [
+                f"{type(config.scheduler).__name__}: stepped by the module (manual optimization)"
+                for config in self.configs
+            ]
         lines = []
         for config in self.configs:
             every = (
@@ -129,7 +136,7 @@ def configure(module: Any, plan: Plan) -> tuple[list[Optimizer], list[SchedulerC
         report.warn("configure_optimizers returned None: no parameter will change in this run.")
         return [], []
     optimizers, configs = _parts(returned, late)
-    for config in configs:
+    for config in configs if module.automatic_optimization else ():
         _check_schedule(config, optimizers, plan)
     names = [config.name for config in configs if config.name]
     if len(set(names)) < len(names):
@@ -291,8 +298,8 @@ def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
     calls = int(intervals) // config.frequency
     if config.interval == "epoch" and calls == 0:
         report.warn(
-            f"{name} steps at the end of every epoch, but this run ends before its first epoch does: the rate will never "
-            "change. Write {'scheduler': scheduler, 'interval': 'step'} to step it with the optimizer.",
+            f"{name} steps at the end of every epoch, but this run ends before its first epoch does: the rate "
+            "will never change. Write {'scheduler': scheduler, 'interval': 'step'} to step it with the optimizer.",
         )
     for attribute in ("total_steps", "T_max", "total_iters"):
         total = getattr(scheduler, attribute, None)

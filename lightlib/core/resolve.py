@@ -171,11 +171,11 @@ def _validation_interval(settings: Settings, num_batches: float) -> tuple[float,
     if isinstance(interval, int):
         if not across and interval > num_batches:
             raise MisconfigurationException(
-                f"val_check_interval={interval} is more than the {int(num_batches)} training batches of an epoch: validation "
-                "would never run.",
+                f"val_check_interval={interval} is more than the {int(num_batches)} training batches of an epoch: "
+                "validation would never run.",
                 expected=f"at most {int(num_batches)} batches.",
-                fix="a smaller int, a float (a fraction of the epoch), or check_val_every_n_epoch=None to count batches "
-                "across epochs.",
+                fix="a smaller int, a float (a fraction of the epoch), or check_val_every_n_epoch=None to count "
+                "batches across epochs.",
             )
         return interval, across
     if interval == 1.0:

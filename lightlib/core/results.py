@@ -223,7 +223,7 @@ class Results:
             raise LoggingError(
                 f"self.log got the name {name!r}, which contains '/dataloader_idx_'.",
                 expected="a plain name; the suffix is added when there are several loaders.",
-                fix=f"self.log({name.split('/dataloader_idx_')[0]!r}, …), or add_dataloader_idx=False.",
+                fix=f"self.log({name.split('/dataloader_idx_', maxsplit=1)[0]!r}, …), or add_dataloader_idx=False.",
             )
         suffix = f"/dataloader_idx_{table.loader}" if table.num_loaders > 1 and add_index else ""
         kept = (arguments[0], logger is not False, *arguments[2:])
@@ -292,14 +292,20 @@ class Results:
 
     def _collect(self) -> None:
         table = self.table
-        steps = not table.epoch_end
-        for slot, value in table.step_values() if steps else table.epoch_values():
-            name = slot.step_name if steps else slot.epoch_name
+        self._take(self.train, self.train.step_values(), step=True)
+        if not table.training:
+            self._take(table, table.step_values(), step=True)
+        if table.epoch_end:
+            self._take(table, table.epoch_values(), step=False)
+
+    def _take(self, table: Table, values: Iterable[tuple[Slot, Any]], step: bool) -> None:
+        for slot, value in values:
+            name = slot.step_name if step else slot.epoch_name
             if slot.logger:
                 self._logged[name] = value
             if slot.bar:
                 self._bar[name] = value
-            if table.training or not steps:
+            if table.training or not step:
                 self._callback[slot.name] = value
                 self._callback[name] = value
 
@@ -412,8 +418,8 @@ def load_metric_state(metric: Any, state: dict[str, Any]) -> None:
         setattr(
             metric, name, [v.to(metric.device) for v in value] if isinstance(value, list) else value.to(metric.device)
         )
-    metric._update_count = state["updates"]
-    metric._computed = None
+    metric._update_count = state["updates"]  # noqa: SLF001  torchmetrics has no setter
+    metric._computed = None  # noqa: SLF001  likewise
 
 
 def _restore(slot: Slot, saved: dict[str, Any]) -> None:

@@ -50,9 +50,10 @@ class Run:
     """References to the parts of one fit, validate, test or predict. It decides nothing."""
 
     __slots__ = (
-        "asked", "backward", "callbacks", "clip", "clip_defaults", "datamodule", "deferring", "eval_data", "gradient_norm", "handles", "hooks", "inference",
-        "loggers", "manual_backward", "module", "module_backward", "optimization", "optimizers", "pending_rng", "plan", "progress", "removable", "replan",
-        "results", "scaler", "schedules", "signals", "stage", "started_at", "step_method", "stop_asked", "strategy", "train_data",
+        "asked", "backward", "callbacks", "clip", "clip_defaults", "datamodule", "deferring", "eval_data",
+        "gradient_norm", "handles", "hooks", "inference", "loggers", "manual_backward", "module", "module_backward",
+        "optimization", "optimizers", "pending_rng", "plan", "progress", "removable", "replan", "results", "scaler",
+        "schedules", "signals", "stage", "started_at", "step_method", "stop_asked", "strategy", "train_data",
         "trainer", "validated_at", "warned_nonfinite", "window", "zero_grad",
     )  # fmt: skip
 
@@ -115,7 +116,7 @@ class Run:
         return self.train_data is not None and self.train_data.exhausted
 
     def begin_training(self) -> None:
-        """Start the clocks and give the generators back what a checkpoint holds: nothing after this may draw but the run."""
+        """Start the clocks and set the generators as a checkpoint holds them: from here on only the run may draw."""
         self.stage = "train"
         self.deferring = True
         self.started_at = self.validated_at = monotonic()
@@ -150,8 +151,8 @@ class Run:
         if self.stop_asked and not self.plan.may_stop(self.progress):
             self.stop_asked = False
             report.info(
-                f"A stop was asked for after {self.progress.epoch} epochs and {self.progress.step} steps; training goes on "
-                f"until min_epochs={self.plan.min_epochs} and min_steps={self.plan.min_steps}."
+                f"A stop was asked for after {self.progress.epoch} epochs and {self.progress.step} steps; training goes "
+                f"on until min_epochs={self.plan.min_epochs} and min_steps={self.plan.min_steps}."
             )
 
     def leave_if_possible(self) -> None:
@@ -190,7 +191,7 @@ class Run:
         return metrics
 
     def hand_over(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Give numbers to all loggers and to `on_log`; the x-axis is the optimizer step, or what was logged as "step"."""
+        """Give numbers to all loggers and to `on_log`; x is the optimizer step, or what was logged as "step"."""
         numbers = dict(metrics)
         at = numbers.pop("step", None)
         if step is None:

@@ -25,8 +25,8 @@ def seed_everything(seed: int | str | None = None, workers: bool = False, verbos
 
     Args:
         seed: 0 to 2**32 - 1. Default: the environment variable ``PL_GLOBAL_SEED``, else 0.
-        workers: Accepted for Lightning's sake and kept in ``PL_SEED_WORKERS``: torch itself seeds Python, NumPy and torch
-            in every DataLoader worker from the seed of the main process.
+        workers: Accepted for Lightning's sake and kept in ``PL_SEED_WORKERS``: torch itself seeds Python, NumPy and
+            torch in every DataLoader worker from the seed of the main process.
         verbose: Say the seed once.
 
     Returns:
@@ -63,7 +63,7 @@ def seed_everything(seed: int | str | None = None, workers: bool = False, verbos
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the state of all generators on this process's CPU, as values that `torch.load(weights_only=True)` reads."""
+    """Return the state of all generators, as values that `torch.load(weights_only=True)` reads."""
     version, internal, gauss = random.getstate()
     state: dict[str, Any] = {"python": [version, list(internal), gauss], "torch": torch.get_rng_state()}
     if "numpy" in sys.modules:

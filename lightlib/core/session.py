@@ -1,4 +1,4 @@
-"""One call of fit, validate, test or predict: what comes before the loop, what comes after it, and what when it fails."""
+"""One call of fit, validate, test or predict: what comes before the loop and after it, come what may."""
 
 from __future__ import annotations
 
@@ -213,7 +213,8 @@ class Session:
                 for name, value in owner.hparams.items():
                     if name in params and not _same(params[name], value):
                         raise MisconfigurationException(
-                            f"The hyperparameter {name!r} is {params[name]!r} in the data module and {value!r} in the module.",
+                            f"The hyperparameter {name!r} is {params[name]!r} in the data module "
+                            f"and {value!r} in the module.",
                             expected="one value per name, or a name of its own for each.",
                             fix=f"save_hyperparameters(ignore={name!r}) in one of the two.",
                         )

@@ -181,8 +181,8 @@ class Settings:
         if self.max_epochs is None:
             if self.max_steps == -1 and not has_timer:
                 report.warn(
-                    "Neither max_epochs nor max_steps was given: training runs for 1000 epochs. Trainer(max_epochs=-1) has "
-                    "no limit.",
+                    "Neither max_epochs nor max_steps was given: training runs for 1000 epochs. "
+                    "Trainer(max_epochs=-1) has no limit.",
                     report.PossibleUserWarning,
                 )
                 self.max_epochs = 1000

@@ -15,7 +15,7 @@ __all__ = ["Signals"]
 
 
 class Signals:
-    """Notes the first Ctrl-C or SIGTERM; the loop raises it where nothing is half done. A second Ctrl-C is obeyed at once.
+    """Notes the first Ctrl-C or SIGTERM; the loop raises it between two steps. A second Ctrl-C is obeyed at once.
 
     Attributes:
         received: The exception to raise at the next good moment, or None.

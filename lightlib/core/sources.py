@@ -1,4 +1,4 @@
-"""Where the loaders of a run come from: arguments, the data module, or the module; data sets and arrays are served."""
+"""Where loaders come from: arguments, data module or module; data sets and arrays are served."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightlib.core.hooks import overrides
 from lightlib.core.interface import DataHooks
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 
-__all__ = ["DEFAULT_BATCH_SIZE", "check_given", "find", "serve", "check_loaders"]
+__all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "find", "serve"]
 
 DEFAULT_BATCH_SIZE = 32
 _NAMES = {"train": "training", "val": "validation", "test": "test", "predict": "prediction"}
@@ -142,7 +142,7 @@ def check_loaders(loaders: Iterable[Any], stage: str) -> None:
         sampler = getattr(loader, "sampler", None)
         if stage != "train" and type(sampler).__name__ == "RandomSampler":
             report.warn(
-                f"The {_NAMES[stage]} loader shuffles; its metrics are the same, but its batches differ from run to run.",
+                f"The {_NAMES[stage]} loader shuffles; its batches differ from run to run.",
                 report.PossibleUserWarning,
             )
         if length(loader) == 0:

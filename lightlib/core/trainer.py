@@ -45,8 +45,8 @@ Duration = str | timedelta | dict[str, int]
 class Trainer(TrainerViews):
     """Runs a module: fit, validate, test, predict.
 
-    All arguments are keyword-only, named and meant as in Lightning 2.6; where a meaning differs, ``docs/differences.md``
-    says why. Each can be defaulted by the environment: ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``.
+    All arguments are keyword-only, named and meant as in Lightning 2.6; where a meaning differs,
+    ``docs/differences.md`` says why. Each can be defaulted by the environment: ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``.
 
     Args:
         accelerator: ``"auto"``, ``"cpu"``, ``"gpu"``, ``"cuda"``, ``"mps"``, a third party's name, or an Accelerator.
@@ -62,9 +62,9 @@ class Trainer(TrainerViews):
         min_epochs, min_steps: No early stop before both.
         max_steps: Optimizer steps. Default -1: no limit.
         max_time: ``"DD:HH:MM:SS"``, a timedelta or a dict of its arguments.
-        limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches: An int is a number of batches,
-            a float a fraction. Default 1.0.
-        overfit_batches: Train and validate on this many batches (int) or this fraction (float), unshuffled. Default 0.0.
+        limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches: An int is a number of
+            batches, a float a fraction. Default 1.0.
+        overfit_batches: Train and validate on this many batches (int) or this fraction (float), in order. Default 0.0.
         val_check_interval: A float is a fraction of an epoch, an int a number of batches, a duration wall time.
             Default 1.0: at the end of the epoch.
         check_val_every_n_epoch: Default 1. None counts `val_check_interval` across epochs.
@@ -234,7 +234,7 @@ class Trainer(TrainerViews):
         datamodule: Any = None,
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
-        """Validate `model` (default: the last one, with the best weights) and return its metrics, one dict per loader."""
+        """Validate `model` (default: the last, with its best weights); return the metrics, one dict per loader."""
         self._session.begin(
             TrainerFn.VALIDATING, model, {"val_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only
         )
@@ -252,7 +252,7 @@ class Trainer(TrainerViews):
         datamodule: Any = None,
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
-        """Test `model` (default: the last one, with the best weights) and return its metrics, one dict per loader."""
+        """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader."""
         self._session.begin(
             TrainerFn.TESTING, model, {"test_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only
         )
