@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,8 +22,21 @@ T = TypeVar("T")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
 
 log = logging.getLogger("lightlib")
+
+
+class _ToStderr(logging.StreamHandler[Any]):
+    """Writes to what `sys.stderr` is at that moment: a progress bar or a notebook may have put something in its place."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+
 if not log.handlers and not logging.getLogger().handlers:
-    _handler = logging.StreamHandler()
+    _handler = _ToStderr()
     _handler.setFormatter(logging.Formatter("%(message)s"))
     log.addHandler(_handler)
     log.propagate = False

@@ -204,12 +204,16 @@ class Builder:
         run.schedules = Schedules(configs, step, lambda: self.results.callback_metrics, module.automatic_optimization)
         run.scaler = strategy.precision.loss_scaler(strategy.root_device.type)
         run.backward = partial(loop.backward, run)
+        if self.profiler is not None:
+            run.backward = _profiled(self.profiler, f"[Strategy]{type(strategy).__name__}.backward", run.backward)
         run.manual_backward = partial(loop.manual_backward, run)
         if overrides(module, Module, "backward"):
             run.module_backward = scoped(self.results, "backward", module.backward)
         else:
             run.module_backward = torch.Tensor.backward
         self._choose_optimization(run)
+        if self.profiler is not None:
+            run.optimization = _profiled(self.profiler, "run_training_batch", run.optimization)
         run.zero_grad = self._zero_grad(run)
         if settings.gradient_clip_val is not None or overrides(module, Module, "configure_gradient_clipping"):
             clip = scoped(self.results, "configure_gradient_clipping", module.configure_gradient_clipping)

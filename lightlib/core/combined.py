@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
-__all__ = ["CombinedLoader", "flatten", "length"]
+__all__ = ["CombinedLoader", "flatten", "holds_loaders", "length"]
 
 MODES = ("min_size", "max_size_cycle", "max_size", "sequential")
 
@@ -117,6 +121,24 @@ def length(loader: Any) -> float:
         return math.inf
 
 
+def holds_loaders(values: Sequence[Any]) -> bool:
+    """Whether a list or tuple is a collection of loaders; otherwise it is one loader, a list of batches."""
+    return bool(values) and all(
+        isinstance(value, (Dataset, DataLoader))
+        or (isinstance(value, (list, tuple)) and holds_loaders(value))
+        or (
+            isinstance(value, Iterable)
+            and not isinstance(value, (Tensor, str, bytes, list, tuple, Mapping, *_arrays()))
+        )
+        for value in values
+    )
+
+
+def _arrays() -> tuple[type, ...]:
+    numpy = sys.modules.get("numpy")
+    return () if numpy is None else (numpy.ndarray,)
+
+
 def flatten(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
     """Return the leaves of nested dicts, lists and tuples, and the function that puts others in their places."""
     leaves: list[Any] = []
@@ -125,7 +147,7 @@ def flatten(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
         if isinstance(node, Mapping):
             parts = {key: build(value) for key, value in node.items()}
             return lambda values: {key: part(values) for key, part in parts.items()}
-        if isinstance(node, (list, tuple)) and not hasattr(node, "is_one_loader"):
+        if isinstance(node, (list, tuple)) and holds_loaders(node):
             kind, items = type(node), [build(value) for value in node]
             if hasattr(node, "_fields"):
                 return lambda values: kind(*(item(values) for item in items))

@@ -65,13 +65,21 @@ class IndexStream:
         owners = (self.indices, getattr(self.indices, "sampler", None))
         return [g for g in (getattr(owner, "generator", None) for owner in owners) if isinstance(g, torch.Generator)]
 
+    def generator_states(self) -> list[torch.Tensor]:
+        """Return the states of the samplers' own generators, which go on from epoch to epoch."""
+        return [generator.get_state() for generator in self._generators()]
+
+    def set_generator_states(self, states: list[torch.Tensor]) -> None:
+        """Take back what `generator_states` returned."""
+        for generator, own in zip(self._generators(), states, strict=False):
+            generator.set_state(own)
+
     def _present(self) -> dict[str, Any]:
-        return {"global": rng_state(), "own": [g.get_state() for g in self._generators()]}
+        return {"global": rng_state(), "own": self.generator_states()}
 
     def _give_back(self, state: dict[str, Any]) -> None:
         set_rng_state(state["global"])
-        for generator, own in zip(self._generators(), state["own"], strict=False):
-            generator.set_state(own)
+        self.set_generator_states(state["own"])
 
 
 def stream(loader: Any, sequential: bool = False) -> Any:
@@ -99,6 +107,7 @@ def stream(loader: Any, sequential: bool = False) -> Any:
             indices = BatchSampler(indices, loader.batch_size, loader.drop_last)
     copied = copy.copy(loader)
     object.__setattr__(copied, name, IndexStream(indices))
+    copied._iterator = None  # persistent workers that the user has started read the user's own sampler
     return copied
 
 
@@ -184,6 +193,7 @@ class TrainData:
         flattened = self._combined.flattened
         total = length(flattened[0]) if self._single else length(self._combined)
         self.num_batches = limited(total, self._limit, "limit_train_batches", "training")
+        self._whole = self._single and self.num_batches == total
         self._trusted = self._length_is_exact() and self.num_batches != math.inf
         self._ahead_of_device = self._prefetch is not None and all(getattr(x, "num_workers", 0) for x in flattened)
 
@@ -232,10 +242,7 @@ class TrainData:
         if on_stream:
             streams[0].skip = skip
         self._started = rng_state()
-        if self._single:
-            iterator = iter(self.flattened[0])
-        else:
-            iterator = (batch for batch, _, _ in self._combined)
+        iterator = iter(self.flattened[0]) if self._single else (batch for batch, _, _ in self._combined)
         if skip and not on_stream and not stateful:
             next(islice(iterator, skip - 1, None), None)
         self._iterator = iterator
@@ -286,8 +293,17 @@ class TrainData:
         self.exhausted = True
 
     def end_epoch(self) -> None:
-        self._iterator, self._ahead = None, _END
+        if self._whole and self._trusted and self._iterator is not None and self.position == self.num_batches:
+            next(self._iterator, None)  # as a `for` loop does: only now the sampler has drawn all it draws in an epoch
+        self._iterator, self._ahead, self._started = None, _END, None
         self.position, self.exhausted = 0, False
+
+    def close(self) -> None:
+        """Let the workers end; the position can still be read."""
+        self._iterator, self._ahead = None, _END
+        for one, loader in zip(self.flattened, combine(self.loaders, "max_size_cycle").flattened, strict=True):
+            if one is not loader:
+                one._iterator = None
 
     def _streams(self) -> list[IndexStream]:
         found = (getattr(x, name, None) for x in self.flattened for name in ("batch_sampler", "sampler"))
@@ -311,17 +327,20 @@ class TrainData:
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, in batches and samples, and what draws the same epoch again."""
         loaders = [x.state_dict() if hasattr(x, "state_dict") else None for x in self.flattened]
-        within = self._iterator is not None
+        within = self._started is not None
         return {
             "batches": self.position,
             "samples": self.samples(),
             "streams": [one.state for one in self._streams()] if within else [],
+            "generators": [one.generator_states() for one in self._streams()],
             "started": self._started if within else None,
             "loaders": loaders,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._restored = state
+        for one, states in zip(self._streams(), state.get("generators", []), strict=False):
+            one.set_generator_states(states)
 
 
 class EvalData:

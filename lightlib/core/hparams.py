@@ -127,7 +127,7 @@ class HyperparametersMixin:
 
 def _caller() -> FrameType:
     frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__") == __name__:
+    while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     assert frame is not None
     return frame

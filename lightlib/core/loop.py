@@ -55,7 +55,7 @@ def train_epoch(run: Run) -> None:
         if data.exhausted or stopping or plan.done(progress):
             break
         train_batch(run, next(data))
-    run.results.train.epoch_end = True
+    run.results.end_epoch()
     hooks.on_train_epoch_end()  # also when the run stops within the epoch
     run.log_epoch()
     if data.exhausted:
@@ -237,7 +237,7 @@ def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
             after(output, batch, *where)
             run.log_evaluation_step()
         table.loader = 0
-        table.epoch_end = True
+        run.results.end_epoch()
         getattr(hooks, f"on_{name}_epoch_end")()
         metrics = run.close_evaluation()
         getattr(hooks, f"on_{name}_end")()

@@ -275,6 +275,11 @@ class Results:
             ) from None
 
     # reading
+    def end_epoch(self) -> None:
+        """From here on the values of the epoch are read; those of its last step are kept."""
+        self._collect()
+        self.table.epoch_end = True
+
     @property
     def callback_metrics(self) -> dict[str, Tensor]:
         self._collect()

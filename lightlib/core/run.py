@@ -151,8 +151,8 @@ class Run:
         if self.stop_asked and not self.plan.may_stop(self.progress):
             self.stop_asked = False
             report.info(
-                f"A stop was asked for after {self.progress.epoch} epochs and {self.progress.step} steps; training goes "
-                f"on until min_epochs={self.plan.min_epochs} and min_steps={self.plan.min_steps}."
+                f"A stop was asked for after {self.progress.epoch} epochs and {self.progress.step} steps; training "
+                f"goes on until min_epochs={self.plan.min_epochs} and min_steps={self.plan.min_steps}."
             )
 
     def leave_if_possible(self) -> None:
@@ -184,7 +184,6 @@ class Run:
 
     def close_evaluation(self) -> list[dict[str, float]]:
         """Reduce what an evaluation logged, hand it to the loggers and return it, one dictionary per loader."""
-        self.results.table.epoch_end = True
         metrics = self.results.epoch_values_by_loader()
         if self.stage != "sanity_check" and (values := to_floats(self.results.epoch_values())):
             self.hand_over(values)

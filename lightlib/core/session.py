@@ -27,6 +27,7 @@ from lightlib.core.sources import check_given, find
 from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
 from lightlib.loggers.fanout import Fanout
+from lightlib.version import __version__
 
 __all__ = ["Session"]
 
@@ -196,6 +197,10 @@ class Session:
 
     def _set_up(self, stage: str, module: Module, datamodule: DataModule | None) -> None:
         assert self.hooks is not None
+        trainer = self.trainer
+        if trainer.profiler is not None:
+            trainer.profiler.watch(module)
+            trainer.profiler.setup(stage=stage, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
         for owner in (datamodule, module):
             if owner is not None:
                 owner.prepare_data()
@@ -233,7 +238,7 @@ class Session:
         seed = os.environ.get("PL_GLOBAL_SEED")
         strategy = type(trainer.strategy).__name__.removesuffix("Strategy")
         parts = [
-            f"lightlib {_version()}",
+            f"lightlib {__version__}",
             f"torch {torch.__version__}",
             f"{len(trainer.devices)}×{device}",  # noqa: RUF001  a multiplication sign is meant
             trainer.precision,
@@ -251,8 +256,6 @@ class Session:
         run: Run = self.trainer.run
         self._stack = ExitStack()
         self._stack.enter_context(self.signals.noted())
-        if self.trainer.profiler is not None:
-            self.trainer.profiler.setup(stage=self.trainer.state.fn.value, local_rank=0, log_dir=self.trainer.log_dir)
         return run
 
     def __exit__(
@@ -303,6 +306,8 @@ class Session:
             for handle in run.removable:
                 handle.remove()
             run.removable = []
+            if run.train_data is not None:
+                run.train_data.close()
         guard(trainer.strategy.teardown)
         if self.datamodule is not None:
             guard(self.datamodule.teardown, stage)
@@ -311,6 +316,7 @@ class Session:
         Fanout(trainer.loggers).finalize(word)
         if trainer.profiler is not None:
             guard(trainer.profiler.describe)
+            guard(trainer.profiler.teardown, stage)
         trainer.callbacks = self._own_callbacks or list(trainer.callbacks)
         trainer.ckpt_path = self._ckpt_path_before
         trainer.state = TrainerState(trainer.state.fn, None, status)
@@ -348,12 +354,6 @@ def _same(one: Any, other: Any) -> bool:
         return bool(one == other) or one is other
     except Exception:  # noqa: BLE001  objects that cannot be compared are different
         return one is other
-
-
-def _version() -> str:
-    from lightlib.version import __version__  # optional: a constant
-
-    return __version__
 
 
 def _table(metrics: list[dict[str, float]], word: str) -> str:

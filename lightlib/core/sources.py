@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from lightlib import report
-from lightlib.core.combined import CombinedLoader, flatten, length
+from lightlib.core.combined import CombinedLoader, flatten, holds_loaders, length
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import overrides
 from lightlib.core.interface import DataHooks
@@ -95,27 +95,9 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
         return given.with_loaders([serve(one, stage, batch_size) for one in given.flattened])
     if isinstance(given, Mapping):
         return {key: serve(value, stage, batch_size) for key, value in given.items()}
-    if isinstance(given, (list, tuple)) and _all_loaders(given):
+    if isinstance(given, (list, tuple)) and holds_loaders(given):
         return type(given)(serve(value, stage, batch_size) for value in given)
-    if isinstance(given, (list, tuple)):
-        return _Batches(given)
     return given
-
-
-class _Batches(list[Any]):
-    """A list of batches, which `flatten` takes for one loader and not for several."""
-
-    is_one_loader = True
-
-
-def _all_loaders(values: Iterable[Any]) -> bool:
-    """Whether a list holds loaders, and not batches."""
-    return all(
-        isinstance(v, (Dataset, DataLoader, CombinedLoader))
-        or (isinstance(v, (list, tuple)) and bool(v) and _all_loaders(v))
-        or (isinstance(v, Iterable) and not isinstance(v, (Tensor, str, list, tuple, Mapping)) and not _is_array(v))
-        for v in values
-    )
 
 
 def _is_array(value: Any) -> bool:

@@ -46,7 +46,8 @@ class Trainer(TrainerViews):
     """Runs a module: fit, validate, test, predict.
 
     All arguments are keyword-only, named and meant as in Lightning 2.6; where a meaning differs,
-    ``docs/differences.md`` says why. Each can be defaulted by the environment: ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``.
+    ``docs/differences.md`` says why. Each can be defaulted by the environment: ``LIGHTLIB_<ARGUMENT>`` or
+    ``PL_TRAINER_<ARGUMENT>``.
 
     Args:
         accelerator: ``"auto"``, ``"cpu"``, ``"gpu"``, ``"cuda"``, ``"mps"``, a third party's name, or an Accelerator.

@@ -154,7 +154,8 @@ class TrainerViews:
         if run is not None and run.train_data is not None and run.module is self._session.module:
             return run.plan.total_steps
         if builder is not None and builder.sources["train"] is not None:
-            return builder.plan(builder.train_data().num_batches).total_steps
+            total: float = builder.plan(builder.train_data().num_batches).total_steps
+            return total
         return math.inf if self.settings.max_steps == -1 else self.settings.max_steps
 
     # objects

@@ -15,11 +15,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "lightlib"
 
-BASE = ("errors", "report", "registry")
+BASE = ("errors", "report", "registry", "version")
 PLUGINS = ("accelerators", "precision", "launch", "profilers", "loggers", "callbacks")
 BELOW_CORE = (*BASE, *PLUGINS, "strategies")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "version": (),
     "report": ("errors",),
     "registry": ("errors", "report"),
     **dict.fromkeys(PLUGINS, BASE),

@@ -1,0 +1,148 @@
+"""A small GPT learns to write Python, one character at a time, from the standard library's own source.
+
+    python examples/gpt.py
+    python examples/gpt.py --max_steps 2000 --precision bf16-mixed
+
+It shows a loss that is weighted by tokens, a schedule that is told the number of steps, and `predict`-free sampling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+
+import lightlib as L
+from lightlib.callbacks import LearningRateMonitor
+
+CONTEXT = 64
+SOURCES = ("argparse", "ast", "dataclasses", "datetime", "functools", "inspect", "pathlib", "random", "typing")
+
+
+class Text(L.DataModule):
+    """The source of a few modules as windows of CONTEXT + 1 characters."""
+
+    def __init__(self, batch_size: int = 32) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+        folder = Path(os.__file__).parent
+        files = [path for name in SOURCES if (path := folder / f"{name}.py").exists()]
+        text = "".join(path.read_text(encoding="utf-8") for path in files).encode("ascii", "ignore")
+        self.windows = torch.tensor(list(text)).unfold(0, CONTEXT + 1, CONTEXT)
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.windows[:-320], self.batch_size, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(self.windows[-320:], self.batch_size)
+
+
+class Block(nn.Module):
+    """Attention to what came before, then a small network at every place."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_attention, self.norm_network = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query_key_value, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.network = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.query_key_value(self.norm_attention(x)).chunk(3, dim=-1)
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.project(attended.transpose(1, 2).flatten(2))
+        return x + self.network(self.norm_network(x))
+
+
+class GPT(L.Module):
+    """The usual decoder: embeddings, blocks, a norm, and one score per character."""
+
+    def __init__(self, width: int = 96, depth: int = 3, heads: int = 4, lr: float = 3e-3) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.characters, self.places = nn.Embedding(128, width), nn.Embedding(CONTEXT, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 128)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        x = self.characters(text) + self.places.weight[: text.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+    def loss_sum(self, windows: torch.Tensor) -> torch.Tensor:
+        scores = self(windows[:, :-1])
+        return F.cross_entropy(scores.flatten(0, 1), windows[:, 1:].flatten(), reduction="sum")
+
+    def training_step(self, windows: torch.Tensor) -> dict:
+        loss, tokens = self.loss_sum(windows), windows[:, 1:].numel()
+        self.log("train_loss", loss / tokens, prog_bar=True)
+        return {"loss": loss, "weight": tokens}
+
+    def validation_step(self, windows: torch.Tensor) -> None:
+        self.log("val_loss", self.loss_sum(windows) / windows[:, 1:].numel(), prog_bar=True)
+
+    def configure_optimizers(self) -> dict:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams.lr, betas=(0.9, 0.95), weight_decay=0.1)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": warmup_and_cosine, "interval": "step"}}
+
+    @torch.inference_mode()
+    def sample(self, prompt: str, length: int, temperature: float = 0.7) -> str:
+        """Go on writing after `prompt`."""
+        text = torch.tensor([list(prompt.encode())], device=self.device)
+        for _ in range(length):
+            scores = self(text[:, -CONTEXT:])[:, -1] / temperature
+            text = torch.cat([text, torch.multinomial(scores.softmax(-1), 1)], dim=1)
+        return bytes(text[0].tolist()).decode()
+
+
+def warmup_and_cosine(optimizer: torch.optim.Optimizer, total_steps: int) -> LambdaLR:
+    """Rise over a tenth of the run, then fall to a tenth of the rate. The Trainer passes `total_steps`."""
+    warmup = max(1, total_steps // 10)
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return 0.55 + 0.45 * math.cos(math.pi * (step - warmup) / max(1, total_steps - warmup))
+
+    return LambdaLR(optimizer, factor)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--max_steps", type=int, default=500)
+    parser.add_argument("--accelerator", default="auto")
+    parser.add_argument("--precision", default="32-true")
+    parser.add_argument("--accumulate_grad_batches", type=int, default=1)
+    args = parser.parse_args()
+
+    L.seed_everything(0)
+    trainer = L.Trainer(
+        accelerator=args.accelerator,
+        precision=args.precision,
+        max_steps=args.max_steps,
+        accumulate_grad_batches=args.accumulate_grad_batches,
+        gradient_clip_val=1.0,
+        val_check_interval=100,
+        check_val_every_n_epoch=None,
+        log_every_n_steps=20,
+        callbacks=LearningRateMonitor(),
+    )
+    model = GPT()
+    trainer.fit(model, Text())
+
+    print(f"validation loss  {trainer.callback_metrics['val_loss']:.3f}")
+    print(f"written after {trainer.global_step} steps:\n")
+    print(model.eval().sample("def read(self, ", 400))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,525 @@
+"""Every row of docs/differences.md, tried. The name of a test is what the row says."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import signal
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from lightlib import Callback, Module, Trainer
+from lightlib.callbacks import LambdaCallback, ModelCheckpoint
+from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib.loggers.logger import Logger
+
+QUIET = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "max_epochs": 1,
+}
+
+
+class Net(Module):
+    """One weight; the loss is weight × batch, so the gradient of a batch is its value."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(batch.item())
+        self.log("value", batch, on_step=False, on_epoch=True)
+        return (self.weight * batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Validated(Net):
+    def validation_step(self, batch, batch_idx):
+        self.log("val", self.weight.detach())
+
+
+class Recorder(Logger):
+    """Keeps what it is given."""
+
+    name, version = "recorder", 0
+
+    def __init__(self):
+        self.rows = []
+
+    def log_metrics(self, metrics, step=None):
+        self.rows.append((step, dict(metrics)))
+
+    def log_hyperparams(self, *arguments, **options):
+        pass
+
+
+def trainer(**arguments):
+    return Trainer(**{**QUIET, **arguments})
+
+
+def numbers(n, **arguments):
+    return DataLoader(torch.arange(float(n)), batch_size=1, **arguments)
+
+
+def ones(n):
+    return [torch.ones(1)] * n
+
+
+# numbers
+
+
+def test_the_last_short_window_is_divided_by_its_true_size():
+    gradients = []
+    note = LambdaCallback(on_before_optimizer_step=lambda t, net, o: gradients.append(net.weight.grad.item()))
+    trainer(accumulate_grad_batches=4, callbacks=[note]).fit(Net(), ones(10))
+    assert gradients == [1.0, 1.0, 1.0]
+
+
+def test_a_sum_and_a_weight_give_the_gradient_of_all_tokens():
+    class Weighted(Net):
+        def training_step(self, batch, batch_idx):
+            return {"loss": (self.weight * batch).sum(), "weight": len(batch)}
+
+    net = Weighted()
+    trainer(accumulate_grad_batches=2).fit(net, [torch.tensor([6.0]), torch.tensor([0.0, 0.0])])
+    assert net.weight.item() == pytest.approx(-0.1 * 6 / 3)
+
+
+class Dropped(Net):
+    """Random numbers in the step, from the global generator."""
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append((batch.item(), torch.rand(()).item()))
+        self.log("value", batch, on_step=False, on_epoch=True)
+        return (self.weight * batch).sum()
+
+
+def test_a_resume_within_an_epoch_goes_on_with_the_next_batch_and_the_same_random_numbers():
+    loader = numbers(10, shuffle=True)
+    torch.manual_seed(3)
+    whole = Dropped()
+    uninterrupted = trainer(max_epochs=2)
+    uninterrupted.fit(whole, loader)
+    torch.manual_seed(3)
+    first = Dropped()
+    cut = trainer(max_epochs=2, max_steps=4)
+    cut.fit(first, loader)
+    cut.save_checkpoint("cut.ckpt")
+    torch.manual_seed(99)
+    rest = Dropped()
+    resumed = trainer(max_epochs=2)
+    resumed.fit(rest, loader, ckpt_path="cut.ckpt")
+    assert first.seen + rest.seen == whole.seen
+    assert rest.weight.equal(whole.weight)
+
+
+def test_a_mean_over_a_resumed_epoch_is_that_of_the_whole_epoch():
+    cut = trainer(max_steps=4)
+    cut.fit(Net(), numbers(10))
+    cut.save_checkpoint("cut.ckpt")
+    resumed = trainer()
+    resumed.fit(Net(), numbers(10), ckpt_path="cut.ckpt")
+    assert resumed.callback_metrics["value"].item() == 4.5
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_a_checkpoint_is_chosen_by_the_metric_of_its_own_weights(automatic):
+    class Either(Validated):
+        def training_step(self, batch, batch_idx):
+            loss = (self.weight * batch).sum()
+            if automatic:
+                return loss
+            self.optimizers().zero_grad()
+            self.manual_backward(loss)
+            self.optimizers().step()
+
+    net = Either()
+    net.automatic_optimization = automatic
+    best = ModelCheckpoint("saved", monitor="val", every_n_train_steps=2, save_top_k=-1)
+    trainer(callbacks=[best], enable_checkpointing=None, val_check_interval=2).fit(net, ones(6), ones(1))
+    stored = {path: torch.load(path)["state_dict"]["weight"].item() for path in best.best_k_models}
+    assert len(stored) == 3
+    assert {path: score.item() for path, score in best.best_k_models.items()} == pytest.approx(stored)
+
+
+class TwoOptimizers(Net):
+    def __init__(self, manual):
+        super().__init__()
+        self.other = torch.nn.Parameter(torch.zeros(()))
+        self.automatic_optimization = not manual
+
+    def training_step(self, batch, batch_idx):
+        loss = (self.weight + self.other) * batch.sum()
+        if self.automatic_optimization:
+            return loss
+        for optimizer in self.optimizers(use_pl_optimizer=False):
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in self.optimizers(use_pl_optimizer=False):
+            optimizer.step()
+        return None
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD([self.weight], 0.1), torch.optim.SGD([self.other], 0.2)]
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_several_optimizers_work_in_both_modes_and_count_one_step_per_batch(manual):
+    net = TwoOptimizers(manual)
+    run = trainer(max_steps=5)
+    run.fit(net, ones(10))
+    assert run.global_step == 5
+    assert net.weight.item() == pytest.approx(-0.5)
+    assert net.other.item() == pytest.approx(-1.0)
+
+
+def test_a_step_that_returns_none_is_no_step():
+    class Skips(Net):
+        def training_step(self, batch, batch_idx):
+            return None if batch_idx % 2 else super().training_step(batch, batch_idx)
+
+    run = trainer()
+    run.fit(Skips(), ones(4))
+    assert run.global_step == 2
+
+
+def test_manual_optimization_leaves_the_schedules_to_the_module():
+    class Manual(TwoOptimizers):
+        def configure_optimizers(self):
+            optimizers = super().configure_optimizers()
+            return optimizers, [torch.optim.lr_scheduler.StepLR(optimizer, 1) for optimizer in optimizers]
+
+    net = Manual(manual=True)
+    trainer(max_epochs=2).fit(net, ones(2))
+    assert [schedule.last_epoch for schedule in net.lr_schedulers()] == [0, 0]
+
+
+def test_a_schedule_that_does_not_fit_the_run_is_reported_before_training():
+    class Scheduled(Net):
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), 0.1)
+            cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=3)
+            return [optimizer], [{"scheduler": cycle, "interval": "step"}]
+
+    with pytest.raises(MisconfigurationException, match=r"total_steps=3.*but this run calls it 5 times"):
+        trainer().fit(Scheduled(), ones(5))
+
+
+def test_a_schedule_per_epoch_that_will_never_step_is_reported():
+    class Scheduled(Net):
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), 0.1)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+    with pytest.warns(UserWarning, match="the rate will never change"):
+        trainer(max_steps=3).fit(Scheduled(), ones(5))
+
+
+def test_16_mixed_on_the_cpu_is_float16():
+    class Seen(Net):
+        def training_step(self, batch, batch_idx):
+            self.dtype_seen = torch.mm(batch, batch).dtype
+            return (self.weight * batch).sum()
+
+    net = Seen()
+    with pytest.warns(UserWarning, match="float16 on the CPU"):
+        trainer(precision="16-mixed").fit(net, [torch.ones(1, 1)])
+    assert net.dtype_seen is torch.float16
+
+
+def test_logged_values_are_detached_also_with_enable_graph():
+    class Logs(Net):
+        def training_step(self, batch, batch_idx):
+            loss = (self.weight * batch).sum()
+            self.log("loss", loss, enable_graph=True)
+            assert not self.trainer.callback_metrics["loss"].requires_grad
+            return loss
+
+    trainer().fit(Logs(), ones(1))
+
+
+# order and counting
+
+
+def test_gradients_are_zeroed_before_the_training_step():
+    order = []
+
+    class Ordered(Net):
+        def on_before_zero_grad(self, optimizer):
+            order.append("zero_grad")
+
+        def training_step(self, batch, batch_idx):
+            order.append("step")
+            return super().training_step(batch, batch_idx)
+
+    trainer().fit(Ordered(), ones(1))
+    assert order == ["zero_grad", "step"]
+
+
+def test_loaders_are_asked_for_once_per_fit_and_before_the_optimizers():
+    order = []
+
+    class Ordered(Validated):
+        def train_dataloader(self):
+            order.append("train")
+            return ones(2)
+
+        def val_dataloader(self):
+            order.append("val")
+            return ones(2)
+
+        def configure_optimizers(self):
+            order.append("optimizers")
+            assert self.trainer.estimated_stepping_batches == 4
+            return super().configure_optimizers()
+
+    trainer(max_epochs=2).fit(Ordered())
+    assert order == ["train", "val", "optimizers"]
+
+
+def test_a_schedule_per_epoch_steps_after_on_train_epoch_end():
+    rates = []
+
+    class Scheduled(Net):
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), 1.0)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+        def on_train_epoch_end(self):
+            rates.append(self.optimizers().param_groups[0]["lr"])
+
+    trainer(max_epochs=2).fit(Scheduled(), ones(1))
+    assert rates == pytest.approx([1.0, 0.1])
+
+
+def test_the_x_axis_of_the_loggers_is_global_step():
+    logger = Recorder()
+    run = trainer(logger=logger, log_every_n_steps=2)
+
+    class Logs(Net):
+        def training_step(self, batch, batch_idx):
+            loss = super().training_step(batch, batch_idx)
+            self.log("loss", loss)
+            return loss
+
+    run.fit(Logs(), ones(4))
+    assert [step for step, row in logger.rows if "loss" in row] == [2, 4]
+    assert [step for step, row in logger.rows if "value" in row] == [4]
+
+
+def test_the_loss_in_on_train_batch_end_is_the_one_that_was_returned():
+    losses = []
+    net = Net()
+    torch.nn.init.ones_(net.weight)
+    note = LambdaCallback(on_train_batch_end=lambda t, m, outputs, batch, i: losses.append(outputs["loss"].item()))
+    trainer(accumulate_grad_batches=2, callbacks=[note]).fit(net, ones(2))
+    assert losses == [1.0, 1.0]
+
+
+def test_a_checkpoint_that_a_training_hook_asks_for_is_written_at_the_next_save_point():
+    there = []
+
+    class Saves(Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            if batch_idx == 0:
+                trainer.save_checkpoint("asked.ckpt")
+            there.append(pathlib.Path("asked.ckpt").exists())
+
+    trainer(accumulate_grad_batches=2, callbacks=[Saves()]).fit(Net(), ones(4))
+    assert there == [False, False, True, True]
+
+
+def test_callbacks_are_called_by_priority_and_checkpoints_last():
+    first = LambdaCallback()
+    first.priority = "high"
+    normal, checkpoint = LambdaCallback(), ModelCheckpoint("saved")
+    assert trainer(callbacks=[checkpoint, normal, first], enable_checkpointing=None).callbacks == [
+        first,
+        normal,
+        checkpoint,
+    ]
+
+
+def test_epochs_are_counted_on_with_the_same_module_and_anew_with_another():
+    run, net = trainer(), Net()
+    run.fit(net, ones(1))
+    run.max_epochs = 3
+    run.fit(net, ones(1))
+    assert (run.current_epoch, run.global_step) == (3, 3)
+    run.fit(Net(), ones(1))
+    assert (run.current_epoch, run.global_step) == (3, 3)
+
+
+# loading and saving
+
+
+def test_ckpt_path_last_without_a_last_checkpoint_is_an_error():
+    with pytest.raises(CheckpointError, match="there is no last checkpoint"):
+        trainer(callbacks=[ModelCheckpoint("saved")], enable_checkpointing=None).fit(Net(), ones(1), ckpt_path="last")
+
+
+def test_hyperparameters_are_stored_as_plain_values():
+    class WithPath(Net):
+        def __init__(self, folder):
+            super().__init__()
+            self.save_hyperparameters()
+
+    run = trainer()
+    run.fit(WithPath(pathlib.Path("data")), ones(1))
+    run.save_checkpoint("plain.ckpt")
+    assert WithPath.load_from_checkpoint("plain.ckpt").hparams.folder == "data"
+
+
+class _Payload:
+    def __reduce__(self):
+        return pathlib.Path.touch, (pathlib.Path("ran"),)
+
+
+def test_a_checkpoint_is_read_without_running_code():
+    torch.save({"state_dict": {}, "payload": _Payload()}, "bad.ckpt")
+    with pytest.raises(CheckpointError, match="only run by being loaded"):
+        Net.load_from_checkpoint("bad.ckpt")
+    assert not pathlib.Path("ran").exists()
+
+
+def test_no_loader_is_rebuilt():
+    loader = numbers(4)
+
+    class Predicts(Net):
+        def forward(self, batch):
+            return batch
+
+    run = trainer()
+    run.predict(Predicts(), loader)
+    assert run.predict_dataloaders is loader
+    run.fit(Net(), loader)
+    assert run.train_dataloader is loader
+
+
+# errors and warnings
+
+
+def test_a_validation_step_without_data_and_data_without_a_step_are_errors():
+    with pytest.raises(MisconfigurationException, match="no validation loaders"):
+        trainer().fit(Validated(), ones(1))
+    with pytest.raises(MisconfigurationException, match="no validation_step"):
+        trainer().fit(Net(), ones(1), ones(1))
+    trainer(limit_val_batches=0).fit(Validated(), ones(1))
+
+
+def test_a_misspelt_hook_is_reported():
+    class Misspelt(Net):
+        def on_validaton_epoch_end(self):
+            pass
+
+    with pytest.warns(UserWarning, match="Did you mean 'on_validation_epoch_end'"):
+        trainer().fit(Misspelt(), ones(1))
+
+
+def test_an_unknown_trainer_argument_is_answered_with_the_nearest():
+    with pytest.raises(TypeError, match="Did you mean 'max_epochs'"):
+        Trainer(max_epoch=1)
+
+
+def test_an_unknown_key_of_a_scheduler_is_an_error():
+    class Scheduled(Net):
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), 0.1)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "intervall": "step"}}
+
+    with pytest.raises(MisconfigurationException, match="Did you mean 'interval'"):
+        trainer().fit(Scheduled(), ones(1))
+
+
+def test_the_inside_of_the_trainer_is_not_lightnings():
+    with pytest.raises(AttributeError, match=r"trainer\.progress"):
+        trainer().fit_loop  # noqa: B018
+
+
+# the end of a run
+
+
+class Torn(Callback):
+    def __init__(self):
+        self.calls = []
+
+    def on_exception(self, trainer, pl_module, exception):
+        self.calls.append(type(exception).__name__)
+
+    def teardown(self, trainer, pl_module, stage):
+        self.calls.append("teardown")
+
+
+def test_teardown_is_called_after_an_exception():
+    class Fails(Net):
+        def training_step(self, batch, batch_idx):
+            raise ZeroDivisionError
+
+    torn = Torn()
+    with pytest.raises(ZeroDivisionError):
+        trainer(callbacks=[torn]).fit(Fails(), ones(1))
+    assert torn.calls == ["ZeroDivisionError", "teardown"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_at_the_next_step_boundary_with_a_checkpoint(number, code):
+    class Signals(Net):
+        def training_step(self, batch, batch_idx):
+            if batch_idx == 2:
+                signal.raise_signal(number)
+            return super().training_step(batch, batch_idx)
+
+    torn, net = Torn(), Signals()
+    run = trainer(
+        callbacks=[torn, ModelCheckpoint("saved")], enable_checkpointing=None, accumulate_grad_batches=2
+    )
+    with pytest.raises(SystemExit) as raised:
+        run.fit(net, ones(8))
+    assert raised.value.code == code
+    assert len(net.seen) == 4
+    assert torch.load("saved/interrupted.ckpt")["global_step"] == 2
+    assert torn.calls[-1] == "teardown"
+    assert run.interrupted
+
+
+def test_a_logger_that_raises_does_not_end_the_run():
+    class Broken(Recorder):
+        def log_metrics(self, metrics, step=None):
+            raise ConnectionError("the service is away")
+
+    run = trainer(logger=Broken(), log_every_n_steps=1)
+    with pytest.warns(UserWarning, match="the service is away"):
+        run.fit(Net(), ones(2))
+    assert run.global_step == 2
+
+
+# additions
+
+
+def test_data_sets_and_tensors_are_served():
+    run = trainer()
+    run.fit(Tensors(), torch.arange(64.0))
+    assert run.num_training_batches == 2
+
+
+class Tensors(Net):
+    def training_step(self, batch, batch_idx):
+        return (self.weight * batch[0]).sum()
+
+
+def test_every_row_of_the_page_has_a_test_here():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "differences.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    tests = {name for name in globals() if name.startswith("test_")}
+    assert named <= tests
