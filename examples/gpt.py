@@ -71,6 +71,8 @@ class GPT(L.Module):
         self.characters, self.places = nn.Embedding(128, width), nn.Embedding(CONTEXT, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 128)
+        for table in (self.characters, self.places):
+            nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         x = self.characters(text) + self.places.weight[: text.shape[1]]

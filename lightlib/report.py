@@ -25,7 +25,7 @@ log = logging.getLogger("lightlib")
 
 
 class _ToStderr(logging.StreamHandler[Any]):
-    """Writes to what `sys.stderr` is at that moment: a progress bar or a notebook may have put something in its place."""
+    """Writes to what `sys.stderr` is at that moment: a progress bar or a notebook may have replaced it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

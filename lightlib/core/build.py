@@ -47,6 +47,7 @@ class Builder:
         settings: The Trainer's arguments.
         sources: By "train", "val", "test", "predict": a function that gives the loaders, or None.
         profiler: None unless one is on.
+        compiler: Compiles the steps, when the user gave a module from torch.compile.
     """
 
     def __init__(
@@ -59,10 +60,14 @@ class Builder:
         settings: Settings,
         sources: dict[str, Source | None],
         profiler: Any = None,
+        compiler: Callable[..., Any] | None = None,
     ) -> None:
         self.trainer, self.module, self.datamodule, self.callbacks = trainer, module, datamodule, callbacks
         self.strategy, self.settings, self.sources, self.profiler = strategy, settings, sources, profiler
+        self.compiler = compiler
         self.results = Results(self._attribute_of)
+        if compiler is not None:  # logging is Python's work: one graph break, and no recompilation
+            self.results.log = torch.compiler.disable(self.results.log)  # type: ignore[method-assign]
         self.evaluations: dict[str, EvalData] = {}
         self._train_data: TrainData | None = None
 
@@ -87,6 +92,8 @@ class Builder:
         for name in STEPS:
             loaders = num_loaders.get(name.removesuffix("_step"), 1)
             method = step_with_loader(getattr(self.module, name), loaders, owner)
+            if self.compiler is not None and overrides(self.module, Module, name):
+                method = self.compiler(method)
             steps[name] = self.wrap(owner, name, method)
         self.strategy.setup(self.module, steps)
 

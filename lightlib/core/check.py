@@ -13,7 +13,12 @@ from lightlib.core.hooks import overrides, warn_for_misspelt_hooks
 from lightlib.core.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 
-__all__ = ["check_callbacks", "check_module", "check_optimization", "check_steps", "step_with_loader"]
+__all__ = ["check_callbacks", "check_module", "check_optimization", "check_steps", "compiler_of", "step_with_loader"]
+
+
+def compiler_of(model: Any) -> Callable[..., Any] | None:
+    """Return what compiles a function as torch.compile compiled `model`; None when it did not."""
+    return getattr(model, "dynamo_ctx", None) if type(model).__name__ == "OptimizedModule" else None
 
 
 def check_module(model: Any) -> Module:

@@ -10,11 +10,12 @@ from lightlib import report
 from lightlib.callbacks.callback import Callback, priority_of
 from lightlib.core.results import Results
 from lightlib.core.scopes import RULES
-from lightlib.errors import nearest
+from lightlib.errors import MisconfigurationException, nearest
 
 __all__ = [
     "HOOKS",
     "STEPS",
+    "ClosedCallbacks",
     "Hooks",
     "in_order",
     "in_priority",
@@ -119,6 +120,21 @@ def overrides(instance: object, base: type, name: str) -> bool:
 def in_priority(callbacks: Iterable[Any]) -> list[Any]:
     """Return the callbacks in the order in which they are called."""
     return sorted(callbacks, key=lambda callback: priority_of(callback) if hasattr(callback, "priority") else 50)
+
+
+class ClosedCallbacks(tuple[Any, ...]):
+    """The callbacks of a run that has begun: who is called was settled when it started."""
+
+    __slots__ = ()
+
+    def _refuse(self, *args: Any) -> None:
+        raise MisconfigurationException(
+            "trainer.callbacks can no longer be changed; the run has started.",
+            expected="all callbacks before fit, validate, test or predict is called.",
+            fix="Trainer(callbacks=[…]), or return them from `configure_callbacks` of the module.",
+        )
+
+    append = extend = insert = remove = clear = __iadd__ = _refuse
 
 
 def scoped(results: Results, name: str, call: Callable[..., Any]) -> Callable[..., Any]:

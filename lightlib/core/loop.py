@@ -25,12 +25,13 @@ def fit(run: Run) -> None:
         hooks.on_sanity_check_start()
         evaluate(run, SANITY_CHECK)
         hooks.on_sanity_check_end()
-    hooks.on_train_start()
-    run.begin_training()
-    while not run.plan.done(progress) and not run.stopping():
-        train_epoch(run)
-    run.end_training()
-    hooks.on_train_end()
+    if not plan.done(progress):
+        hooks.on_train_start()
+        run.begin_training()
+        while not run.plan.done(progress) and not run.stopping():
+            train_epoch(run)
+        run.end_training()
+        hooks.on_train_end()
     hooks.on_fit_end()
 
 

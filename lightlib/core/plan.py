@@ -41,8 +41,8 @@ class Plan:
     log_every: int = 50
 
     def done(self, progress: Progress) -> bool:
-        """Whether a limit is reached."""
-        return progress.step >= self.max_steps or progress.epoch >= self.max_epochs
+        """Whether a limit is reached, or there is nothing to train on."""
+        return progress.step >= self.max_steps or progress.epoch >= self.max_epochs or self.num_batches == 0
 
     def may_stop(self, progress: Progress) -> bool:
         """Whether a wish to stop early may be granted."""

@@ -134,6 +134,12 @@ class Run:
         data = self.train_data
         assert data is not None
         data.start_epoch(self.progress.epoch, self.progress.epoch_batch)
+        if data.exhausted and data.num_batches == math.inf and self.progress.epoch_batch == 0:
+            raise MisconfigurationException(
+                f"The training loader yielded nothing in epoch {self.progress.epoch}.",
+                expected="an iterable that yields at least one batch each time it is iterated.",
+                fix="a generator can be read only once: pass a list, a DataLoader, or an object with __iter__.",
+            )
         if data.num_batches != self.plan.num_batches:
             self.plan = self.replan(data.num_batches)
         return self.plan

@@ -17,7 +17,7 @@ from lightlib.core import check, files
 from lightlib.core.build import Builder
 from lightlib.core.checkpoint import dump, restore, restore_weights
 from lightlib.core.datamodule import DataModule
-from lightlib.core.hooks import Hooks, in_priority
+from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
 from lightlib.core.module import Module
 from lightlib.core.progress import Progress
 from lightlib.core.resume import resolve_path, say_how_to_go_on
@@ -49,6 +49,7 @@ class Session:
         self._own_callbacks: list[Any] = []
         self.builder: Builder | None = None
         self._announced = False
+        self._compiler: Callable[..., Any] | None = None
         self.hooks: Hooks | None = None
         self._ckpt_path_before: str | Path | None = None
 
@@ -73,6 +74,8 @@ class Session:
             given, datamodule = {**given, first: None}, given[first]
         check_given(given, datamodule)
         module = self._module_for(fn, model)
+        if datamodule is None and module is self.module and all(value is None for value in given.values()):
+            datamodule = self.datamodule
         path = resolve_path(trainer, fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
         content = None if path is None else files.read(path, trainer.strategy.root_device, weights_only)
         self.signals.received = None
@@ -95,6 +98,7 @@ class Session:
                 fix=f"trainer.{fn.value}(module)",
             )
         module = check.check_module(model)
+        self._compiler = check.compiler_of(model)
         if fn is TrainerFn.FITTING and self.module is not None and module is not self.module:
             self.trainer.progress = Progress()
         return module
@@ -121,6 +125,7 @@ class Session:
             trainer.settings,
             sources,
             trainer.profiler,
+            self._compiler,
         )
         self.builder = builder
         module._results = builder.results  # noqa: SLF001  so that `self.log` finds it without a detour
@@ -188,7 +193,7 @@ class Session:
         kinds = {type(callback) for callback in added}
         merged = in_priority([c for c in trainer.callbacks if type(c) not in kinds] + added)
         check.check_callbacks(merged)
-        trainer.callbacks = tuple(merged)
+        trainer.callbacks = ClosedCallbacks(merged)
 
     def _prepare_loggers(self) -> Fanout:
         for logger in self.trainer.loggers:

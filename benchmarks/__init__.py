@@ -1,0 +1,1 @@
+"""What lightlib costs, measured against plain PyTorch and other frameworks: `python -m benchmarks`."""

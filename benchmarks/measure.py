@@ -1,0 +1,87 @@
+"""How much is measured, what a measurement is, and when a target is met."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+__all__ = ["FULL", "QUICK", "Result", "Row", "Size", "Target", "load"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured.
+
+    Attributes:
+        rounds: How often everything is measured, in turns.
+        steps: Steps per measurement of a tiny model.
+        warm_up: Steps before the clock starts.
+        counted: Steps whose calls are counted.
+        large_steps: Steps per measurement of the models of `end_to_end`.
+        processes: How many processes are started per import and per start of a run.
+    """
+
+    rounds: int
+    steps: int
+    warm_up: int
+    counted: int
+    large_steps: int
+    processes: int
+
+
+FULL = Size(rounds=7, steps=2500, warm_up=200, counted=200, large_steps=150, processes=5)
+QUICK = Size(rounds=3, steps=400, warm_up=50, counted=50, large_steps=20, processes=1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Something measured several times.
+
+    Attributes:
+        what, who: What was measured, and of which framework.
+        values: One per round; empty when `who` is not installed or failed.
+        unit: Of the values.
+        note: Shown in place of the numbers that there are not.
+    """
+
+    what: str
+    who: str
+    values: Sequence[float]
+    unit: str
+    note: str = ""
+
+    @property
+    def median(self) -> float:
+        return median(self.values)
+
+    @property
+    def spread(self) -> tuple[float, float, float]:
+        """The least value and the two quartiles."""
+        if len(self.values) == 1:
+            return (self.values[0],) * 3
+        low, _, high = quantiles(self.values, n=4, method="inclusive")
+        return min(self.values), low, high
+
+
+@dataclass(frozen=True)
+class Target:
+    """A promise about a number: it is at most `limit`."""
+
+    what: str
+    value: float
+    limit: float
+    unit: str
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.limit
+
+
+Result = Row | Target
+
+
+def load() -> str:
+    """How busy the machine is: the average number of running processes in the last minute."""
+    return f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"

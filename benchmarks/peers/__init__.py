@@ -1,0 +1,64 @@
+"""The frameworks that are measured; each file does the same work in the way its framework is meant to be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from typing import Any
+
+from benchmarks.task import Task
+
+__all__ = ["LIGHTLIB", "LIGHTNING", "PEERS", "PLAIN", "Peer"]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A framework.
+
+    Attributes:
+        name: As it is shown.
+        package: What is imported.
+        file: Its file in this folder.
+        distribution: What is installed; default: `package`.
+        trainer: Whether it is a full trainer: it owns the loop, and shows and logs by itself.
+    """
+
+    name: str
+    package: str
+    file: str
+    distribution: str = ""
+    trainer: bool = True
+
+    @property
+    def installed(self) -> bool:
+        return find_spec(self.package) is not None
+
+    @property
+    def version(self) -> str:
+        return metadata.version(self.distribution or self.package) if self.installed else "not installed"
+
+    @property
+    def code(self) -> Any:
+        return import_module(f"benchmarks.peers.{self.file}")
+
+    def train(self, task: Task) -> float:
+        """Run the task; return the seconds per step."""
+        self.code.train(task)
+        return task.clock.seconds
+
+
+PLAIN = Peer("plain PyTorch", "torch", "plain", trainer=False)
+LIGHTLIB = Peer("lightlib", "lightlib", "lightlib")
+LIGHTNING = Peer("Lightning", "lightning", "lightning")
+IGNITE = Peer("Ignite", "ignite", "ignite", "pytorch-ignite", trainer=False)
+PEERS = (
+    LIGHTNING,
+    IGNITE,
+    Peer("Accelerate", "accelerate", "accelerate", trainer=False),
+    Peer("Fabric", "lightning", "fabric", trainer=False),
+    Peer("skorch", "skorch", "skorch"),
+    Peer("torchtnt", "torchtnt", "torchtnt"),
+    Peer("pytorch-accelerated", "pytorch_accelerated", "pytorch_accelerated"),
+    Peer("transformers' Trainer", "transformers", "transformers"),
+)

@@ -1,0 +1,169 @@
+"""What every framework is given to train: a network, data, a loss and the services that are switched on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+
+__all__ = ["BARE", "LOGGED", "LOGGED_EVERYWHERE", "REALISTIC", "Clock", "Rows", "Switches", "Task", "tiny"]
+
+LOG_EVERY = 50
+MAX_NORM = 1.0
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What is done besides forward, backward and the optimizer's step.
+
+    Attributes:
+        log: The arguments of `self.log("loss", loss, …)`; None for no such call.
+        bar: A progress bar that shows the last loss, in a terminal.
+        tensorboard: Scalars are written every 50 steps.
+        accuracy: A torchmetrics Accuracy is updated at every step.
+        clip: Gradients are clipped to the norm 1.
+        schedule: A learning-rate schedule advances at every step.
+    """
+
+    log: dict[str, bool] | None = None
+    bar: bool = False
+    tensorboard: bool = False
+    accuracy: bool = False
+    clip: bool = False
+    schedule: bool = False
+
+
+_EVERYWHERE = {"on_step": True, "on_epoch": True, "prog_bar": True}
+BARE = Switches()
+LOGGED = Switches(log={})
+LOGGED_EVERYWHERE = Switches(log=_EVERYWHERE)
+REALISTIC = Switches(log=_EVERYWHERE, bar=True, tensorboard=True, accuracy=True, clip=True, schedule=True)
+
+
+class Rows(Dataset[Batch]):
+    """Rows of two tensors, taken a batch at a time, so that loading costs little and the rest can be seen."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.inputs[index], self.targets[index]
+
+    def __getitems__(self, indices: list[int]) -> Batch:
+        first, count = indices[0], len(indices)  # they are asked for in order
+        return self.inputs[first : first + count], self.targets[first : first + count].flatten()
+
+
+class Clock:
+    """A collate function that looks at the time when the `start`-th batch is asked for, and `batches` later.
+
+    Every framework asks a DataLoader for its batches, so that the time between two of them is a step, whatever a
+    framework does in it, and what comes before the first and after the last is left out.
+    """
+
+    def __init__(self, start: int, batches: int) -> None:
+        self.start, self.batches = start, batches
+        self.seen = 0
+        self.began = self.ended = 0.0
+
+    def __call__(self, batch: Batch) -> Batch:
+        if self.seen == self.start:
+            self.began = perf_counter()
+        elif self.seen == self.start + self.batches:
+            self.ended = perf_counter()
+        self.seen += 1
+        return batch
+
+    @property
+    def seconds(self) -> float:
+        """Seconds per batch."""
+        assert self.ended > self.began > 0, f"saw {self.seen} of {self.start + self.batches + 1} batches"
+        return (self.ended - self.began) / self.batches
+
+
+@dataclass
+class Task:
+    """One training run.
+
+    Attributes:
+        new_network: Makes the network, with the same weights every time.
+        rows: The data of one epoch; there is only one.
+        batch_size: Rows per batch.
+        classes: Of the accuracy.
+        switches: What is done besides.
+        folder: Where logs go.
+        clock: Sees every batch.
+    """
+
+    new_network: Callable[[], nn.Module]
+    rows: Rows
+    batch_size: int
+    classes: int
+    switches: Switches
+    folder: Path
+    clock: Clock
+    learning_rate: float = 0.01
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def batches(self) -> int:
+        return len(self.rows) // self.batch_size
+
+    def network(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return self.new_network()
+
+    def loader(self) -> DataLoader[Batch]:
+        return DataLoader(self.rows, self.batch_size, collate_fn=self.clock)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(logits, targets)
+
+    def accuracy(self) -> Any:
+        from torchmetrics.classification import MulticlassAccuracy  # optional: torchmetrics
+
+        return MulticlassAccuracy(self.classes)
+
+    def optimizer(self, parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, self.learning_rate)
+
+    def schedule(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, decay)
+
+    def writer(self) -> Any:
+        from torch.utils.tensorboard import SummaryWriter  # optional: tensorboard
+
+        return SummaryWriter(self.folder)
+
+
+def decay(step: int) -> float:
+    """The schedule: slowly towards zero."""
+    return 1 / (1 + 1e-4 * step)
+
+
+def tiny(steps: int, warm_up: int, switches: Switches, folder: Path) -> Task:
+    """Return a task whose step is so small that what a framework adds can be seen."""
+    batch_size, features, classes = 16, 32, 2
+    generator = torch.Generator().manual_seed(0)
+    count = batch_size * (warm_up + steps + 1)
+    rows = Rows(
+        torch.randn(count, features, generator=generator), torch.randint(classes, (count,), generator=generator)
+    )
+    return Task(_tiny_network, rows, batch_size, classes, switches, folder, Clock(warm_up, steps))
+
+
+def _tiny_network() -> nn.Module:
+    parts: Sequence[nn.Module] = (nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 2))
+    return nn.Sequential(*parts)
