@@ -43,13 +43,6 @@ def module(framework: ModuleType, task: Task) -> Any:
                 self.log("loss", loss, **switches.log)
             return loss
 
-        def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-            inputs, targets = batch
-            self.log("val_loss", task.loss(self.network(inputs), targets))
-
-        def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-            return self.network(batch[0])
-
         def configure_optimizers(self) -> Any:
             optimizer = task.optimizer(self.parameters())
             if not switches.schedule:
@@ -60,6 +53,24 @@ def module(framework: ModuleType, task: Task) -> Any:
             }
 
     return Classifier()
+
+
+def evaluated(framework: ModuleType, task: Task) -> Any:
+    """Return the task's network as a module of `framework` that is only evaluated."""
+
+    class Evaluated(framework.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = task.network()
+
+        def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+            inputs, targets = batch
+            self.log("val_loss", task.loss(self.network(inputs), targets))
+
+        def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+            return self.network(batch[0])
+
+    return Evaluated()
 
 
 def trainer(framework: ModuleType, task: Task) -> Any:
@@ -89,8 +100,8 @@ def train_with_defaults(framework: ModuleType, task: Task, **arguments: Any) -> 
 
 
 def validate(framework: ModuleType, task: Task) -> None:
-    trainer(framework, task).validate(module(framework, task), task.loader(), verbose=False)
+    trainer(framework, task).validate(evaluated(framework, task), task.loader(), verbose=False)
 
 
 def predict(framework: ModuleType, task: Task) -> None:
-    trainer(framework, task).predict(module(framework, task), task.loader(), return_predictions=False)
+    trainer(framework, task).predict(evaluated(framework, task), task.loader(), return_predictions=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from skorch import NeuralNet
-from skorch.callbacks import Callback, GradientNormClipping, LRScheduler, PassthroughScoring, ProgressBar
+from skorch.callbacks import Callback, GradientNormClipping, LRScheduler, ProgressBar
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -33,7 +33,7 @@ def train(task: Task) -> None:
     if switches.schedule:
         callbacks.append(LRScheduler(LambdaLR, lr_lambda=decay, step_every="batch"))
     if switches.log is not None:
-        callbacks += [("train_loss", PassthroughScoring("train_loss", on_train=True)), _AtStep(services)]
+        callbacks.append(_AtStep(services))
     if switches.bar:
         callbacks.append(ProgressBar(postfix_keys=["train_loss"], detect_notebook=False))
     net = NeuralNet(
@@ -45,15 +45,8 @@ def train(task: Task) -> None:
         batch_size=task.batch_size,
         train_split=None,
         iterator_train__collate_fn=task.clock,
+        callbacks=callbacks or "disable",
         verbose=0,
     )
-    net.set_params(callbacks="disable")
-    net.initialize()
-    net.callbacks_ = _initialized(net, callbacks)
-    net.partial_fit(task.rows)
+    net.fit(task.rows, None)
     services.close()
-
-
-def _initialized(net: NeuralNet, callbacks: list[Any]) -> list[tuple[str, Any]]:
-    named = [one if isinstance(one, tuple) else (type(one).__name__, one) for one in callbacks]
-    return [(name, callback.initialize()) for name, callback in named]

@@ -15,7 +15,15 @@ from lightlib.core.hparams import plain_hparams
 from lightlib.core.seed import rng_state
 from lightlib.errors import CheckpointError
 
-__all__ = ["ClassOnly", "dump", "load_datamodule", "load_from_checkpoint", "restore", "restore_weights"]
+__all__ = [
+    "ClassOnly",
+    "dump",
+    "load_datamodule",
+    "load_from_checkpoint",
+    "restore",
+    "restore_datamodule",
+    "restore_weights",
+]
 
 FORMAT = 1
 LIGHTNING_VERSION = "2.6.0"
@@ -169,8 +177,12 @@ def restore_weights(run: Any, content: dict[str, Any]) -> None:
         ) from error
     for callback in run.callbacks:
         _call(callback, "on_load_checkpoint", run.trainer, run.module, content)
-    if run.datamodule is not None and (state := content.get(type(run.datamodule).__qualname__)):
-        run.datamodule.load_state_dict(state)
+
+
+def restore_datamodule(datamodule: Any, content: dict[str, Any]) -> None:
+    """Give the data module its state, before it is asked for loaders."""
+    if datamodule is not None and (state := content.get(type(datamodule).__qualname__)):
+        datamodule.load_state_dict(state)
 
 
 def restore(run: Any, content: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from lightlib.errors import LoggingError
 __all__ = ["Results", "Slot", "Table", "batch_size_of"]
 
 _FOLD_AT = 64
+_SAVED = ("suffix", "bar", "logger", "on_step", "on_epoch", "reduction", "total", "weight", "last", "count")
 _REDUCTIONS: dict[Any, str] = {
     **{name: name for name in ("mean", "sum", "min", "max")},
     **{getattr(torch, name): name for name in ("mean", "sum", "min", "max")},
@@ -37,18 +38,19 @@ class Slot:
 
     __slots__ = (
         "arguments", "attribute", "bar", "count", "epoch_name", "fresh", "last", "logger", "metric", "name", "on_epoch",
-        "on_step", "pending", "reduction", "step_name", "total", "weight",
+        "on_step", "pending", "reduction", "step_name", "suffix", "total", "weight",
     )  # fmt: skip
 
-    def __init__(self, name: str, suffix: str, arguments: tuple[Any, ...], on_step: bool, on_epoch: bool) -> None:
+    def __init__(
+        self, name: str, suffix: str, bar: bool, logger: bool, on_step: bool, on_epoch: bool, reduction: str
+    ) -> None:
         forked = on_step and on_epoch
+        self.suffix = suffix
         self.name = name + suffix
         self.step_name = f"{name}_step{suffix}" if forked else self.name
         self.epoch_name = f"{name}_epoch{suffix}" if forked else self.name
-        self.arguments = arguments
-        self.bar, self.logger = arguments[0], arguments[1]
-        self.on_step, self.on_epoch = on_step, on_epoch
-        self.reduction: str = "mean"
+        self.bar, self.logger, self.on_step, self.on_epoch, self.reduction = bar, logger, on_step, on_epoch, reduction
+        self.arguments: tuple[Any, ...] | None = None
         self.metric: Any = None
         self.attribute: str | None = None
         self.last: Any = None
@@ -155,7 +157,6 @@ class Results:
         self._callback: dict[str, Any] = {}
         self._logged: dict[str, Any] = {}
         self._bar: dict[str, Any] = {}
-        self._restored: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     # writing
     def log(
@@ -209,7 +210,7 @@ class Results:
                 expected="a string.",
                 fix='self.log("loss", …)',
             )
-        if known is not None:
+        if known is not None and known.arguments is not None:
             raise LoggingError(
                 f"self.log({name!r}, …) was called twice in `{self.scope_name}` with different arguments: "
                 f"{_arguments_text(known.arguments)} and then {_arguments_text(arguments)}.",
@@ -226,18 +227,16 @@ class Results:
                 fix=f"self.log({name.split('/dataloader_idx_', maxsplit=1)[0]!r}, …), or add_dataloader_idx=False.",
             )
         suffix = f"/dataloader_idx_{table.loader}" if table.num_loaders > 1 and add_index else ""
-        kept = (arguments[0], logger is not False, *arguments[2:])
-        slot = Slot(name, suffix, kept, on_step, on_epoch)
+        reduction = self._reduction(name, reduce_fx)
+        slot = Slot(name, suffix, bool(arguments[0]), logger is not False, on_step, on_epoch, reduction)
         slot.arguments = arguments
-        slot.reduction = self._reduction(name, reduce_fx)
         if _is_metric(value):
             slot.metric, slot.attribute = value, attribute or self.find_metric(value)
         else:
             _warn_for_integers(name, value)
-        key = (self.scope_name, name, table.loader)
-        if table.training and key in self._restored:
-            _restore(slot, self._restored.pop(key))
-        table.slots[key] = slot
+        if known is not None:  # from a checkpoint: this is its first call since the resume
+            slot.total, slot.weight, slot.last, slot.count = known.total, known.weight, known.last, known.count
+        table.slots[self.scope_name, name, table.loader] = slot
         return slot
 
     def _when(self, name: str, arguments: tuple[Any, ...]) -> tuple[bool, bool]:
@@ -344,24 +343,31 @@ class Results:
 
     # state
     def state_dict(self) -> dict[str, Any]:
+        """Return the sums of the training epoch so far, and what callbacks read, as tensors and plain values."""
         slots = []
         for (scope, name, loader), slot in self.train.slots.items():
             slot.fold()
-            state: dict[str, Any] = {"scope": scope, "name": name, "loader": loader, "count": slot.count}
-            if slot.metric is not None and slot.attribute is not None:
-                state |= {"attribute": slot.attribute, "metric": metric_state(slot.metric)}
-            elif slot.metric is None:
-                state |= {"total": slot.total, "weight": slot.weight, "last": slot.last}
+            state: dict[str, Any] = {"scope": scope, "name": name, "loader": loader}
+            state |= {field: getattr(slot, field) for field in _SAVED}
+            if slot.metric is not None:
+                if slot.attribute is None:
+                    continue
+                state |= {"attribute": slot.attribute, "metric": metric_state(slot.metric), "last": None}
             slots.append(state)
         return {"slots": slots, "callback": {name: torch.as_tensor(v) for name, v in self._callback.items()}}
 
     def load_state_dict(self, state: dict[str, Any], metric_at: Callable[[str], Any]) -> None:
         """Take back the sums; torchmetrics are found again by their attribute through `metric_at`."""
-        self._restored = {(s["scope"], s["name"], int(s["loader"])): s for s in state["slots"]}
         self._callback = dict(state["callback"])
         for saved in state["slots"]:
+            flags = (saved[field] for field in ("bar", "logger", "on_step", "on_epoch", "reduction"))
+            slot = Slot(saved["name"], saved["suffix"], *flags)
+            for field in ("total", "weight", "last", "count"):
+                setattr(slot, field, saved[field])
             if "metric" in saved:
-                load_metric_state(metric_at(saved["attribute"]), saved["metric"])
+                slot.metric, slot.attribute = metric_at(saved["attribute"]), saved["attribute"]
+                load_metric_state(slot.metric, saved["metric"])
+            self.train.slots[saved["scope"], saved["name"], int(saved["loader"])] = slot
 
 
 def to_floats(values: Mapping[str, Any]) -> dict[str, float]:
@@ -425,12 +431,6 @@ def load_metric_state(metric: Any, state: dict[str, Any]) -> None:
         )
     metric._update_count = state["updates"]  # noqa: SLF001  torchmetrics has no setter
     metric._computed = None  # noqa: SLF001  likewise
-
-
-def _restore(slot: Slot, saved: dict[str, Any]) -> None:
-    slot.count = saved["count"]
-    if "total" in saved:
-        slot.total, slot.weight, slot.last = saved["total"], saved["weight"], saved["last"]
 
 
 def _as_number(name: str, value: Any) -> Any:

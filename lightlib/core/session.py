@@ -15,7 +15,7 @@ import torch
 from lightlib import report
 from lightlib.core import check, files
 from lightlib.core.build import Builder
-from lightlib.core.checkpoint import dump, restore, restore_weights
+from lightlib.core.checkpoint import dump, restore, restore_datamodule, restore_weights
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
 from lightlib.core.module import Module
@@ -138,6 +138,7 @@ class Session:
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
             module.configure_model()
+        restore_datamodule(datamodule, content or {})
         train_data = builder.train_data() if fn is TrainerFn.FITTING else None
         counts = {name: self._loader_count(builder, name, fn) for name in ("validation", "test", "predict")}
         builder.place(counts)
@@ -338,7 +339,7 @@ class _Weights:
     """What `restore_weights` needs before there is a run: optimizers are configured with the weights in place."""
 
     def __init__(self, trainer: Any, builder: Builder) -> None:
-        self.trainer, self.module, self.datamodule = trainer, builder.module, builder.datamodule
+        self.trainer, self.module = trainer, builder.module
         self.strategy, self.callbacks = builder.strategy, builder.callbacks
 
 

@@ -1,0 +1,120 @@
+"""Draws docs/images/run.svg: what a terminal shows when examples/digits.py has run in it.
+
+python scripts/picture_of_a_run.py               run the example in a terminal of its own, and draw its last screen
+python scripts/picture_of_a_run.py --show        print the screen instead
+
+The output is real: the example runs in a pseudo-terminal, and what it writes there is drawn. Only the name of the
+temporary folder in which it ran is written as ~.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURE = ROOT / "docs" / "images" / "run.svg"
+EXAMPLE = "examples/digits.py"
+COLUMNS, ROWS = 100, 50
+FOLDER_AS = "~"
+# What a progress bar uses: colours, cursor up, erase the line; everything else that begins with ESC is left out.
+CONTROL = re.compile(r"\x1b\[(?P<number>[0-9;?]*)(?P<kind>[A-Za-z])|\r\n|\r|\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--show", action="store_true", help="print the screen instead of drawing it")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        code, output = in_a_terminal([sys.executable, str(ROOT / EXAMPLE)], folder)
+    if code:
+        print(output, file=sys.stderr)
+        return code
+    lines = screen(output.replace(os.path.realpath(folder), FOLDER_AS).replace(folder, FOLDER_AS))
+    if options.show:
+        print("\n".join(lines))
+    else:
+        PICTURE.parent.mkdir(exist_ok=True)
+        PICTURE.write_text(svg(lines, f"python {EXAMPLE}"), encoding="utf-8")
+    return 0
+
+
+def in_a_terminal(command: list[str], folder: str) -> tuple[int, str]:
+    """Run `command` in `folder`, in a terminal with colours, and return its exit code and all that it wrote."""
+    quiet = {"NO_COLOR", "CI", "FORCE_COLOR"}
+    environment = {name: value for name, value in os.environ.items() if name not in quiet}
+    environment |= {
+        "TERM": "xterm-256color",
+        "COLUMNS": str(COLUMNS),
+        "LINES": str(ROWS),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONIOENCODING": "utf-8",
+    }
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True
+    ) as process:
+        os.close(theirs)
+        written = b""
+        try:
+            while chunk := os.read(ours, 65536):
+                written += chunk
+        except OSError:  # Linux says in this way that the other side was closed
+            pass
+    os.close(ours)
+    return process.returncode, written.decode("utf-8", errors="replace")
+
+
+def screen(output: str) -> list[str]:
+    """Return the lines that a terminal shows after `output`, with their colours as escape sequences.
+
+    Example:
+        >>> screen("one\\r\\ntwo\\r\\x1b[2K\\x1b[1A\\x1b[2K1\\r\\n2")
+        ['1', '2']
+    """
+    lines, row, position = [""], 0, 0
+    for match in CONTROL.finditer(output):
+        lines[row] += output[position : match.start()]
+        position = match.end()
+        text, kind = match.group(), match["kind"]
+        if kind == "m":
+            lines[row] += text
+        elif kind == "A":
+            row = max(0, row - int(match["number"] or 1))
+        elif kind == "K":
+            lines[row] = ""
+        elif text in ("\n", "\r\n"):
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+    lines[row] += output[position:]
+    while lines and not re.sub(r"\x1b\[[0-9;]*m", "", lines[-1]).strip():
+        lines.pop()
+    return lines
+
+
+def svg(lines: list[str], title: str) -> str:
+    """Return a picture of a terminal that shows `lines`. It loads nothing from elsewhere."""
+    from rich.console import Console  # optional: rich
+    from rich.text import Text  # optional: rich
+
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        console = Console(record=True, width=COLUMNS, file=nowhere, color_system="truecolor", force_terminal=True)
+        for line in lines:
+            console.print(Text.from_ansi(line), soft_wrap=False)
+    drawn = console.export_svg(title=title)
+    return re.sub(r"\s*@font-face \{.*?\}", "", drawn, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
