@@ -67,7 +67,7 @@ class Builder:
         self.compiler = compiler
         self.results = Results(self._attribute_of)
         if compiler is not None:  # logging is Python's work: one graph break, and no recompilation
-            self.results.log = torch.compiler.disable(self.results.log)  # type: ignore[method-assign]
+            self.results.log = torch.compiler.disable(self.results.log)  # type: ignore[method-assign, no-untyped-call]
         self.evaluations: dict[str, EvalData] = {}
         self._train_data: TrainData | None = None
 

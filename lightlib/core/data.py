@@ -107,7 +107,7 @@ def stream(loader: Any, sequential: bool = False) -> Any:
             indices = BatchSampler(indices, loader.batch_size, loader.drop_last)
     copied = copy.copy(loader)
     object.__setattr__(copied, name, IndexStream(indices))
-    copied._iterator = None  # persistent workers that the user has started read the user's own sampler
+    copied._iterator = None  # noqa: SLF001  persistent workers that the user has started read the user's own sampler
     return copied
 
 
@@ -303,7 +303,7 @@ class TrainData:
         self._iterator, self._ahead = None, _END
         for one, loader in zip(self.flattened, combine(self.loaders, "max_size_cycle").flattened, strict=True):
             if one is not loader:
-                one._iterator = None
+                one._iterator = None  # noqa: SLF001  the only reference to persistent workers
 
     def _streams(self) -> list[IndexStream]:
         found = (getattr(x, name, None) for x in self.flattened for name in ("batch_sampler", "sampler"))

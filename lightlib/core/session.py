@@ -16,6 +16,7 @@ from lightlib import report
 from lightlib.core import check, files
 from lightlib.core.build import Builder
 from lightlib.core.checkpoint import dump, restore, restore_datamodule, restore_weights
+from lightlib.core.data import TrainData
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
 from lightlib.core.module import Module
@@ -51,6 +52,7 @@ class Session:
         self._announced = False
         self._compiler: Callable[..., Any] | None = None
         self.hooks: Hooks | None = None
+        self._train_data: TrainData | None = None
         self._ckpt_path_before: str | Path | None = None
 
     # before
@@ -106,8 +108,8 @@ class Session:
     def _build(
         self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, content: dict[str, Any] | None
     ) -> None:
-        trainer, stage = self.trainer, fn.value
-        previous, self.module, self.datamodule, self._given = self.trainer.run, module, datamodule, dict(given)
+        trainer, stage, self.hooks = self.trainer, fn.value, None  # until there are hooks, a failure calls none
+        self.module, self.datamodule, self._given = module, datamodule, dict(given)
         module.trainer = trainer
         if datamodule is not None:
             datamodule.trainer = trainer
@@ -145,8 +147,9 @@ class Session:
         run = builder.run(stage, trainer.progress, hooks, loggers, train_data) if content is None else None
         if run is None:
             run = self._build_restored(builder, stage, hooks, loggers, train_data, content or {})
-        elif previous is not None and train_data is not None and trainer.progress.epoch_batch:
-            train_data.load_state_dict(previous.train_data.state_dict())
+        elif train_data is not None and self._train_data is not None and trainer.progress.epoch_batch:
+            train_data.load_state_dict(self._train_data.state_dict())
+        self._train_data = train_data or self._train_data  # where a further fit goes on within the epoch
         run.signals = self.signals
         trainer.run = run
         self._tell_loggers(run)
@@ -284,8 +287,8 @@ class Session:
             saved = self._save_interrupted(run) if error is self.signals.received else None
         if self.hooks is not None:
             _quietly(self.hooks.on_exception, error)
-        if self.datamodule is not None:
-            _quietly(self.datamodule.on_exception, error)
+            if self.datamodule is not None:
+                _quietly(self.datamodule.on_exception, error)
         self._finish(TrainerStatus.INTERRUPTED, "interrupted" if trainer.interrupted else "failed")
         if run is not None and trainer.state.fn is TrainerFn.FITTING:
             say_how_to_go_on(trainer, saved, trainer.interrupted)
@@ -315,9 +318,9 @@ class Session:
             if run.train_data is not None:
                 run.train_data.close()
         guard(trainer.strategy.teardown)
-        if self.datamodule is not None:
-            guard(self.datamodule.teardown, stage)
         if self.hooks is not None:
+            if self.datamodule is not None:
+                guard(self.datamodule.teardown, stage)
             guard(self.hooks.teardown, stage)
         Fanout(trainer.loggers).finalize(word)
         if trainer.profiler is not None:
