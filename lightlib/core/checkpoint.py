@@ -90,7 +90,11 @@ def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
     }
     if not weights_only:
         data = run.train_data.state_dict() if run.train_data is not None else None
-        content[OURS] |= {"data": data, "results": run.results.state_dict(), "rng": rng_state()}
+        content[OURS] |= {
+            "data": data,
+            "results": run.results.state_dict(),
+            "rng": {**rng_state(), **strategy.accelerator.rng_state()},
+        }
     return content
 
 

@@ -182,7 +182,7 @@ class Hooks:
                 if owner is not module:
                     call = partial(call, trainer, module)
                 calls.append(wrap(type(owner).__name__, name, call))
-                who.append(type(owner).__name__)
+                who.append(_named(owner))
             setattr(self, name, in_order(calls))
             if who:
                 self._who[name] = who
@@ -204,6 +204,11 @@ class Hooks:
 
     def __repr__(self) -> str:
         return f"<Hooks: {len(self._who)} defined; print(trainer.hooks) lists them>"
+
+
+def _named(owner: Any) -> str:
+    priority = getattr(owner, "priority", "normal") if isinstance(owner, Callback) else "normal"
+    return type(owner).__name__ + ("" if priority == "normal" else f" ({priority})")
 
 
 def warn_for_misspelt_hooks(owner: object, base: type) -> None:

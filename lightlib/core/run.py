@@ -122,6 +122,7 @@ class Run:
         self.started_at = self.validated_at = monotonic()
         if self.pending_rng is not None:
             set_rng_state(self.pending_rng)
+            self.strategy.accelerator.set_rng_state(self.pending_rng)
             self.pending_rng = None
 
     def end_training(self) -> None:

@@ -63,14 +63,12 @@ def seed_everything(seed: int | str | None = None, workers: bool = False, verbos
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the state of all generators, as values that `torch.load(weights_only=True)` reads."""
+    """Return the state of all generators of the CPU, as values that `torch.load(weights_only=True)` reads."""
     version, internal, gauss = random.getstate()
     state: dict[str, Any] = {"python": [version, list(internal), gauss], "torch": torch.get_rng_state()}
     if "numpy" in sys.modules:
         name, keys, position, has_gauss, cached = sys.modules["numpy"].random.get_state()
         state["numpy"] = [name, keys.tolist(), int(position), int(has_gauss), float(cached)]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = torch.cuda.get_rng_state_all()
     return state
 
 
@@ -84,16 +82,21 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
         name, keys, position, has_gauss, cached = state["numpy"]
         numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
-    if "cuda" in state and torch.cuda.is_available():
-        for device, device_state in enumerate(state["cuda"][: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(device_state, device)
 
 
 @contextmanager
-def isolate_rng() -> Iterator[None]:
-    """Leave all generators as they were: what is drawn inside has no effect outside."""
+def isolate_rng(include_cuda: bool = True) -> Iterator[None]:
+    """Leave all generators as they were: what is drawn inside has no effect outside.
+
+    Args:
+        include_cuda: Also those of all CUDA devices, when any has been used.
+    """
     state = rng_state()
+    on_cuda = include_cuda and torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = torch.cuda.get_rng_state_all() if on_cuda else []
     try:
         yield
     finally:
         set_rng_state(state)
+        if devices:
+            torch.cuda.set_rng_state_all(devices)

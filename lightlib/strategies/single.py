@@ -34,6 +34,7 @@ class SingleDeviceStrategy(Strategy):
     def __init__(self, device: torch.device | str | None = None) -> None:
         self._device = torch.device(device) if device is not None else None
         self.collectives: Collectives = SingleProcess()
+        self._optimizers: list[Optimizer] = []
 
     @property
     def root_device(self) -> torch.device:
@@ -63,7 +64,20 @@ class SingleDeviceStrategy(Strategy):
             setattr(self, name, in_context(step, context))
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
+        self._optimizers.append(optimizer)
         return optimizer
+
+    def teardown(self) -> None:
+        """Move the module and the optimizers' states to the CPU, as Lightning's users expect after a run."""
+        optimizers, self._optimizers = self._optimizers, []
+        if self.root_device.type == "cpu":
+            return
+        if self.module is not None:
+            self.module.cpu()
+        for optimizer in optimizers:
+            for parameter, state in optimizer.state.items():
+                optimizer.state[parameter] = to_device(state, torch.device("cpu"))
+        self.accelerator.teardown()
 
     def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
         output = self.training_step(batch, batch_idx)
