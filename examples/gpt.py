@@ -3,7 +3,8 @@
     python examples/gpt.py
     python examples/gpt.py --max_steps 2000 --precision bf16-mixed
 
-It shows a loss that is weighted by tokens, a schedule that is told the number of steps, and `predict`-free sampling.
+It shows a loss that is weighted by its number of tokens (also over accumulated batches), and a schedule that is told how
+many steps the run will have.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import lightlib as L
 from lightlib.callbacks import LearningRateMonitor
 
 CONTEXT = 64
+INDENT = "    "  # one character, a tab, to the model
 SOURCES = ("argparse", "ast", "dataclasses", "datetime", "functools", "inspect", "pathlib", "random", "typing")
 
 
@@ -34,8 +36,8 @@ class Text(L.DataModule):
         self.batch_size = batch_size
         folder = Path(os.__file__).parent
         files = [path for name in SOURCES if (path := folder / f"{name}.py").exists()]
-        text = "".join(path.read_text(encoding="utf-8") for path in files).encode("ascii", "ignore")
-        self.windows = torch.tensor(list(text)).unfold(0, CONTEXT + 1, CONTEXT)
+        text = "".join(path.read_text(encoding="utf-8") for path in files).replace(INDENT, "\t")
+        self.windows = torch.tensor(list(text.encode("ascii", "ignore"))).unfold(0, CONTEXT + 1, CONTEXT)
 
     def train_dataloader(self) -> DataLoader:
         return DataLoader(self.windows[:-320], self.batch_size, shuffle=True)
@@ -103,7 +105,7 @@ class GPT(L.Module):
         for _ in range(length):
             scores = self(text[:, -CONTEXT:])[:, -1] / temperature
             text = torch.cat([text, torch.multinomial(scores.softmax(-1), 1)], dim=1)
-        return bytes(text[0].tolist()).decode()
+        return bytes(text[0].tolist()).decode().replace("\t", INDENT)
 
 
 def warmup_and_cosine(optimizer: torch.optim.Optimizer, total_steps: int) -> LambdaLR:

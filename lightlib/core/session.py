@@ -79,7 +79,7 @@ class Session:
         if datamodule is None and module is self.module and all(value is None for value in given.values()):
             datamodule = self.datamodule
         path = resolve_path(trainer, fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
-        content = None if path is None else files.read(path, trainer.strategy.root_device, weights_only)
+        content = None if path is None else files.read(path, "cpu", weights_only)
         self.signals.received = None
         self._ckpt_path_before, trainer.ckpt_path = trainer.ckpt_path, path
         trainer.state = TrainerState(fn, None, TrainerStatus.RUNNING)
