@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -114,7 +114,6 @@ class Task:
     folder: Path
     clock: Clock
     learning_rate: float = 0.01
-    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def batches(self) -> int:

@@ -1,5 +1,7 @@
 """Handwritten digits: data, model, validation, the best checkpoint and a test, in one file.
 
+Run it, from anywhere:
+
     python examples/digits.py
     python examples/digits.py --precision bf16-mixed --max_epochs 5
 """
@@ -91,6 +93,7 @@ class Classifier(L.Module):
 
 
 def main() -> None:
+    """Train, and test the best checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--max_epochs", type=int, default=10)
     parser.add_argument("--accelerator", default="auto")

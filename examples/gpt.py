@@ -1,10 +1,11 @@
 """A small GPT learns to write Python, one character at a time, from the standard library's own source.
 
-    python examples/gpt.py
-    python examples/gpt.py --max_steps 2000 --precision bf16-mixed
+Run it, for half a minute or longer:
 
-It shows a loss that is weighted by its number of tokens (also over accumulated batches), and a schedule that is told how
-many steps the run will have.
+    python examples/gpt.py
+    python examples/gpt.py --max_steps 3000 --precision bf16-mixed
+
+The loss is weighted by its number of tokens, also over accumulated batches; the schedule is told how long the run is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.callbacks import LearningRateMonitor
 
-CONTEXT = 64
+BATCH_SIZE, CONTEXT = 32, 64
 INDENT = "    "  # one character, a tab, to the model
 SOURCES = ("argparse", "ast", "dataclasses", "datetime", "functools", "inspect", "pathlib", "random", "typing")
 
@@ -31,19 +32,18 @@ SOURCES = ("argparse", "ast", "dataclasses", "datetime", "functools", "inspect",
 class Text(L.DataModule):
     """The source of a few modules as windows of CONTEXT + 1 characters."""
 
-    def __init__(self, batch_size: int = 32) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.batch_size = batch_size
         folder = Path(os.__file__).parent
         files = [path for name in SOURCES if (path := folder / f"{name}.py").exists()]
         text = "".join(path.read_text(encoding="utf-8") for path in files).replace(INDENT, "\t")
         self.windows = torch.tensor(list(text.encode("ascii", "ignore"))).unfold(0, CONTEXT + 1, CONTEXT)
 
     def train_dataloader(self) -> DataLoader:
-        return DataLoader(self.windows[:-320], self.batch_size, shuffle=True)
+        return DataLoader(self.windows[:-320], BATCH_SIZE, shuffle=True)
 
     def val_dataloader(self) -> DataLoader:
-        return DataLoader(self.windows[-320:], self.batch_size)
+        return DataLoader(self.windows[-320:], BATCH_SIZE)
 
 
 class Block(nn.Module):
@@ -73,8 +73,8 @@ class GPT(L.Module):
         self.characters, self.places = nn.Embedding(128, width), nn.Embedding(CONTEXT, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 128)
-        for table in (self.characters, self.places):
-            nn.init.normal_(table.weight, std=0.02)
+        nn.init.normal_(self.characters.weight, std=0.02)
+        nn.init.normal_(self.places.weight, std=0.02)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
         x = self.characters(text) + self.places.weight[: text.shape[1]]
@@ -95,7 +95,7 @@ class GPT(L.Module):
         self.log("val_loss", self.loss_sum(windows) / windows[:, 1:].numel(), prog_bar=True)
 
     def configure_optimizers(self) -> dict:
-        optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams.lr, betas=(0.9, 0.95), weight_decay=0.1)
+        optimizer = torch.optim.AdamW(self.parameters(), self.hparams.lr, betas=(0.9, 0.95), weight_decay=0.1)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": warmup_and_cosine, "interval": "step"}}
 
     @torch.inference_mode()
@@ -113,14 +113,14 @@ def warmup_and_cosine(optimizer: torch.optim.Optimizer, total_steps: int) -> Lam
     warmup = max(1, total_steps // 10)
 
     def factor(step: int) -> float:
-        if step < warmup:
-            return (step + 1) / warmup
-        return 0.55 + 0.45 * math.cos(math.pi * (step - warmup) / max(1, total_steps - warmup))
+        falling = 0.55 + 0.45 * math.cos(math.pi * (step - warmup) / max(1, total_steps - warmup))
+        return (step + 1) / warmup if step < warmup else falling
 
     return LambdaLR(optimizer, factor)
 
 
 def main() -> None:
+    """Learn, and write a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--max_steps", type=int, default=500)
     parser.add_argument("--accelerator", default="auto")
@@ -137,14 +137,12 @@ def main() -> None:
         gradient_clip_val=1.0,
         val_check_interval=100,
         check_val_every_n_epoch=None,
-        log_every_n_steps=20,
         callbacks=LearningRateMonitor(),
     )
     model = GPT()
     trainer.fit(model, Text())
 
-    print(f"validation loss  {trainer.callback_metrics['val_loss']:.3f}")
-    print(f"written after {trainer.global_step} steps:\n")
+    print(f"validation loss {trainer.callback_metrics['val_loss']:.3f}; after {trainer.global_step} steps it writes:\n")
     print(model.eval().sample("def read(self, ", 400))
 
 

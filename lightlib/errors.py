@@ -24,7 +24,9 @@ __all__ = [
     "MisconfigurationException",
     "SIGTERMException",
     "UnknownNameError",
+    "closest",
     "nearest",
+    "shown",
 ]
 
 
@@ -87,6 +89,23 @@ class SIGTERMException(SystemExit):
 
     def __init__(self, code: int = 143) -> None:
         super().__init__(code)
+
+
+def shown(value: object) -> str:
+    """Return how a value of the wrong kind is written in an error: on one line, with its type; a class as a class.
+
+    Example:
+        >>> shown("ten"), shown(int)
+        ("'ten' (str)", 'the class int')
+    """
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"{' '.join(repr(value).split())[:80]} ({type(value).__name__})"
+
+
+def closest(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the known name that is most like `name`, or `otherwise` when none is near."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), otherwise)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, UnknownNameError, closest
 
 __all__ = ["BUILT_IN", "get", "names"]
 
@@ -54,7 +54,9 @@ def get(group: str, name: str) -> Callable[..., Any]:
     if name in plugins:
         loaded: Callable[..., Any] = plugins[name].load()
         return loaded
-    raise UnknownNameError(group.removesuffix("s"), name, names(group))
+    kind = "strategy" if group == "strategies" else group.removesuffix("s")
+    near = closest(name, names(group))
+    raise UnknownNameError(kind, name, names(group), fix=f"Trainer({kind}={near!r})" if near else "")
 
 
 def names(group: str) -> list[str]:

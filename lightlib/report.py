@@ -24,7 +24,7 @@ _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
 log = logging.getLogger("lightlib")
 
 
-class _ToStderr(logging.StreamHandler[Any]):
+class _ToStderr(logging.StreamHandler):  # type: ignore[type-arg]  # no [] before Python 3.11
     """Writes to what `sys.stderr` is at that moment: a progress bar or a notebook may have replaced it."""
 
     def __init__(self) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from benchmarks.task import Task
 
-__all__ = ["LIGHTLIB", "LIGHTNING", "PEERS", "PLAIN", "Peer"]
+__all__ = ["IGNITE", "LIGHTLIB", "LIGHTNING", "NOT_INSTALLED", "PEERS", "PLAIN", "Peer"]
+
+NOT_INSTALLED = "not installed"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,11 @@ class Peer:
 
     @property
     def version(self) -> str:
-        return metadata.version(self.distribution or self.package) if self.installed else "not installed"
+        if not self.installed:
+            return NOT_INSTALLED
+        if self is LIGHTLIB:  # also where it is only on the path
+            return str(import_module("lightlib.version").__version__)
+        return metadata.version(self.distribution or self.package)
 
     @property
     def code(self) -> Any:
@@ -54,6 +60,7 @@ LIGHTNING = Peer("Lightning", "lightning", "lightning")
 IGNITE = Peer("Ignite", "ignite", "ignite", "pytorch-ignite", trainer=False)
 PEERS = (
     LIGHTNING,
+    Peer("Lightning, tqdm bar", "lightning", "lightning_tqdm"),
     IGNITE,
     Peer("Accelerate", "accelerate", "accelerate", trainer=False),
     Peer("Fabric", "lightning", "fabric", trainer=False),

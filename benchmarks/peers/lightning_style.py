@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.task import LOG_EVERY, MAX_NORM, Task
 
-__all__ = ["module", "predict", "train", "train_with_defaults", "trainer", "validate"]
+__all__ = ["evaluated", "module", "predict", "train", "train_with_defaults", "trainer", "validate"]
 
 _OFF = {
     "accelerator": "cpu",
@@ -73,7 +74,7 @@ def evaluated(framework: ModuleType, task: Task) -> Any:
     return Evaluated()
 
 
-def trainer(framework: ModuleType, task: Task) -> Any:
+def trainer(framework: ModuleType, task: Task, callbacks: Sequence[Any] = ()) -> Any:
     """Return a Trainer with the task's services, and all others off."""
     switches, logger = task.switches, False
     if switches.tensorboard:
@@ -84,12 +85,12 @@ def trainer(framework: ModuleType, task: Task) -> Any:
         enable_progress_bar=switches.bar,
         gradient_clip_val=MAX_NORM if switches.clip else None,
         log_every_n_steps=LOG_EVERY,
-        **task.options,
+        callbacks=list(callbacks),
     )
 
 
-def train(framework: ModuleType, task: Task) -> None:
-    trainer(framework, task).fit(module(framework, task), task.loader())
+def train(framework: ModuleType, task: Task, callbacks: Sequence[Any] = ()) -> None:
+    trainer(framework, task, callbacks).fit(module(framework, task), task.loader())
 
 
 def train_with_defaults(framework: ModuleType, task: Task, **arguments: Any) -> Any:

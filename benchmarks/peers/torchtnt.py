@@ -33,8 +33,8 @@ class _Unit(AutoUnit[tuple[Tensor, Tensor]]):  # type: ignore[misc]
         logits = self.module(inputs)
         return self.task.loss(logits, targets), logits
 
-    def on_train_step_end(self, state: Any, data: Any, step: int, loss: Tensor, outputs: Tensor) -> None:
-        self.services.step(loss, outputs, data[1])
+    def on_train_step_end(self, state: Any, data: Any, step: int, results: Any) -> None:
+        self.services.step(results.loss, results.outputs, data[1])
 
 
 def train(task: Task) -> None:

@@ -30,7 +30,7 @@ def process_count(devices: object) -> int:
     raise (MisconfigurationException if has_meaning_elsewhere else ArgumentTypeError)(
         f"devices={devices!r} was given for the CPU.",
         expected="a number of processes: an int >= 1 or a numeric string. CPUs have no indices, and there is no 'all'.",
-        fix="Trainer(accelerator='cpu', devices=2)",
+        fix="Trainer(accelerator='cpu', devices=1)",
     )
 
 

@@ -11,7 +11,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.cpu import CPUAccelerator
 from lightlib.accelerators.cuda import CUDAAccelerator
 from lightlib.accelerators.mps import MPSAccelerator
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
 from lightlib.report import info
 
 __all__ = ["choose"]
@@ -58,12 +58,14 @@ def _accelerator(accelerator: object) -> Accelerator:
     if isinstance(accelerator, Accelerator):
         return accelerator
     if not isinstance(accelerator, str):
-        is_class = isinstance(accelerator, type)
         raise ArgumentTypeError(
-            f"accelerator={accelerator!r} is a {type(accelerator).__name__}"
-            + (", not an instance." if is_class else "."),
+            f"accelerator is the class {accelerator.__name__}, not an instance."
+            if isinstance(accelerator, type)
+            else f"accelerator is {accelerator!r} ({type(accelerator).__name__}).",
             expected="a name such as 'auto', 'cpu', 'gpu', 'cuda' or 'mps', or an Accelerator instance.",
-            fix=f"accelerator={accelerator.__name__}()" if isinstance(accelerator, type) else "accelerator='auto'",
+            fix=f"Trainer(accelerator={accelerator.__name__}())"
+            if isinstance(accelerator, type) and issubclass(accelerator, Accelerator)
+            else "Trainer(accelerator='auto')",
         )
     if accelerator == "auto":
         return next(kind() for kind in (MPSAccelerator, CUDAAccelerator, CPUAccelerator) if kind.is_available())
@@ -101,7 +103,8 @@ def _unknown(name: str) -> MisconfigurationException:
             fix="use one of these, or write an Accelerator and pass an instance or an entry point for it.",
         )
     known = ["auto", "gpu", *registry.names("accelerators")]
-    fix = f"Trainer(accelerator={name.strip().lower()!r})" if name.strip().lower() in known else ""
+    meant = name.strip().lower()
+    fix = f"Trainer(accelerator={meant if meant in known else closest(meant, known, 'auto')!r})"
     return UnknownNameError("accelerator", name, known, fix=fix)
 
 

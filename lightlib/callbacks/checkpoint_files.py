@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import shutil
+import tempfile
 from typing import TYPE_CHECKING
 
 from lightlib import report
-from lightlib.errors import CheckpointWriteError, SIGTERMException
+from lightlib.errors import CheckpointWriteError, MisconfigurationException, SIGTERMException
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 __all__ = [
+    "check_writable",
     "exists",
     "is_remote",
     "link",
@@ -53,6 +56,35 @@ def listed(folder: str, prefix: str, ending: str) -> set[str]:
     else:
         found = os.listdir(folder) if os.path.isdir(folder) else []
     return {os.path.join(folder, name) for name in found if name.startswith(prefix) and name.endswith(ending)}
+
+
+def check_writable(folder: str, owner: str) -> None:
+    """Refuse a local folder in which nothing can be written; it is left as it was found.
+
+    Raises:
+        MisconfigurationException: It cannot be made, or no file can be made in it.
+    """
+    if is_remote(folder):
+        return
+    absent = folder
+    made: list[str] = []
+    while absent and not os.path.lexists(absent):
+        made.append(absent)
+        absent = os.path.dirname(absent)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part"):
+            pass
+    except OSError as error:
+        raise MisconfigurationException(
+            f"{owner} cannot write into {folder!r}: {error}.",
+            expected="a folder that exists or can be made, and into which this user may write.",
+            fix=f"{owner}(dirpath='another/folder'), or another default_root_dir of the Trainer.",
+        ) from error
+    finally:
+        for one in made:
+            with contextlib.suppress(OSError):
+                os.rmdir(one)
 
 
 def remove(path: str) -> None:

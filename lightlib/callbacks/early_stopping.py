@@ -149,7 +149,7 @@ class EarlyStopping(Callback):
             self.stopping_reason = reason
             here = reason is not EarlyStoppingReason.NOT_STOPPED
             self.stopping_reason_message = message if here else "Another rank asked to stop."
-            report.info(f"EarlyStopping at epoch {trainer.current_epoch}: {self.stopping_reason_message}")
+            report.info(f"EarlyStopping at current_epoch={trainer.current_epoch}: {self.stopping_reason_message}")
         elif self.verbose and message:
             report.info(message)
 

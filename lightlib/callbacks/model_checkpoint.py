@@ -162,7 +162,7 @@ class ModelCheckpoint(CheckpointWriter):
     # when a save is due
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """Choose the folder, once, when `fit` begins."""
+        """Choose the folder, once, when `fit` begins, and see whether it can be written."""
         if stage != "fit":
             return
         self.dirpath = trainer.strategy.broadcast(self._folder(trainer))
@@ -172,6 +172,8 @@ class ModelCheckpoint(CheckpointWriter):
                 expected="a local folder: only there can a file be a link.",
                 fix="ModelCheckpoint(save_last=True)",
             )
+        if trainer.is_global_zero:
+            files.check_writable(self.dirpath, type(self).__name__)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Take the position where this run starts, so that nothing is saved before something was trained."""

@@ -223,7 +223,7 @@ def summarize(module: nn.Module, max_depth: int = 1) -> Summary:
 
 
 class ModelSummary(Callback):
-    """Prints a table of the module's layers when `fit` begins.
+    """Prints a table of the module's layers when `fit` begins; when it begins again, only a table that has changed.
 
     Args:
         max_depth: How deep modules are listed: 1 for children, -1 for all, 0 for no summary. Default: 1.
@@ -246,12 +246,14 @@ class ModelSummary(Callback):
             raise UnknownNameError("argument of ModelSummary", name, ["max_depth"], fix="leave it out.")
         self.max_depth = max_depth
         self.summarize_kwargs = summarize_kwargs
+        self._shown = ""
 
     def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
         if not self.max_depth:
             return
         summary = summarize(pl_module, self.max_depth)  # on all ranks: the forward of a sharded module is collective
-        if trainer.is_global_zero:
+        if trainer.is_global_zero and self._shown != str(summary):
+            self._shown = str(summary)
             self.show(summary, **self.summarize_kwargs)
 
     def show(self, summary: Summary, **summarize_kwargs: Any) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lightlib import report
 from lightlib.callbacks.checkpoint import Checkpoint
-from lightlib.callbacks.checkpoint_files import exists, others_take_part, remove
+from lightlib.callbacks.checkpoint_files import check_writable, exists, is_remote, others_take_part, remove
 from lightlib.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ class OnExceptionCheckpoint(Checkpoint):
     def ckpt_path(self) -> str:
         """The path of the file."""
         return os.path.join(self.dirpath, self.filename + self.FILE_EXTENSION)
+
+    def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        """See whether the folder can be written, while it is time to choose another."""
+        if stage == "fit" and trainer.is_global_zero:
+            folder = self.dirpath if is_remote(self.dirpath) else os.path.realpath(self.dirpath)
+            check_writable(folder, type(self).__name__)
 
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
         """Save the run as it is; a failure to do so is reported and does not hide `exception`."""

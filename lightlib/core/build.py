@@ -11,7 +11,6 @@ import torch
 from lightlib import report
 from lightlib.core import loop
 from lightlib.core.check import check_optimization, step_with_loader
-from lightlib.core.combined import flatten
 from lightlib.core.data import EvalData, Prefetch, TrainData
 from lightlib.core.datamodule import DataModule
 from lightlib.core.handle import LightningOptimizer
@@ -148,7 +147,7 @@ class Builder:
         if self.strategy.root_device.type == "cuda" and move is not None and not hooked:
             prefetch = Prefetch(self.strategy.root_device, move)
         data = TrainData(
-            _not_none(source, "train"),
+            source,
             settings.limit_train_batches,
             move,
             reload_every=settings.reload_dataloaders_every_n_epochs,
@@ -166,7 +165,7 @@ class Builder:
             source = self.sources[key]
             assert source is not None
             argument = f"limit_{key}_batches"
-            loaders = _not_none(source, key)()
+            loaders = source()
             data = EvalData(loaders, getattr(self.settings, argument), self.move(), argument, stage.name)
             check_loaders(data.combined.flattened, key)
             self.evaluations[key] = data
@@ -226,8 +225,6 @@ class Builder:
             clip = scoped(self.results, "configure_gradient_clipping", module.configure_gradient_clipping)
             value, algorithm = settings.gradient_clip_val, settings.gradient_clip_algorithm
             run.clip = lambda optimizer: clip(optimizer, value, algorithm)
-        for line in run.schedules.describe(run.plan):
-            report.info(line)
 
     def _choose_optimization(self, run: Run) -> None:
         module = self.module
@@ -276,20 +273,6 @@ def _one_after_the_other(calls: list[Callable[[Any, int], Any]]) -> Callable[[An
         return batch
 
     return move
-
-
-def _not_none(source: Source, stage: str) -> Source:
-    def loaders() -> Any:
-        given = source()
-        if given is None or not flatten(given)[0]:
-            raise MisconfigurationException(
-                f"`{stage}_dataloader` gave {given!r}.",
-                expected="a loader or a collection of loaders.",
-                fix="return DataLoader(dataset, batch_size=32)",
-            )
-        return given
-
-    return loaders
 
 
 def _profiled(profiler: Any, name: str, call: Callable[..., Any]) -> Callable[..., Any]:

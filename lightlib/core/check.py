@@ -11,7 +11,7 @@ from torch import nn
 from lightlib.callbacks.callback import Callback
 from lightlib.core.hooks import overrides, warn_for_misspelt_hooks
 from lightlib.core.module import Module
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 __all__ = ["check_callbacks", "check_module", "check_optimization", "check_steps", "compiler_of", "step_with_loader"]
 
@@ -31,9 +31,15 @@ def check_module(model: Any) -> Module:
     if compiled is not None and type(model).__name__ == "OptimizedModule":
         return check_module(compiled)
     if isinstance(model, Module):
+        if "_modules" not in model.__dict__:
+            raise MisconfigurationException(
+                f"{type(model).__name__}.__init__ did not initialise its base class.",
+                expected="super().__init__() before anything else.",
+                fix=f"write `super().__init__()` as the first line of {type(model).__name__}.__init__.",
+            )
         return model
     if isinstance(model, type):
-        what, fix = f"the class {model.__name__}", f"pass an instance: trainer.fit({model.__name__}())"
+        what, fix = f"the class {model.__name__}", f"trainer.fit({model.__name__}())"
     elif any(cls.__name__ == "LightningModule" for cls in type(model).__mro__):
         root = next(cls.__module__.split(".")[0] for cls in type(model).__mro__ if cls.__name__ == "LightningModule")
         what = f"a LightningModule of `{root}` ({type(model).__name__})"
@@ -41,7 +47,7 @@ def check_module(model: Any) -> Module:
     elif isinstance(model, nn.Module):
         what, fix = f"a torch.nn.Module ({type(model).__name__})", "subclass lightlib.Module and add training_step."
     else:
-        what, fix = f"{model!r:.80} ({type(model).__name__})", "trainer.fit(module, train_dataloaders=…)"
+        what, fix = shown(model), "trainer.fit(module, train_dataloaders=loader)"
     raise ArgumentTypeError(f"`model` is {what}.", expected="an instance of lightlib.Module.", fix=fix)
 
 
@@ -61,9 +67,15 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             )
         if not isinstance(callback, Callback):
             raise ArgumentTypeError(
-                f"callbacks holds {callback!r:.80} ({type(callback).__name__}).",
+                f"callbacks holds {shown(callback)}.",
                 expected="instances of lightlib.Callback.",
                 fix="subclass lightlib.Callback, or use lightlib.callbacks.LambdaCallback.",
+            )
+        if sum(other is callback for other in callbacks) > 1:
+            raise MisconfigurationException(
+                f"callbacks holds one {type(callback).__name__} object twice.",
+                expected="every callback once: each of them is called.",
+                fix="leave one out.",
             )
         warn_for_misspelt_hooks(callback, Callback)
     stateful = [c for c in callbacks if overrides(c, Callback, "state_dict")]
@@ -105,13 +117,18 @@ def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> 
                 expected="both or neither.",
                 fix="pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
             )
+        _refuse_other_arguments(module, "training_step")
+        if defined and val_wanted:
+            _refuse_other_arguments(module, "validation_step")
     elif stage == "predict":
         if not overrides(module, Module, "predict_step") and type(module).forward is nn.Module.forward:
             raise _lacks(name, "predict_step", "Trainer.predict", " (or `forward`, which it calls)")
+        _refuse_other_arguments(module, "predict_step")
     else:
         step = {"validate": "validation_step", "test": "test_step"}[stage]
         if not overrides(module, Module, step):
             raise _lacks(name, step, f"Trainer.{stage}")
+        _refuse_other_arguments(module, step)
 
 
 def _lacks(name: str, needed: str, call: str, more: str = "") -> MisconfigurationException:
@@ -125,7 +142,14 @@ def _lacks(name: str, needed: str, call: str, more: str = "") -> Misconfiguratio
 
 def check_optimization(module: Module, settings: Any) -> None:
     """Refuse Trainer arguments that manual optimization leaves to the user."""
-    if module.automatic_optimization:
+    automatic: Any = module.automatic_optimization
+    if not isinstance(automatic, bool):
+        raise ArgumentTypeError(
+            f"{type(module).__name__}.automatic_optimization is {shown(automatic)}.",
+            expected="True or False.",
+            fix="self.automatic_optimization = False",
+        )
+    if automatic:
         return
     for argument, off in (("gradient_clip_val", None), ("accumulate_grad_batches", 1)):
         value = getattr(settings, argument)
@@ -170,6 +194,40 @@ def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -
         )
     if takes == 1:
         return lambda batch, *where: method(batch)
+    if num_loaders == 1 and any(p.name == "dataloader_idx" and p.default is p.empty for p in parameters):
+        return lambda batch, i: method(batch, i, dataloader_idx=0) if takes > 2 else method(batch, dataloader_idx=0)
     if takes == 2 and num_loaders > 1:
         return lambda batch, i, dataloader_idx: method(batch, dataloader_idx=dataloader_idx)
     return method
+
+
+def _refuse_other_arguments(module: Module, name: str) -> None:
+    """Refuse arguments that nobody hands to a step: those of Lightning 1.x, and any others without a default."""
+    owner = type(module).__name__
+    try:
+        parameters = list(inspect.signature(getattr(module, name)).parameters.values())
+    except (TypeError, ValueError):
+        return
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    where = [p for p in parameters if p.name == "dataloader_idx"]
+    others = [p for p in parameters if p.kind in plain and p not in where][2:]
+    others += [p for p in parameters if p.kind is p.KEYWORD_ONLY and p not in where]
+    needed = [p.name for p in others if p.default is p.empty]
+    needed += [p.name for p in parameters if p.name in ("dataloader_iter", "optimizer_idx", "hiddens")]
+    if not needed:
+        return
+    fixes = {
+        "optimizer_idx": "with several optimizers set self.automatic_optimization = False and step each of them in "
+        "training_step.",
+        "hiddens": "self.automatic_optimization = False, and keep the hidden states on self.",
+        "dataloader_iter": f"def {name}(self, batch, batch_idx): each call gets one batch.",
+    }
+    known = next((one for one in needed if one in fixes), None)
+    raise MisconfigurationException(
+        f"{owner}.{name} has the argument `{known or needed[0]}`, which it is not called with.",
+        expected="the arguments (self, batch, batch_idx)"
+        + ("." if name == "training_step" else " and, with several loaders, dataloader_idx."),
+        fix=fixes[known] if known else f"def {name}(self, batch, batch_idx):",
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from lightlib import report
 from lightlib.core import files
 from lightlib.core.hparams import plain_hparams
 from lightlib.core.seed import rng_state
-from lightlib.errors import CheckpointError
+from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 
 __all__ = [
     "ClassOnly",
+    "check",
     "dump",
     "load_datamodule",
     "load_from_checkpoint",
@@ -43,10 +45,10 @@ class ClassOnly:
             return bound
 
         def refuse(*args: Any, **kwargs: Any) -> Any:  # noqa: ARG001  whatever it is called with
-            raise TypeError(
-                f"{owner.__name__}.load_from_checkpoint was called on an instance.\n"
-                "  Expected: a call on the class; it builds and returns a new object.\n"
-                f"  Fix: module = {owner.__name__}.load_from_checkpoint(path)"
+            raise ArgumentTypeError(
+                f"{owner.__name__}.load_from_checkpoint was called on an instance.",
+                expected="a call on the class; it builds and returns a new object.",
+                fix=f"module = {owner.__name__}.load_from_checkpoint(path)",
             )
 
         return refuse
@@ -95,6 +97,12 @@ def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
             "results": run.results.state_dict(),
             "rng": {**rng_state(), **strategy.accelerator.rng_state()},
         }
+    place = files.not_plain(content)
+    if place is not None:
+        report.warn(
+            f"The checkpoint holds an object that is no plain value at {place}: it can only be read with "
+            "weights_only=False. Write tensors, numbers, strings, lists and dicts of them into a checkpoint.",
+        )
     return content
 
 
@@ -154,12 +162,14 @@ def _lightning_loops(progress: Any, exhausted: bool) -> dict[str, Any]:
         "epoch_loop.val_loop.state_dict": {},
         "epoch_loop.val_loop.batch_progress": {**counts(0, 0, *all_four), "is_last_batch": False},
     }
+    begun = progress.epoch + (progress.epoch_batch > 0)
+    epochs = {"ready": begun, "completed": progress.epoch, "started": begun, "processed": progress.epoch}
     idle = {"state_dict": {}, "batch_progress": {**counts(0, 0, *all_four), "is_last_batch": False}}
     return {
         "fit_loop": {
             "state_dict": {},
             **epoch_loop,
-            "epoch_progress": counts(progress.epoch, progress.epoch, *all_four),
+            "epoch_progress": {"total": epochs, "current": dict(epochs)},
         },
         "validate_loop": idle,
         "test_loop": idle,
@@ -174,13 +184,73 @@ def restore_weights(run: Any, content: dict[str, Any]) -> None:
     try:
         run.strategy.load_module_state(content["state_dict"], strict=strict)
     except RuntimeError as error:
-        raise CheckpointError(
-            f"The checkpoint does not fit {type(run.module).__name__}: {error}",
-            expected="the same parameter names and shapes.",
-            fix="build the module with the checkpoint's hyperparameters, or set `strict_loading = False` on it.",
-        ) from error
+        raise _other_weights(type(run.module), error, "set `strict_loading = False` on it") from error
     for callback in run.callbacks:
         _call(callback, "on_load_checkpoint", run.trainer, run.module, content)
+
+
+def _other_weights(kind: type, error: RuntimeError, loose: str) -> CheckpointError:
+    text = "\n".join(line.strip() for line in str(error).splitlines()[1:]) or str(error)
+    fix = f"build {kind.__name__} with the arguments of the saved one"
+    return CheckpointError(
+        f"The checkpoint does not fit {kind.__name__}:\n    " + text.replace("\n", "\n    "),
+        expected="the same parameter names and shapes.",
+        fix=f"{fix}." if "size mismatch" in text else f"{fix}, or {loose} to load what fits.",
+    )
+
+
+def check(content: Mapping[str, Any], path: Any, resumes: type | None = None) -> None:
+    """Refuse a checkpoint that cannot be read further, before anything is changed by it.
+
+    Args:
+        content: What was read.
+        path: From where, for the message.
+        resumes: The module's class when a training is to go on from there, which takes more than weights.
+
+    Raises:
+        CheckpointError: It is from a newer version, holds weights alone, or holds something else than it should.
+    """
+    ours = content.get(OURS)
+    version = ours.get("format") if isinstance(ours, Mapping) else None
+    if isinstance(version, int) and version > FORMAT:
+        raise CheckpointError(
+            f"{str(path)!r} has format {version}, which is newer than this version of lightlib.",
+            expected=f"a format of at most {FORMAT}.",
+            fix="pip install --upgrade lightlib",
+        )
+    wanted: dict[str, tuple[type, ...]] = {}
+    if resumes is not None:
+        wanted = {"optimizer_states": (list, tuple), "lr_schedulers": (list, tuple), "callbacks": (Mapping,)}
+        missing = [key for key in wanted if key not in content]
+        if missing:
+            raise CheckpointError(
+                f"The checkpoint holds weights alone: it has no {missing[0]!r} ({str(path)!r}).",
+                expected="a checkpoint that was saved with weights_only=False.",
+                fix=f"module = {resumes.__name__}.load_from_checkpoint({str(path)!r}), then fit without ckpt_path.",
+            )
+    wrong = [key for key, kinds in wanted.items() if not isinstance(content[key], kinds)]
+    wrong += [OURS] if ours is not None and (not isinstance(version, int) or isinstance(version, bool)) else []
+    if wrong:
+        raise CheckpointError(
+            f"{str(path)!r} is damaged or from elsewhere: its {wrong[0]!r} is {shown(content[wrong[0]])}.",
+            expected="a file that Trainer.save_checkpoint or Lightning wrote.",
+            fix="use another checkpoint.",
+        )
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Explain what goes wrong while a part of a checkpoint is taken over."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"The checkpoint's {what} cannot be taken over: {type(error).__name__}: {error}",
+            expected="the state of the same run, as Trainer.save_checkpoint writes it.",
+            fix="resume with the same program, or load the weights alone with load_from_checkpoint.",
+        ) from error
 
 
 def restore_datamodule(datamodule: Any, content: dict[str, Any]) -> None:
@@ -192,47 +262,49 @@ def restore_datamodule(datamodule: Any, content: dict[str, Any]) -> None:
 def restore(run: Any, content: dict[str, Any]) -> None:
     """Put a run where the checkpoint was taken. The generators come last, when the loop begins."""
     ours = content.get(OURS)
-    missing = [key for key in ("optimizer_states", "lr_schedulers", "callbacks") if key not in content]
-    if missing:
-        raise CheckpointError(
-            f"The checkpoint holds weights alone: it has no {missing[0]!r}.",
-            expected="a checkpoint that was saved with weights_only=False.",
-            fix=f"module = {type(run.module).__name__}.load_from_checkpoint(path), then fit without ckpt_path.",
-        )
     _restore_callbacks(run.callbacks, content["callbacks"])
-    states = content["optimizer_states"]
-    if len(states) != len(run.optimizers):
-        raise CheckpointError(
-            f"The checkpoint holds {len(states)} optimizers, but configure_optimizers returned {len(run.optimizers)}.",
-            expected="the same optimizers in the same order.",
-            fix="resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint.",
-        )
-    for optimizer, state in zip(run.optimizers, states, strict=True):
-        try:
-            run.strategy.load_optimizer_state(optimizer, state)
-        except ValueError as error:
+    _restore_optimization(run, content)
+    with _reading("position"):
+        if ours is None:
+            run.progress.load_state_dict(_progress_of_lightning(content))
+            return
+        run.progress.load_state_dict(ours["progress"])
+        if ours.get("data") is not None and run.train_data is not None:
+            run.train_data.load_state_dict(ours["data"])
+        run.results.load_state_dict(ours["results"], run.module.get_submodule)
+        run.pending_rng = ours["rng"]
+
+
+def _restore_optimization(run: Any, content: dict[str, Any]) -> None:
+    for what, saved, here in (
+        ("optimizers", content["optimizer_states"], run.optimizers),
+        ("schedulers", content["lr_schedulers"], run.schedules.configs),
+    ):
+        if len(saved) != len(here):
             raise CheckpointError(
-                f"The state of {type(optimizer).__name__} does not fit: {error}",
-                expected="the same parameter groups as in the saved run.",
+                f"The checkpoint holds {len(saved)} {what}, but configure_optimizers returned {len(here)}.",
+                expected=f"the same {what} in the same order.",
                 fix="resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint.",
-            ) from error
-    run.schedules.load_state_dict(content["lr_schedulers"])
+            )
+    for optimizer, state in zip(run.optimizers, content["optimizer_states"], strict=True):
+        name = type(optimizer).__name__
+        with _reading(f"state of {name}"):
+            strange = sorted(set(state["param_groups"][0]) - {*optimizer.param_groups[0], "initial_lr", "param_names"})
+            lacking = sorted(set(optimizer.defaults) - set(state["param_groups"][0]))
+            if strange and lacking:
+                raise CheckpointError(
+                    f"The checkpoint's optimizer is no {name}: it has {', '.join(map(repr, strange[:3]))}, but no "
+                    f"{', '.join(map(repr, lacking[:3]))}.",
+                    expected="the optimizer of the saved run.",
+                    fix="resume with the same configure_optimizers, or load the weights alone with "
+                    "load_from_checkpoint.",
+                )
+            run.strategy.load_optimizer_state(optimizer, state)
+    with _reading("schedules"):
+        run.schedules.load_state_dict(content["lr_schedulers"])
     if run.scaler is not None and "MixedPrecision" in content:
-        run.scaler.load_state_dict(content["MixedPrecision"])
-    if ours is None:
-        run.progress.load_state_dict(_progress_of_lightning(content))
-        return
-    if ours["format"] > FORMAT:
-        raise CheckpointError(
-            f"The checkpoint has format {ours['format']}, which is newer than this version of lightlib.",
-            expected=f"a format of at most {FORMAT}.",
-            fix="upgrade lightlib.",
-        )
-    run.progress.load_state_dict(ours["progress"])
-    if ours.get("data") is not None and run.train_data is not None:
-        run.train_data.load_state_dict(ours["data"])
-    run.results.load_state_dict(ours["results"], run.module.get_submodule)
-    run.pending_rng = ours["rng"]
+        with _reading("loss scaler"):
+            run.scaler.load_state_dict(content["MixedPrecision"])
 
 
 def _restore_callbacks(callbacks: list[Any], states: Mapping[str, Any]) -> None:
@@ -284,6 +356,7 @@ def load_from_checkpoint(
         CheckpointError: The file is missing or damaged, or does not fit the class.
     """
     content = files.read(checkpoint_path, map_location or _present_device, weights_only)
+    check(content, checkpoint_path)
     module = _build(cls, content, hparams_file, kwargs)
     module.configure_model()
     module.on_load_checkpoint(content)
@@ -291,11 +364,7 @@ def load_from_checkpoint(
     try:
         module.load_state_dict(content["state_dict"], strict=strict)
     except RuntimeError as error:
-        raise CheckpointError(
-            f"The checkpoint does not fit {cls.__name__}: {error}",
-            expected="the same parameter names and shapes.",
-            fix="pass the arguments that the saved module was built with, or strict=False.",
-        ) from error
+        raise _other_weights(cls, error, "pass strict=False") from error
     device = next((value.device for value in content["state_dict"].values() if isinstance(value, torch.Tensor)), None)
     return module if device is None else module.to(device)
 
@@ -310,6 +379,7 @@ def load_datamodule(
 ) -> Any:
     """Build a new data module from the hyperparameters and the state that a checkpoint holds for it."""
     content = files.read(checkpoint_path, map_location or _present_device, weights_only)
+    check(content, checkpoint_path)
     datamodule = _build(cls, content, hparams_file, kwargs)
     if (state := content.get(cls.__qualname__)) is not None:
         datamodule.load_state_dict(state)
@@ -325,9 +395,7 @@ def _present_device(storage: Any, location: str) -> Any:
 def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, given: dict[str, Any]) -> Any:
     saved = dict(content.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}))
     if hparams_file is not None:
-        import yaml  # type: ignore[import-untyped]  # optional: PyYAML
-
-        saved = yaml.safe_load(Path(hparams_file).read_text()) or {}
+        saved = _hparams_of(hparams_file)
     parameters = inspect.signature(cls.__init__).parameters
     name = content.get(cls.CHECKPOINT_HYPER_PARAMS_NAME, "kwargs")
     if name not in ("kwargs", "") and name in parameters:
@@ -338,11 +406,44 @@ def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, g
     try:
         inspect.signature(cls).bind(**arguments)
     except TypeError as error:
-        raise CheckpointError(
-            f"{cls.__name__} cannot be built from the checkpoint: {error}. It holds the hyperparameters "
-            f"{', '.join(map(repr, saved)) or 'none'}.",
-            expected=f"all arguments of {cls.__name__}{inspect.signature(cls)}.",
-            fix=f"{cls.__name__}.load_from_checkpoint(path, argument=…), or call self.save_hyperparameters() in "
-            "__init__ before training.",
-        ) from error
+        raise _not_buildable(cls, saved, arguments, error) from None
     return cls(**arguments)
+
+
+def _not_buildable(cls: type, saved: Mapping[str, Any], given: Mapping[str, Any], error: TypeError) -> CheckpointError:
+    signature = inspect.signature(cls)
+    unknown = next((name for name in given if name not in signature.parameters), None)
+    plain = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [p.name for p in plain if p.default is p.empty and p.name not in given]
+    if unknown is not None:
+        what = f"{cls.__name__} has no argument {unknown!r}.{nearest(unknown, signature.parameters)}"
+        fix = f"{cls.__name__}.load_from_checkpoint(path) with arguments of {cls.__name__} only."
+    else:
+        held = f"the hyperparameters {', '.join(map(repr, saved))}" if saved else "no hyperparameters"
+        what = f"{cls.__name__} cannot be built from the checkpoint: {error}. It holds {held}."
+        fix = (
+            f"{cls.__name__}.load_from_checkpoint(path, {', '.join(f'{name}=…' for name in needed)}), or call "
+            "self.save_hyperparameters() in __init__ before training."
+        )
+    return CheckpointError(what, expected=f"the arguments of {cls.__name__}{signature}.", fix=fix)
+
+
+def _hparams_of(path: str | Path) -> dict[str, Any]:
+    """Read a file of hyperparameters."""
+    import yaml  # type: ignore[import-untyped]  # optional: PyYAML
+
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, TypeError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CheckpointError(
+            f"hparams_file={str(path)!r} cannot be read: {' '.join(str(error).split())}",
+            expected="a YAML file of names and values.",
+            fix="load_from_checkpoint(path, hparams_file='hparams.yaml'), or leave it out.",
+        ) from error
+    if content is not None and not isinstance(content, dict):
+        raise CheckpointError(
+            f"hparams_file={str(path)!r} holds {shown(content)}.",
+            expected="a YAML file of names and values.",
+            fix="write one line per argument, for instance `lr: 0.1`.",
+        )
+    return content or {}

@@ -86,7 +86,10 @@ class CombinedLoader:
         loaders = self.flattened
         iterators: list[Iterator[Any] | None] = [iter(loader) for loader in loaders]
         running = [True] * len(loaders)
+        end = math.inf if self.limits is None or self.mode != "max_size_cycle" else max(self.limits, default=0)
         for i in count():
+            if i >= end:
+                return
             batches: list[Any] = []
             for k, loader in enumerate(loaders):
                 over = self.limits is not None and i >= self.limits[k]
@@ -154,7 +157,7 @@ def flatten(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
             return lambda values: kind(item(values) for item in items)
         if not isinstance(node, Iterable):
             raise MisconfigurationException(
-                f"A loader is {node!r:.80} ({type(node).__name__}), which cannot be iterated.",
+                f"A loader is {' '.join(repr(node).split())[:80]} ({type(node).__name__}), which cannot be iterated.",
                 expected="a DataLoader, a Dataset, or any iterable of batches.",
                 fix="DataLoader(dataset, batch_size=32)",
             )

@@ -152,6 +152,15 @@ def limited(total: float, limit: float, argument: str, name: str) -> float:
     return int(total * limit)
 
 
+def nothing_read(name: str, where: str) -> MisconfigurationException:
+    """Return the error for a loader that gave no batch."""
+    return MisconfigurationException(
+        f"The {name} loader gave no batch{where and f' in {where}'}.",
+        expected="at least one batch each time it is iterated.",
+        fix="check the data set; a generator or iterator can be read only once: pass a list, or a DataLoader.",
+    )
+
+
 class TrainData:
     """The training batches: one iterator per epoch, which knows before each batch runs whether it is the last.
 
@@ -227,6 +236,8 @@ class TrainData:
                 self._begin(batch)
         else:
             self._begin(0)
+        if self.exhausted and not batch:
+            raise nothing_read("training", f"epoch {epoch}")
 
     def _begin(self, skip: int) -> None:
         streams = self._streams()
@@ -249,6 +260,7 @@ class TrainData:
         self._restored = None
         if self._ahead_of_device and self._prefetch is not None:
             self._prefetch.start(iterator)
+            self.exhausted = self._prefetch.ended
         elif not self._trusted:
             self._ahead = next(iterator, _END)
             self.exhausted = self._ahead is _END
@@ -293,10 +305,26 @@ class TrainData:
         self.exhausted = True
 
     def end_epoch(self) -> None:
-        if self._whole and self._trusted and self._iterator is not None and self.position == self.num_batches:
-            next(self._iterator, None)  # as a `for` loop does: only now the sampler has drawn all it draws in an epoch
+        if self._iterator is not None:
+            self._compare_with_length(self._iterator)
         self._iterator, self._ahead, self._started = None, _END, None
         self.position, self.exhausted = 0, False
+
+    def _compare_with_length(self, iterator: Iterator[Any]) -> None:
+        promised = f"The training loader says that it has {self.num_batches} batches, but it"
+        if self._trusted:
+            # Read to the end, as a `for` loop does: only now the sampler has drawn all it draws in an epoch.
+            if self._whole and self.position == self.num_batches and next(iterator, _END) is not _END:
+                report.warn(
+                    f"{promised} goes on after them; the rest is not used. Correct the sampler's __len__.",
+                    report.PossibleUserWarning,
+                )
+        elif self.position < self.num_batches < math.inf and self._nothing_ahead():
+            report.warn(
+                f"{promised} ended after {self.position}: schedules and intervals that count by its length are off. "
+                "Correct its __len__, or leave it out.",
+                report.PossibleUserWarning,
+            )
 
     def close(self) -> None:
         """Let the workers end; the position can still be read."""
@@ -354,7 +382,7 @@ class EvalData:
         totals = [min(length(x), own) for x, own in zip(self.combined.flattened, given, strict=True)]
         self.num_batches = [limited(total, limit, argument, name) for total in totals]
         self.combined.limits = self.num_batches
-        self._move = move
+        self._move, self.name = move, name
 
     @property
     def num_loaders(self) -> int:
@@ -362,10 +390,17 @@ class EvalData:
 
     def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
         """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
-        self.combined.limits = self.num_batches if limits is None else limits
-        move = self._move
+        self.combined.limits = limits = self.num_batches if limits is None else limits
+        move, seen = self._move, set()
         for batch, i, loader in self.combined:
+            seen.add(loader)
             yield (batch if move is None else move(batch, loader)), i, loader
+        wanted = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits) > 0 else ()
+        for loader in wanted:
+            if loader not in seen and limits[loader] > 0:
+                raise nothing_read(
+                    self.name, f"the place {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
+                )
 
 
 class Prefetch:

@@ -86,6 +86,9 @@ _REMOVED = {
 # Not called through the table: a checkpoint hands itself to every callback in turn.
 _BY_THE_CHECKPOINT = frozenset({"on_save_checkpoint", "on_load_checkpoint"})
 
+# Everybody is told that a run has ended, also when one of them fails.
+_AT_THE_END = frozenset({"on_exception", "teardown"})
+
 Wrap = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
 
 
@@ -107,6 +110,24 @@ def in_order(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
         return last(*args)
 
     return call_all
+
+
+def each(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Return one callable that calls all of `calls`, also after one that raised, and raises the first error then."""
+    if len(calls) < 2:
+        return in_order(calls)
+
+    def call_each(*args: Any) -> None:
+        errors: list[Exception] = []
+        for call in calls:
+            try:
+                call(*args)
+            except Exception as error:  # noqa: BLE001  raised below
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    return call_each
 
 
 def overrides(instance: object, base: type, name: str) -> bool:
@@ -183,9 +204,14 @@ class Hooks:
                     call = partial(call, trainer, module)
                 calls.append(wrap(type(owner).__name__, name, call))
                 who.append(_named(owner))
-            setattr(self, name, in_order(calls))
+            setattr(self, name, each(calls) if name in _AT_THE_END else in_order(calls))
             if who:
                 self._who[name] = who
+
+    def take_over(self, other: Hooks) -> None:
+        """Call from now on whom `other` calls: the loop keeps hold of this table."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(other, name))
 
     def _owners(self, name: str, module: Any, callbacks: Sequence[Any]) -> list[Any]:
         if name in _BY_THE_CHECKPOINT:

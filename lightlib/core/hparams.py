@@ -200,16 +200,20 @@ def plain_hparams(hparams: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, str, torch.Tensor)) or type(value) in (int, float, complex, bytes):
-        return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
     if isinstance(value, Enum):
         return _plain(value.value)
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, (torch.dtype, torch.device)):
         return str(value)
     if isinstance(value, Mapping):
-        return {key if isinstance(key, (str, int, float, bool)) else str(key): _plain(v) for key, v in value.items()}
+        return {_plain_key(key): _plain(v) for key, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         values = [_plain(v) for v in value]
         return tuple(values) if isinstance(value, tuple) else values
@@ -220,3 +224,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Number) and hasattr(value, "item"):
         return value.item()
     raise TypeError(type(value).__name__)
+
+
+def _plain_key(key: Any) -> Any:
+    key = key.value if isinstance(key, Enum) else key
+    return key if type(key) in (str, int, float, bool) else str(key)

@@ -9,8 +9,10 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hooks import nothing
 from lightlib.core.run import PREDICT, SANITY_CHECK, VALIDATION, Run, Stage
+from lightlib.core.window import unusable
 
 __all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
 
@@ -125,6 +127,7 @@ def backward(run: Run, output: Any, by: Callable[[Tensor], None] | None = None) 
     """Differentiate what a step returned; `by` is an engine's own backward."""
     loss = run.window.loss_of(output)
     if loss is None:
+        run.warn_of_skipped_batch(output)
         return
     if run.scaler is not None:
         loss = run.scaler.scale(loss)
@@ -158,8 +161,13 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     if not steps_now:
         forward_backward()
         return outputs[-1]
+    owner: list[LightningOptimizer] = []  # the first that calls its closure; LBFGS does so several times
     for handle in run.handles:
-        once = forward_backward if handle is run.handles[0] else (lambda: window.loss)
+
+        def once(handle: LightningOptimizer = handle) -> Any:
+            owner[:] = owner or [handle]
+            return forward_backward() if owner[0] is handle else window.loss
+
         assert run.step_method is not None
         run.step_method(run.progress.epoch, i, handle, once)
     if run.scaler is not None and window.taken:
@@ -189,6 +197,8 @@ def manual(run: Run, batch: Any, i: int, steps_now: bool) -> Any:  # noqa: ARG00
 
 def manual_backward(run: Run, loss: Tensor, *args: Any, **kwargs: Any) -> None:
     """`self.manual_backward(loss)`."""
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        raise unusable(loss, "manual_backward got")
     run.window.loss = loss.detach()
     if run.scaler is not None:
         loss = run.scaler.scale(loss)
@@ -230,7 +240,7 @@ def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
         table, several = run.results.table, data.num_loaders > 1
         for batch, i, loader in data.batches(limits):
             if run.signals.received is not None:
-                raise run.signals.received
+                run.leave_if_possible()
             table.batch, table.batch_size, table.loader = batch, None, loader
             where = (i, loader) if several else (i,)
             before(batch, *where)
@@ -273,5 +283,13 @@ def detached(output: Any) -> dict[str, Any]:
     if isinstance(output, Tensor):
         return {"loss": output.detach()}
     if isinstance(output, Mapping):
-        return {name: value.detach() if isinstance(value, Tensor) else value for name, value in output.items()}
+        return {name: _without_graph(value) for name, value in output.items()}
     return {}
+
+
+def _without_graph(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    if type(value) is dict:
+        return {name: _without_graph(one) for name, one in value.items()}
+    return type(value)(map(_without_graph, value)) if type(value) in (list, tuple) else value

@@ -18,7 +18,7 @@ from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hparams import HyperparametersMixin
 from lightlib.core.interface import DataHooks, ModelHooks
 from lightlib.core.optim import step_scheduler
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import LoggingError, MisconfigurationException
 
 if TYPE_CHECKING:
     from lightlib.core.results import Results
@@ -261,6 +261,12 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         rank_zero_only: bool = False,
     ) -> None:
         """Log every entry of `dictionary` (or of a torchmetrics.MetricCollection); the arguments are those of `log`."""
+        if not hasattr(dictionary, "items"):
+            raise LoggingError(
+                f"self.log_dict got {dictionary!r:.80} ({type(dictionary).__name__}).",
+                expected="a dictionary of names and values, or a torchmetrics.MetricCollection.",
+                fix='self.log_dict({"loss": loss, "accuracy": accuracy})',
+            )
         items: Iterable[tuple[Any, Any]] = dictionary.items()
         if hasattr(dictionary, "compute_groups"):
             items = dictionary.items(keep_base=False, copy_state=False)  # type: ignore[call-arg]
@@ -362,7 +368,13 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
         """Return the tensors of all processes, stacked along a new first dimension; with one process, as they are."""
-        return gathered(data, lambda tensor: self.trainer.strategy.all_gather(tensor, group, sync_grads))
+        strategy, device = self.trainer.strategy, self.device
+
+        def gather(value: Tensor | float) -> Tensor:
+            tensor = value if isinstance(value, Tensor) else torch.tensor(value, device=device)
+            return strategy.all_gather(tensor, group, sync_grads)
+
+        return gathered(data, gather)
 
     # building, saving, sharing
     def configure_callbacks(self) -> Any:
@@ -405,15 +417,15 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         return export.to_torch_export(self, file_path, input_sample, kwargs)
 
 
-def gathered(data: Any, gather: Callable[[Tensor], Tensor]) -> Any:
+def gathered(data: Any, gather: Callable[[Tensor | float], Tensor]) -> Any:
     """Return `data` with every tensor and number in its nesting gathered."""
     if isinstance(data, Mapping):
         return {key: gathered(value, gather) for key, value in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(gathered(value, gather) for value in data))
     if isinstance(data, (list, tuple)):
         return type(data)(gathered(value, gather) for value in data)
-    if isinstance(data, (int, float)):
-        return gather(torch.tensor(data))
-    return gather(data) if isinstance(data, Tensor) else data
+    return gather(data) if isinstance(data, (Tensor, int, float)) else data
 
 
 def _parameters(optimizer: Any) -> list[nn.Parameter]:

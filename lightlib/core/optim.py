@@ -132,16 +132,16 @@ def configure(module: Any, plan: Plan) -> tuple[list[Optimizer], list[SchedulerC
     """
     returned = module.configure_optimizers()
     late = _LateValues(module, plan)
-    if returned is None:
-        report.warn("configure_optimizers returned None: no parameter will change in this run.")
-        return [], []
-    optimizers, configs = _parts(returned, late)
+    optimizers, configs = ([], []) if returned is None else _parts(returned, late)
+    _check_optimizers(optimizers, module)
     for config in configs if module.automatic_optimization else ():
         _check_schedule(config, optimizers, plan)
     names = [config.name for config in configs if config.name]
     if len(set(names)) < len(names):
         raise MisconfigurationException(
-            f"Two schedulers are named {names}.", expected="different names.", fix="rename one."
+            f"Two schedulers have one name: {', '.join(map(repr, names))}.",
+            expected="a name of its own for each.",
+            fix=f"{{'scheduler': scheduler, 'name': {names[0] + '_2'!r}}}",
         )
     return optimizers, configs
 
@@ -160,27 +160,47 @@ class _LateValues:
     def optimizer(self, given: Any) -> Optimizer:
         if isinstance(given, Optimizer):
             return given
-        if callable(given):
-            built = given(self.module.parameters(), **self._wanted(given))
+        if callable(given) and not hasattr(given, "state_dict"):
+            built = self._built(given, self.module.parameters(), "an optimizer", "torch.optim.Adam(self.parameters())")
             if isinstance(built, Optimizer):
                 return built
             given = built
+        is_scheduler = hasattr(given, "step") and not isinstance(given, type)
         raise ArgumentTypeError(
-            f"configure_optimizers gave {given!r:.100} ({type(given).__name__}) where an optimizer belongs.",
+            f"configure_optimizers gave {_shown(given)} where an optimizer belongs.",
             expected=f"a torch.optim.Optimizer or a factory of one; in all, {_FORMS}.",
-            fix="return torch.optim.Adam(self.parameters(), lr=1e-3)",
+            fix="return [optimizer], [scheduler]"
+            if is_scheduler
+            else "return torch.optim.Adam(self.parameters(), lr=1e-3)",
         )
 
     def scheduler(self, given: Any, optimizer: Optimizer) -> Any:
         if hasattr(given, "step") and hasattr(given, "state_dict") and not isinstance(given, type):
             return given
         if callable(given):
-            return given(optimizer, **self._wanted(given))
+            return self._built(
+                given, optimizer, "a scheduler", "torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)"
+            )
         raise ArgumentTypeError(
-            f"configure_optimizers gave {given!r:.100} ({type(given).__name__}) where a scheduler belongs.",
+            f"configure_optimizers gave {_shown(given)} where a scheduler belongs.",
             expected="an object with `step` and `state_dict`, or a factory that takes the optimizer.",
             fix="torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)",
         )
+
+    def _built(self, factory: Callable[..., Any], first: Any, what: str, fix: str) -> Any:
+        wanted = self._wanted(factory)
+        try:
+            inspect.signature(factory).bind(first, **wanted)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"configure_optimizers gave {_shown(factory)} where {what} belongs: called with "
+                f"{'the parameters' if what.endswith('optimizer') else 'the optimizer'} alone it has a {error}.",
+                expected=f"{what}, or a factory that needs nothing else (functools.partial binds the rest).",
+                fix=fix,
+            ) from None
+        except ValueError:  # a callable without a signature
+            pass
+        return factory(first, **wanted)
 
     def _wanted(self, factory: Callable[..., Any]) -> dict[str, int]:
         bound = factory.keywords if isinstance(factory, partial) else {}
@@ -209,6 +229,12 @@ def _parts(returned: Any, late: _LateValues) -> tuple[list[Optimizer], list[Sche
             return _from_dicts(returned, late)
         if len(returned) == 2 and isinstance(returned[0], (list, tuple)):
             optimizers = [late.optimizer(part) for part in returned[0]]
+            if returned[1] and not optimizers:
+                raise MisconfigurationException(
+                    "configure_optimizers returned schedulers, but no optimizers.",
+                    expected="the optimizer of each scheduler in the first list.",
+                    fix="return [optimizer], [scheduler]",
+                )
             schedulers = returned[1] if isinstance(returned[1], (list, tuple)) else [returned[1]]
             return optimizers, [
                 _config(given, optimizers[min(i, len(optimizers) - 1)], late, None)
@@ -226,7 +252,7 @@ def _from_dicts(
         unknown = [key for key in group if key not in _GROUP_KEYS]
         if unknown or "optimizer" not in group:
             what = (
-                f"an unknown key {unknown[0]!r}.{nearest(unknown[0], _GROUP_KEYS)}"
+                f"an unknown key {unknown[0]!r}.{nearest(str(unknown[0]), _GROUP_KEYS)}"
                 if unknown
                 else "no key 'optimizer'."
             )
@@ -247,7 +273,8 @@ def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | 
         given = {"scheduler": given}
     unknown = [key for key in given if key not in _KEYS]
     if unknown or "scheduler" not in given:
-        what = f"the unknown key {unknown[0]!r}.{nearest(unknown[0], _KEYS)}" if unknown else "no key 'scheduler'."
+        near = nearest(str(unknown[0]), _KEYS) if unknown else ""
+        what = f"the unknown key {unknown[0]!r}.{near}" if unknown else "no key 'scheduler'."
         raise MisconfigurationException(
             f"A scheduler's dict has {what}",
             expected=f"keys among {', '.join(map(repr, _KEYS))}.",
@@ -268,12 +295,13 @@ def _check_schedule(config: SchedulerConfig, optimizers: Sequence[Optimizer], pl
             fix="{'scheduler': scheduler, 'interval': 'step'}",
         )
     frequency: Any = config.frequency
-    if not isinstance(frequency, int) or frequency < 1:
+    if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
         raise MisconfigurationException(
             f"The scheduler {name} has frequency={config.frequency!r}.",
             expected="an int of at least 1.",
             fix="leave it out to step at every interval.",
         )
+    _check_types(config, name)
     if config.reduce_on_plateau and not config.monitor:
         raise MisconfigurationException(
             f"The scheduler {name} has no metric to read.",
@@ -288,6 +316,53 @@ def _check_schedule(config: SchedulerConfig, optimizers: Sequence[Optimizer], pl
             fix="build the scheduler with the optimizer that you return.",
         )
     _report_misfit(config, plan)
+
+
+def _check_types(config: SchedulerConfig, name: str) -> None:
+    given: list[tuple[str, Any, type, str, str]] = [
+        ("monitor", config.monitor, str, "the name of a logged metric", "'val_loss'"),
+        ("strict", config.strict, bool, "True or False", "False"),
+        ("reduce_on_plateau", config.reduce_on_plateau, bool, "True or False", "True"),
+        ("name", config.name, str, "a string", "'lr'"),
+    ]
+    for key, value, kind, expected, example in given:
+        if value is not None and not isinstance(value, kind):
+            raise ArgumentTypeError(
+                f"The scheduler {name} has {key}={value!r:.60} ({type(value).__name__}).",
+                expected=f"{expected}.",
+                fix=f"{{'scheduler': scheduler, {key!r}: {example}}}",
+            )
+
+
+def _check_optimizers(optimizers: Sequence[Optimizer], module: Any) -> None:
+    name = type(module).__name__
+    if not optimizers:
+        report.warn(f"{name}.configure_optimizers returned no optimizer: no parameter will change by one in this run.")
+    if len({id(optimizer) for optimizer in optimizers}) < len(optimizers):
+        raise MisconfigurationException(
+            f"{name}.configure_optimizers returned one optimizer twice.",
+            expected="every optimizer once: each of them steps.",
+            fix="return optimizer",
+        )
+    own = {id(parameter) for parameter in module.parameters()}
+    for optimizer in optimizers:
+        if own and not any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
+            report.warn(
+                f"{type(optimizer).__name__} of {name}.configure_optimizers holds no parameter of {name}, which will "
+                "not change by it. Build it from self.parameters(), after all layers exist.",
+                report.PossibleUserWarning,
+            )
+
+
+def _shown(given: Any) -> str:
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    if isinstance(given, (list, tuple, Mapping)):
+        inside = ", ".join(type(part).__name__ for part in (given.values() if isinstance(given, Mapping) else given))
+        return f"a {type(given).__name__} of {inside or 'nothing'}"
+    if isinstance(given, Optimizer) or hasattr(given, "state_dict"):
+        return f"a {type(given).__name__}"
+    return f"{given!r:.80} ({type(given).__name__})"
 
 
 def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
@@ -326,5 +401,6 @@ def step_scheduler(scheduler: Any, metric: Any) -> None:
 
 
 def gradients(optimizers: Sequence[Optimizer]) -> list[torch.Tensor]:
-    """Return all gradients that the optimizers will use."""
-    return [p.grad for o in optimizers for group in o.param_groups for p in group["params"] if p.grad is not None]
+    """Return all gradients that the optimizers will use, each once, also when optimizers share parameters."""
+    parameters = {id(p): p for o in optimizers for group in o.param_groups for p in group["params"]}
+    return [p.grad for p in parameters.values() if p.grad is not None]

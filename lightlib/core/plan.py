@@ -73,7 +73,7 @@ class Plan:
         if every == math.inf:
             return exhausted
         counted = progress.batch if self.validate_across_epochs else progress.epoch_batch
-        return counted % every == 0
+        return counted > 0 and counted % every == 0
 
     def window_starts(self, progress: Progress) -> bool:
         """Whether the next batch is the first of an accumulation window."""

@@ -10,7 +10,7 @@ from typing import Any
 from lightlib import registry
 from lightlib.core.plan import Plan
 from lightlib.core.settings import Settings
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.loggers.logger import Logger
 from lightlib.precision.precision import Precision, named
 from lightlib.strategies.single import SingleDeviceStrategy
@@ -32,18 +32,24 @@ def strategy_of(given: Any, num_devices: int, num_nodes: int) -> Strategy:
         if given == "auto":
             if num_devices * num_nodes > 1:
                 raise MisconfigurationException(
-                    f"strategy='auto' with {num_devices} devices on {num_nodes} nodes.",
-                    expected="one device: this version trains on one.",
-                    fix="Trainer(devices=1)",
+                    f"strategy='auto' with devices={num_devices} and num_nodes={num_nodes}.",
+                    expected="one device on one node: this version trains on one.",
+                    fix="Trainer(devices=1, num_nodes=1)",
                 )
             return SingleDeviceStrategy()
+        if given not in registry.names("strategies"):
+            raise UnknownNameError(
+                "strategy",
+                given,
+                ("auto", *registry.names("strategies")),
+                fix="Trainer(strategy='auto', devices=1); strategies for several devices come with a later version.",
+            )
         strategy: Strategy = registry.get("strategies", given)()
         return strategy
-    what = f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.80} ({type(given).__name__})"
     raise ArgumentTypeError(
-        f"strategy is {what}.",
+        f"strategy is {shown(given)}.",
         expected="a name or an instance of lightlib.strategies.Strategy.",
-        fix="Trainer(strategy='auto')",
+        fix=_instance("strategy", given, Strategy) or "Trainer(strategy='auto')",
     )
 
 
@@ -58,13 +64,16 @@ def plugins_of(given: Any, precision: Any) -> Any:
     other = [plugin for plugin in plugins if not isinstance(plugin, Precision)]
     if other:
         raise ArgumentTypeError(
-            f"plugins holds {other[0]!r:.80} ({type(other[0]).__name__}).",
+            f"plugins holds {shown(other[0])}.",
             expected="a lightlib.precision.Precision.",
-            fix="leave it out; other kinds of plugins are not part of this version.",
+            fix=_instance("plugins", other[0], Precision)
+            or "leave it out; other kinds of plugins are not part of this version.",
         )
     if len(found) > 1 or (found and precision is not None):
         raise MisconfigurationException(
-            f"Two precisions were given: {precision!r} and {found!r}.", expected="one of them.", fix="leave out one."
+            f"Two precisions were given: {', '.join(repr(one) for one in (precision, *found) if one is not None)}.",
+            expected="one of them.",
+            fix=f"Trainer(precision={precision!r})" if precision is not None else "leave out one.",
         )
     return found[0] if found else precision
 
@@ -90,15 +99,10 @@ def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, (Logger, type)) else [given]
     for logger in several:
         if not isinstance(logger, Logger):
-            what = (
-                f"the class {logger.__name__}"
-                if isinstance(logger, type)
-                else f"{logger!r:.80} ({type(logger).__name__})"
-            )
             raise ArgumentTypeError(
-                f"logger is {what}.",
+                f"logger is {shown(logger)}.",
                 expected="True, False, a logger's name, or instances of lightlib.loggers.Logger.",
-                fix="Trainer(logger=CSVLogger('logs'))",
+                fix=_instance("logger", logger, Logger, "'logs'") or "Trainer(logger=CSVLogger('logs'))",
             )
     return several
 
@@ -116,15 +120,23 @@ def profiler_of(given: Any) -> Any:
             "pytorch": "PyTorchProfiler",
         }
         if given not in names:
-            raise UnknownNameError("profiler", given, names)
+            raise UnknownNameError(
+                "profiler", given, names, fix=f"Trainer(profiler={closest(given, names, 'simple')!r})"
+            )
         return getattr(profilers, names[given])()
     if isinstance(given, profilers.Profiler):
         return None if isinstance(given, profilers.PassThroughProfiler) else given
     raise ArgumentTypeError(
-        f"profiler is {given!r:.80} ({type(given).__name__}).",
+        f"profiler is {shown(given)}.",
         expected="'simple', 'advanced', 'pytorch' or a lightlib.profilers.Profiler.",
-        fix="Trainer(profiler='simple')",
+        fix=_instance("profiler", given, profilers.Profiler) or "Trainer(profiler='simple')",
     )
+
+
+def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str:
+    """Return what to write in place of a class that was given, or an empty string."""
+    is_one = isinstance(given, type) and issubclass(given, base)
+    return f"Trainer({argument}={given.__name__}({arguments}))" if is_one else ""
 
 
 def callbacks_of_packages() -> list[Any]:

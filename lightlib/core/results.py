@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import builtins
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from numbers import Number
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lightlib import report
-from lightlib.core.scopes import RULES, Rule
+from lightlib.core.logged import (
+    as_number,
+    changed_arguments,
+    check_batch_size,
+    check_flags,
+    check_kind,
+    check_name,
+    is_metric,
+    metric_of,
+    no_meaning,
+    not_scalar,
+    unknown_reduction,
+    wrong_attribute,
+)
+from lightlib.core.scopes import Rule
 from lightlib.errors import LoggingError
 
 __all__ = ["Results", "Slot", "Table", "batch_size_of"]
@@ -64,7 +76,7 @@ class Slot:
         """Take a value; `weight` is the batch size, of which only means make use."""
         if type(value) is Tensor or isinstance(value, Tensor):
             if value.numel() != 1:
-                raise _not_scalar(self.name, value)
+                raise not_scalar(self.name, "tensor", value.shape)
             number = value.item() if value.is_cpu else value.detach().reshape(()).clone()
         else:
             number = value
@@ -178,18 +190,24 @@ class Results:
     ) -> None:
         """Collect one value; the meaning of the arguments is that of `Module.log`."""
         table = self.table
+        if type(name) is not str:
+            check_name(name)
         arguments = (prog_bar, logger, on_step, on_epoch, reduce_fx, enable_graph, add_dataloader_idx)
         slot = table.slots.get((self.scope_name, name, table.loader))
         if slot is None or slot.arguments != arguments:
             slot = self._declare(name, value, arguments, slot, metric_attribute)
         if slot.metric is not None:
+            if value is not slot.metric:
+                slot.metric = metric_of(slot.name, slot.metric, value, fresh=slot.count == 0)
             slot.count += 1
             slot.fresh = True
             if slot.on_step:
                 slot.last = _forward_value(slot.metric)
             return
         if type(value) is not Tensor and not isinstance(value, (int, float)):
-            value = _as_number(name, value)
+            value = as_number(name, value)
+        if batch_size is not None and (type(batch_size) is not int or batch_size < 0):
+            batch_size = check_batch_size(name, batch_size)
         if slot.on_epoch and slot.reduction == "mean":
             slot.add(value, self._batch_size() if batch_size is None else batch_size)
         else:
@@ -204,19 +222,9 @@ class Results:
     def _declare(
         self, name: str, value: Any, arguments: tuple[Any, ...], known: Slot | None, attribute: str | None
     ) -> Slot:
-        if not isinstance(name, str):
-            raise LoggingError(
-                f"self.log got the name {name!r} ({type(name).__name__}).",
-                expected="a string.",
-                fix='self.log("loss", …)',
-            )
         if known is not None and known.arguments is not None:
-            raise LoggingError(
-                f"self.log({name!r}, …) was called twice in `{self.scope_name}` with different arguments: "
-                f"{_arguments_text(known.arguments)} and then {_arguments_text(arguments)}.",
-                expected="the same arguments for one name in one hook.",
-                fix="give the second value another name, or make the arguments equal.",
-            )
+            raise changed_arguments(name, self.scope_name, known.arguments, arguments)
+        check_flags(name, arguments)
         on_step, on_epoch = self._when(name, arguments)
         table = self.table
         _, logger, _, _, reduce_fx, _, add_index = arguments
@@ -230,10 +238,12 @@ class Results:
         reduction = self._reduction(name, reduce_fx)
         slot = Slot(name, suffix, bool(arguments[0]), logger is not False, on_step, on_epoch, reduction)
         slot.arguments = arguments
-        if _is_metric(value):
-            slot.metric, slot.attribute = value, attribute or self.find_metric(value)
+        if is_metric(value):
+            slot.metric, slot.attribute = value, self.find_metric(value)
+            if attribute is not None and slot.attribute is None:
+                raise wrong_attribute(name, attribute)
         else:
-            _warn_for_integers(name, value)
+            check_kind(name, value)
         if known is not None:  # from a checkpoint: this is its first call since the resume
             slot.total, slot.weight, slot.last, slot.count = known.total, known.weight, known.last, known.count
         table.slots[self.scope_name, name, table.loader] = slot
@@ -242,11 +252,7 @@ class Results:
     def _when(self, name: str, arguments: tuple[Any, ...]) -> tuple[bool, bool]:
         rule = self.scope
         if rule is None:
-            raise LoggingError(
-                f"self.log({name!r}, …) was called in `{self.scope_name}`, where it has no meaning.",
-                expected="a step or a hook around it: " + ", ".join(RULES) + ".",
-                fix="move the call into one of these hooks, or hand the number to `self.logger` yourself.",
-            )
+            raise no_meaning(name, self.scope_name)
         on_step = rule.on_step if arguments[2] is None else arguments[2]
         on_epoch = (not rule.on_step) if arguments[3] is None else arguments[3]
         if on_step and not rule.steps:
@@ -267,11 +273,7 @@ class Results:
         try:
             return _REDUCTIONS[reduce_fx]
         except (KeyError, TypeError):
-            raise LoggingError(
-                f"self.log({name!r}, reduce_fx={reduce_fx!r}) asks for a reduction that is not known.",
-                expected="'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
-                fix=f"self.log({name!r}, metric) with a torchmetrics.Metric for anything else.",
-            ) from None
+            raise unknown_reduction(name, reduce_fx) from None
 
     # reading
     def end_epoch(self) -> None:
@@ -344,6 +346,7 @@ class Results:
     # state
     def state_dict(self) -> dict[str, Any]:
         """Return the sums of the training epoch so far, and what callbacks read, as tensors and plain values."""
+        self._collect()
         slots = []
         for (scope, name, loader), slot in self.train.slots.items():
             slot.fold()
@@ -410,11 +413,6 @@ def _tensors(data: Any) -> Iterable[Tensor]:
             yield from _tensors(getattr(data, field.name))
 
 
-def _is_metric(value: Any) -> bool:
-    torchmetrics = sys.modules.get("torchmetrics")
-    return torchmetrics is not None and isinstance(value, torchmetrics.Metric)
-
-
 def _forward_value(metric: Any) -> Any:
     value = getattr(metric, "_forward_cache", None)
     return value.detach().clone() if isinstance(value, Tensor) else value
@@ -431,40 +429,3 @@ def load_metric_state(metric: Any, state: dict[str, Any]) -> None:
         )
     metric._update_count = state["updates"]  # noqa: SLF001  torchmetrics has no setter
     metric._computed = None  # noqa: SLF001  likewise
-
-
-def _as_number(name: str, value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, Number) or hasattr(value, "__float__"):
-        return float(value)
-    raise LoggingError(
-        f"self.log({name!r}, …) got a {type(value).__name__}: {str(value)[:80]!r}.",
-        expected="a number, a tensor with one element, or a torchmetrics.Metric.",
-        fix="log one name per value, for instance with self.log_dict({...}).",
-    )
-
-
-def _not_scalar(name: str, value: Tensor) -> LoggingError:
-    return LoggingError(
-        f"self.log({name!r}, …) got a tensor of shape {tuple(value.shape)}.",
-        expected="a tensor with exactly one element.",
-        fix=f"self.log({name!r}, value.mean()), or one name per element.",
-    )
-
-
-def _warn_for_integers(name: str, value: Any) -> None:
-    if (
-        isinstance(value, Tensor)
-        and not (value.is_floating_point() or value.is_complex())
-        and value.dtype != torch.bool
-    ):
-        report.warn(
-            f"self.log({name!r}, …) got an integer tensor ({value.dtype}); it is logged as a float.",
-            report.PossibleUserWarning,
-        )
-
-
-def _arguments_text(arguments: tuple[Any, ...]) -> str:
-    names = ("prog_bar", "logger", "on_step", "on_epoch", "reduce_fx", "enable_graph", "add_dataloader_idx")
-    return ", ".join(f"{name}={value!r}" for name, value in zip(names, arguments, strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 from lightlib import report
 from lightlib.core import files
 from lightlib.core.states import TrainerFn
-from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 
 __all__ = ["resolve_path", "say_how_to_go_on"]
 
@@ -33,7 +33,13 @@ def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: str | Pa
         if best:
             report.info(f"trainer.{fn.value}() got no model: the best weights of the last fit are taken from {best!r}.")
         return best or None
-    name = str(given)
+    if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
+        raise ArgumentTypeError(
+            f"ckpt_path is {shown(given)}.",
+            expected="'best', 'last', a path, or None to start from nothing.",
+            fix=f"trainer.{fn.value}(module, ckpt_path='last')",
+        )
+    name = os.fspath(given)
     if name == "best":
         best = _best(trainer)
         if not best:
@@ -47,7 +53,9 @@ def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: str | Pa
         return _last(trainer)
     if name in ("hpc", "registry") or name.startswith("registry:"):
         raise MisconfigurationException(
-            f"ckpt_path={name!r} is not part of this version.", expected="'best', 'last' or a path.", fix="pass a path."
+            f"ckpt_path={name!r} is not part of this version.",
+            expected="'best', 'last' or a path.",
+            fix=f"trainer.{fn.value}(module, ckpt_path='last')",
         )
     if not files.exists(name):
         raise files.missing(name)

@@ -141,8 +141,7 @@ class Run:
                 expected="an iterable that yields at least one batch each time it is iterated.",
                 fix="a generator can be read only once: pass a list, a DataLoader, or an object with __iter__.",
             )
-        if data.num_batches != self.plan.num_batches:
-            self.plan = self.replan(data.num_batches)
+        self.plan = self.replan(data.num_batches)
         return self.plan
 
     def stopping(self) -> bool:
@@ -164,7 +163,7 @@ class Run:
 
     def leave_if_possible(self) -> None:
         """Raise the signal that was received, at an optimizer-step boundary, where a checkpoint holds everything."""
-        if self.signals.received is not None and self.between_windows():
+        if self.signals.received is not None and (self.train_data is None or self.between_windows()):
             raise self.signals.received
 
     # numbers
@@ -201,10 +200,19 @@ class Run:
         numbers = dict(metrics)
         at = numbers.pop("step", None)
         if step is None:
-            step = self.progress.step if at is None else int(at)
+            step = self.progress.step if at is None or not math.isfinite(at) else int(at)
         numbers.setdefault("epoch", self.progress.epoch)
         self.loggers.log_metrics(numbers, step)
         self.hooks.on_log(numbers)
+
+    def warn_of_skipped_batch(self, output: Any) -> None:
+        """Warn when the very first batch is skipped: rather a forgotten `return` than a wish."""
+        if output is None and self.progress.batch == 0:
+            report.warn(
+                f"{type(self.module).__name__}.training_step returned None for the first batch, which is skipped: no "
+                "gradient, no optimizer step. Write `return loss` at its end if this is not what you want.",
+                report.PossibleUserWarning,
+            )
 
     def _look_for_nonfinite(self, floats: Mapping[str, float]) -> None:
         if self.warned_nonfinite:
@@ -236,7 +244,7 @@ class Run:
                     fix=f"leave out Trainer({name}=…) to set it in configure_gradient_clipping.",
                 )
         value = self.clip_defaults[0] if value is None else value
-        if value is None:
+        if not value:  # 0 is "do not", as in Lightning, and not "make all gradients 0"
             return
         raw = getattr(optimizer, "optimizer", optimizer)
         if self.scaler is not None:

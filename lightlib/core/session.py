@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from lightlib import report
 from lightlib.core import check, files
 from lightlib.core.build import Builder
+from lightlib.core.checkpoint import check as check_content
 from lightlib.core.checkpoint import dump, restore, restore_datamodule, restore_weights
 from lightlib.core.data import TrainData
 from lightlib.core.datamodule import DataModule
@@ -47,9 +49,10 @@ class Session:
         self.datamodule: DataModule | None = None
         self._given: dict[str, Any] = {}
         self._stack = ExitStack()
-        self._own_callbacks: list[Any] = []
+        self._own_callbacks: list[Any] = []  # the Trainer's; `merged` are those and the module's
+        self._merged_callbacks: tuple[Any, ...] = ()
         self.builder: Builder | None = None
-        self._announced = False
+        self._said: set[str] = set()
         self._compiler: Callable[..., Any] | None = None
         self.hooks: Hooks | None = None
         self._train_data: TrainData | None = None
@@ -80,6 +83,8 @@ class Session:
             datamodule = self.datamodule
         path = resolve_path(trainer, fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
         content = None if path is None else files.read(path, "cpu", weights_only)
+        if content is not None:
+            check_content(content, path, type(module) if fn is TrainerFn.FITTING else None)
         self.signals.received = None
         self._ckpt_path_before, trainer.ckpt_path = trainer.ckpt_path, path
         trainer.state = TrainerState(fn, None, TrainerStatus.RUNNING)
@@ -190,13 +195,16 @@ class Session:
         return builder.eval_data(stage).num_loaders
 
     def _merge_callbacks(self, module: Module) -> None:
-        trainer = self.trainer
-        self._own_callbacks = list(trainer.callbacks)
+        trainer, before = self.trainer, self._merged_callbacks
+        present = list(trainer.callbacks)  # the last call's merged ones, unless the user has changed them since
+        own = [c for c in self._own_callbacks if c in present or c not in before]
+        own += [c for c in present if c not in before]
         added = module.configure_callbacks() or []
         added = list(added) if isinstance(added, (list, tuple)) else [added]
         kinds = {type(callback) for callback in added}
-        merged = in_priority([c for c in trainer.callbacks if type(c) not in kinds] + added)
+        merged = in_priority([c for c in own if type(c) not in kinds] + added)
         check.check_callbacks(merged)
+        self._own_callbacks, self._merged_callbacks = own, tuple(merged)
         trainer.callbacks = ClosedCallbacks(merged)
 
     def _prepare_loggers(self) -> Fanout:
@@ -239,9 +247,6 @@ class Session:
         run.loggers.save()
 
     def _announce(self, run: Run) -> None:
-        if self._announced:
-            return
-        self._announced = True
         trainer = self.trainer
         device = trainer.accelerator.describe(trainer.strategy.root_device)
         seed = os.environ.get("PL_GLOBAL_SEED")
@@ -254,11 +259,14 @@ class Session:
             {"SingleDevice": "single_device"}.get(strategy, strategy),
             f"seed {seed}" if seed is not None else "no seed",
         ]
-        report.info(" · ".join(parts))
+        for line in (" · ".join(parts), *run.schedules.describe(run.plan)):
+            if line not in self._said:
+                self._said.add(line)
+                report.info(line)
 
     def rebuild_hooks(self, run: Run) -> None:
         assert self.builder is not None
-        run.hooks = self.hooks = self.builder.hooks()
+        run.hooks.take_over(self.builder.hooks())
 
     # around the loop
     def __enter__(self) -> Run:
@@ -310,7 +318,8 @@ class Session:
     def _finish(self, status: TrainerStatus, word: str) -> None:
         trainer, stage = self.trainer, self.trainer.state.fn.value
         run = trainer.run
-        guard: Callable[..., None] = _quietly if status is TrainerStatus.INTERRUPTED else _plainly
+        errors: list[Exception] = []
+        guard: Callable[..., None] = _quietly if status is TrainerStatus.INTERRUPTED else partial(_noted, errors)
         if run is not None:
             for handle in run.removable:
                 handle.remove()
@@ -322,15 +331,17 @@ class Session:
             if self.datamodule is not None:
                 guard(self.datamodule.teardown, stage)
             guard(self.hooks.teardown, stage)
-        Fanout(trainer.loggers).finalize(word)
+        Fanout(trainer.loggers).finalize("failed" if errors else word)
         if trainer.profiler is not None:
             guard(trainer.profiler.describe)
             guard(trainer.profiler.teardown, stage)
-        trainer.callbacks = self._own_callbacks or list(trainer.callbacks)
+        trainer.callbacks = list(trainer.callbacks)
         trainer.ckpt_path = self._ckpt_path_before
-        trainer.state = TrainerState(trainer.state.fn, None, status)
+        trainer.state = TrainerState(trainer.state.fn, None, TrainerStatus.INTERRUPTED if errors else status)
         if run is not None:
             run.stage = "done"
+        if errors:
+            raise errors[0]
 
     def tell(self, metrics: list[dict[str, float]], verbose: bool) -> None:
         """Print the metrics of an evaluation as a table."""
@@ -346,8 +357,12 @@ class _Weights:
         self.strategy, self.callbacks = builder.strategy, builder.callbacks
 
 
-def _plainly(call: Callable[..., Any], *args: Any) -> None:
-    call(*args)
+def _noted(errors: list[Exception], call: Callable[..., Any], *args: Any) -> None:
+    """Call; an error waits in `errors` until everything has been put away."""
+    try:
+        call(*args)
+    except Exception as error:  # noqa: BLE001  it is raised when all is done
+        errors.append(error)
 
 
 def _quietly(call: Callable[..., Any], *args: Any) -> None:

@@ -2,92 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
-import os
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from lightlib import report
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
 
-__all__ = ["REMOVED", "Settings", "checked_call", "seconds"]
+__all__ = ["Settings", "seconds", "whole"]
 
 T = TypeVar("T")
-REMOVED = {
-    "gpus": "accelerator='gpu', devices=…",
-    "tpu_cores": "accelerator='tpu', devices=…",
-    "num_processes": "accelerator='cpu', devices=…",
-    "ipus": "another accelerator; IPUs are no longer supported",
-    "resume_from_checkpoint": "trainer.fit(module, ckpt_path=…)",
-    "auto_lr_find": "the learning-rate finder",
-    "auto_scale_batch_size": "the batch-size finder",
-    "auto_select_gpus": "devices='auto'",
-    "checkpoint_callback": "enable_checkpointing=…",
-    "weights_summary": "enable_model_summary=…",
-    "progress_bar_refresh_rate": "callbacks=[RichProgressBar(refresh_rate=…)]",
-    "process_position": "callbacks=[TQDMProgressBar(process_position=…)]",
-    "flush_logs_every_n_steps": "CSVLogger(flush_logs_every_n_steps=…)",
-    "weights_save_path": "default_root_dir=…",
-    "terminate_on_nan": "callbacks=[TerminateOnNaN()]",
-    "track_grad_norm": "self.log('grad_norm', self.trainer.gradient_norm)",
-    "prepare_data_per_node": "`prepare_data_per_node` on the data module",
-    "stochastic_weight_avg": "a callback",
-    "amp_backend": "precision=…",
-    "amp_level": "precision=…",
-    "replace_sampler_ddp": "use_distributed_sampler=…",
-    "multiple_trainloader_mode": "CombinedLoader(loaders, mode=…)",
-    "move_metrics_to_cpu": "nothing: logged CPU values are plain floats already",
-    "truncated_bptt_steps": "manual optimization",
-    "reload_dataloaders_every_epoch": "reload_dataloaders_every_n_epochs=1",
-}
-
-
-def checked_call(init: Callable[..., None]) -> Callable[..., None]:
-    """Decorate ``Trainer.__init__``: defaults from the environment, and an explanation for unknown arguments.
-
-    Every argument can be defaulted by ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``, read as a Python literal.
-    """
-    known = [name for name in inspect.signature(init).parameters if name != "self"]
-
-    @functools.wraps(init)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        if args:
-            raise ArgumentTypeError(
-                f"Trainer got {len(args)} positional arguments: {', '.join(f'{arg!r:.40}' for arg in args)}.",
-                expected="keyword arguments only.",
-                fix="Trainer(max_epochs=10)",
-            )
-        for name in kwargs:
-            if name in REMOVED:
-                raise ArgumentTypeError(
-                    f"Trainer got `{name}`, which left Lightning in 2.0.",
-                    expected=REMOVED[name] + ".",
-                    fix="write that.",
-                )
-            if name not in known:
-                raise ArgumentTypeError(
-                    f"Trainer got an unknown argument `{name}`.{nearest(name, known)}",
-                    expected=f"arguments among {', '.join(known)}.",
-                    fix="correct the name or leave it out.",
-                )
-        for name in known:
-            for variable in (f"LIGHTLIB_{name.upper()}", f"PL_TRAINER_{name.upper()}"):
-                if name not in kwargs and variable in os.environ:
-                    kwargs[name] = _literal(os.environ[variable])
-        init(self, **kwargs)
-
-    return checked
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
 
 
 @dataclass
@@ -133,23 +59,34 @@ class Settings:
         Raises:
             ArgumentTypeError, MisconfigurationException: By the name of the argument, with what it may be.
         """
-        quiet = _barebones(arguments)
-        checked = {name: check(name, arguments[name]) for name, check in _CHECKS.items()}
-        interval, interval_seconds = _val_check_interval(arguments["val_check_interval"])
-        every = checked["check_val_every_n_epoch"]
-        if every is None and interval_seconds is None and not isinstance(interval, int):
+        given = dict(arguments)
+        _refuse_barebones_with_others(given)
+        _refuse_overfitting_with_limits(given)
+        for name in ("model_registry", "suggest_integrations"):
+            _UNUSED[name](name, given[name])
+        values = {name: check(name, given[name]) for name, check in _CHECKS.items()}
+        interval, interval_seconds = _val_check_interval(given["val_check_interval"])
+        settings = cls(**values, val_check_interval=interval, val_check_seconds=interval_seconds)
+        if settings.check_val_every_n_epoch is None and interval_seconds is None and not isinstance(interval, int):
             raise MisconfigurationException(
-                f"check_val_every_n_epoch=None with val_check_interval={arguments['val_check_interval']!r}.",
+                f"check_val_every_n_epoch=None with val_check_interval={given['val_check_interval']!r}.",
                 expected="an int (batches, counted across epochs) or a time as val_check_interval.",
                 fix="Trainer(val_check_interval=1000, check_val_every_n_epoch=None)",
             )
-        settings = cls(**checked, val_check_interval=interval, val_check_seconds=interval_seconds)
-        settings._settle(quiet)
+        settings._settle(validation_off=given["limit_val_batches"] == 0)
         return settings
 
-    def _settle(self, quiet: bool) -> None:
+    def change(self, name: str, value: Any) -> None:
+        """Set one of them later, with the same checks as in ``Trainer(…)``."""
+        if name == "val_check_interval":
+            self.val_check_interval, self.val_check_seconds = _val_check_interval(value)
+        else:
+            setattr(self, name, _CHECKS[name](name, value))
+
+    def _settle(self, validation_off: bool) -> None:
         if self.overfit_batches:
-            self.limit_train_batches = self.limit_val_batches = self.overfit_batches
+            self.limit_train_batches = self.overfit_batches
+            self.limit_val_batches = 0 if validation_off else self.overfit_batches
         if self.fast_dev_run:
             for stage in ("train", "val", "test", "predict"):
                 setattr(self, f"limit_{stage}_batches", self.fast_dev_run)
@@ -157,7 +94,7 @@ class Settings:
             self.min_epochs = self.min_steps = None
             self.val_check_interval, self.val_check_seconds, self.check_val_every_n_epoch = 1.0, None, 1
             self.num_sanity_val_steps, self.enable_checkpointing = 0, False
-        if quiet:
+        if self.barebones:
             self.num_sanity_val_steps = self.log_every_n_steps = 0
             self.enable_checkpointing = self.enable_progress_bar = False
             self.enable_model_summary = self.enable_autolog_hparams = False
@@ -169,7 +106,7 @@ class Settings:
                 raise MisconfigurationException(
                     f"{low}={least} is more than {high}={most}.",
                     expected=f"{low} <= {high}.",
-                    fix="change one of them.",
+                    fix=f"Trainer({low}={most}, {high}={most}) or Trainer({low}={least}, {high}={least})",
                 )
         if self.gradient_clip_algorithm is not None and self.gradient_clip_val is None:
             report.warn(
@@ -190,132 +127,186 @@ class Settings:
                 self.max_epochs = -1
 
 
-def _or(value: Any, default: T) -> Any | T:
-    return default if value is None else value
+def _at_least(least: int) -> Callable[[str, Any], int]:
+    return lambda name, value: whole(name, value, least)
+
+
+def _or_none(check: Callable[[str, Any], T]) -> Callable[[str, Any], T | None]:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def _or_default(check: Callable[[str, Any], T], default: T) -> Callable[[str, Any], T]:
+    return lambda name, value: default if value is None else check(name, value)
 
 
 def whole(name: str, value: Any, least: int) -> int:
     """Return `value` when it is an int of at least `least`."""
+    meaning = " (-1 is no limit)" if least == -1 else ""
+    expected = f"an int of at least {least}{meaning}."
     if isinstance(value, bool) or not isinstance(value, int):
-        if isinstance(value, float) and value.is_integer():
-            raise ArgumentTypeError(
-                f"{name} is {value!r} (float).", expected="an int.", fix=f"Trainer({name}={int(value)})"
-            )
-        raise ArgumentTypeError(
-            f"{name} is {value!r} ({type(value).__name__}).",
-            expected=f"an int of at least {least}.",
-            fix=f"Trainer({name}={max(least, 1)})",
-        )
+        number = _as_int(value, least)
+        fix = f"Trainer({name}={max(least, 1) if number is None else number})"
+        if name == "accumulate_grad_batches" and isinstance(value, Mapping):
+            fix = f"Trainer(callbacks=[GradientAccumulationScheduler({value!r})])"
+        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected=expected, fix=fix)
     if value < least:
-        meaning = " (-1 is no limit)" if least == -1 else ""
         raise MisconfigurationException(
-            f"{name} is {value}.",
-            expected=f"an int of at least {least}{meaning}.",
-            fix=f"Trainer({name}={max(least, 1)})",
+            f"{name} is {value}.", expected=expected, fix=f"Trainer({name}={-1 if least == -1 else max(least, 1)})"
         )
     return value
+
+
+def _as_int(value: Any, least: int) -> int | None:
+    """Return the int that a string or a float stands for, to be offered."""
+    try:
+        number = int(value) if isinstance(value, str) or (isinstance(value, float) and value.is_integer()) else None
+    except ValueError:
+        return None
+    return number if number is not None and number >= least else None
 
 
 def flag(name: str, value: Any) -> bool:
     """Return `value` when it is True or False."""
     if not isinstance(value, bool):
-        raise ArgumentTypeError(
-            f"{name} is {value!r} ({type(value).__name__}).", expected="True or False.", fix=f"Trainer({name}=True)"
-        )
+        meant = bool(value) if value in (0, 1) else str(value).lower() not in ("no", "off", "false", "none")
+        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected="True or False.", fix=f"Trainer({name}={meant})")
     return value
 
 
-def limit(name: str, value: Any, default: float) -> int | float:
+def limit(name: str, value: Any) -> int | float:
     """Return a limit: an int is a number of batches, a float a fraction of them."""
-    value = default if value is None else value
+    expected = "an int >= 0 (batches) or a float from 0.0 to 1.0 (a fraction of them)."
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ArgumentTypeError(
-            f"{name} is {value!r} ({type(value).__name__}).",
-            expected="an int (batches) or a float from 0.0 to 1.0 (a fraction of them).",
-            fix=f"Trainer({name}=10) or Trainer({name}=0.1)",
+            f"{name} is {shown(value)}.", expected=expected, fix=f"Trainer({name}=10) or Trainer({name}=0.1)"
         )
-    if value < 0 or (isinstance(value, float) and value > 1.0):
-        raise MisconfigurationException(
-            f"{name} is {value}.",
-            expected="an int >= 0 (batches) or a float from 0.0 to 1.0 (a fraction of them).",
-            fix=f"Trainer({name}={int(value)})" if value > 1 else f"Trainer({name}=1.0)",
-        )
+    if not value >= 0 or (isinstance(value, float) and value > 1.0):
+        number = int(value) if 1 < value < math.inf else 1.0
+        raise MisconfigurationException(f"{name} is {value}.", expected=expected, fix=f"Trainer({name}={number})")
     return value
 
 
 def seconds(name: str, value: Any) -> float:
     """Return a duration in seconds: ``"DD:HH:MM:SS"``, a timedelta, or a dict of its arguments."""
+    expected = 'a time: "DD:HH:MM:SS", a datetime.timedelta, or a dict of its arguments.'
+    fix = f'Trainer({name}="00:12:00:00") or Trainer({name}={{"hours": 12}})'
+    if not isinstance(value, (str, timedelta, Mapping)):
+        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected=expected, fix=fix)
+    found = _seconds(value)
+    if found is None or found < 0:
+        raise MisconfigurationException(f"{name} is {shown(value)}.", expected=expected, fix=fix)
+    return found
+
+
+def _seconds(value: str | timedelta | Mapping[str, Any]) -> float | None:
     try:
         if isinstance(value, timedelta):
             return value.total_seconds()
         if isinstance(value, Mapping):
-            return timedelta(**value).total_seconds()
-        if isinstance(value, str):
-            days, hours, minutes, rest = (int(part) for part in value.split(":"))
-            return timedelta(days=days, hours=hours, minutes=minutes, seconds=rest).total_seconds()
-    except (TypeError, ValueError):
-        pass
-    raise MisconfigurationException(
-        f"{name} is {value!r} ({type(value).__name__}).",
-        expected='a time: "DD:HH:MM:SS", a datetime.timedelta, or a dict of its arguments.',
-        fix=f'Trainer({name}="00:12:00:00") or Trainer({name}={{"hours": 12}})',
-    )
+            return timedelta(**value).total_seconds() if value else None
+        days, hours, minutes, rest = (int(part) for part in value.split(":"))
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=rest).total_seconds()
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _val_check_interval(value: Any) -> tuple[int | float, float | None]:
+    name = "val_check_interval"
+    expected = "an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), or a time."
     if value is None:
         return 1.0, None
     if isinstance(value, (str, timedelta, Mapping)):
-        return 1.0, seconds("val_check_interval", value)
+        return 1.0, seconds(name, value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ArgumentTypeError(
-            f"val_check_interval is {value!r} ({type(value).__name__}).",
-            expected="an int (batches), a float (fraction of an epoch) or a time.",
-            fix="Trainer(val_check_interval=0.25)",
-        )
-    if value <= 0 or (isinstance(value, float) and value > 1.0):
-        raise MisconfigurationException(
-            f"val_check_interval is {value}.",
-            expected="an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), or a time.",
-            fix=f"Trainer(val_check_interval={max(1, int(value))})",
-        )
+        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected=expected, fix=f"Trainer({name}=0.25)")
+    if not value > 0 or (isinstance(value, float) and value > 1.0):
+        number = int(value) if 1 < value < math.inf else 1.0
+        raise MisconfigurationException(f"{name} is {value}.", expected=expected, fix=f"Trainer({name}={number})")
     return value, None
 
 
+def _fast_dev_run(name: str, value: Any) -> int:
+    if isinstance(value, bool):
+        return int(value)
+    if not isinstance(value, int) or value < 0:
+        kind = MisconfigurationException if isinstance(value, int) else ArgumentTypeError
+        raise kind(
+            f"{name} is {shown(value)}.",
+            expected="True, False, or an int of at least 0: how many batches.",
+            fix=f"Trainer({name}=True)",
+        )
+    return value
+
+
 def _sanity(name: str, value: Any) -> float:
-    steps = whole(name, _or(value, 2), -1)
-    return float("inf") if steps == -1 else steps
+    if value == math.inf:
+        return math.inf
+    steps = whole(name, value, -1)
+    return math.inf if steps == -1 else steps
 
 
 def _clip_value(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ArgumentTypeError(
-            f"{name} is {value!r} ({type(value).__name__}).", expected="a number.", fix=f"Trainer({name}=1.0)"
-        )
-    if value < 0:
+        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected="a number >= 0.", fix=f"Trainer({name}=1.0)")
+    if not value >= 0:
         raise MisconfigurationException(f"{name} is {value}.", expected="a number >= 0.", fix=f"Trainer({name}=1.0)")
     return value
 
 
-def _algorithm(name: str, value: Any) -> str | None:
-    if value is None:
-        return None
+def _algorithm(name: str, value: Any) -> str:
     if not isinstance(value, str) or value.lower() not in ("norm", "value"):
-        raise UnknownNameError(name, value, ("norm", "value"))
+        raise UnknownNameError(name, value, ("norm", "value"), fix=f"Trainer({name}='norm')")
     return value.lower()
 
 
-def _deterministic(name: str, value: Any) -> bool | str | None:
-    if value in (None, True, False, "warn"):
+def _deterministic(name: str, value: Any) -> bool | str:
+    if isinstance(value, bool) or value == "warn":
         return value  # type: ignore[no-any-return]
-    raise ArgumentTypeError(
-        f"{name} is {value!r}.", expected="True, False or 'warn'.", fix="Trainer(deterministic=True)"
+    kind = MisconfigurationException if isinstance(value, str) else ArgumentTypeError
+    raise kind(
+        f"{name} is {shown(value)}.{nearest(str(value), ['warn'])}",
+        expected="True, False or 'warn'.",
+        fix=f"Trainer({name}='warn')" if isinstance(value, str) else f"Trainer({name}=True)",
     )
 
 
-def _barebones(given: Mapping[str, Any]) -> bool:
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected="a string.", fix="leave it out: it is not used.")
+    return value
+
+
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "max_epochs": _or_none(_at_least(-1)),
+    "min_epochs": _or_none(_at_least(0)),
+    "max_steps": _at_least(-1),
+    "min_steps": _or_none(_at_least(0)),
+    "max_time": _or_none(seconds),
+    **{f"limit_{stage}_batches": _or_default(limit, 1.0) for stage in ("train", "val", "test", "predict")},
+    "overfit_batches": _or_default(limit, 0.0),
+    "check_val_every_n_epoch": _or_none(_at_least(1)),
+    "num_sanity_val_steps": _or_default(_sanity, 2),
+    "log_every_n_steps": _or_default(_at_least(0), 50),
+    "accumulate_grad_batches": _at_least(1),
+    "gradient_clip_val": _or_none(_clip_value),
+    "gradient_clip_algorithm": _or_none(_algorithm),
+    "reload_dataloaders_every_n_epochs": _at_least(0),
+    "fast_dev_run": _fast_dev_run,
+    "deterministic": _or_none(_deterministic),
+    "benchmark": _or_none(flag),
+    **dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), _or_default(flag, True)),
+    **dict.fromkeys(("inference_mode", "detect_anomaly", "barebones", "enable_autolog_hparams"), flag),
+    **dict.fromkeys(("use_distributed_sampler", "sync_batchnorm"), flag),
+}
+_UNUSED: dict[str, Callable[[str, Any], Any]] = {
+    "model_registry": _or_none(_text),
+    "suggest_integrations": flag,
+}
+
+
+def _refuse_barebones_with_others(given: Mapping[str, Any]) -> None:
     if not flag("barebones", given["barebones"]):
-        return False
+        return
     wants = [
         name
         for name in ("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "logger")
@@ -327,61 +318,17 @@ def _barebones(given: Mapping[str, Any]) -> bool:
         raise MisconfigurationException(
             f"barebones=True together with {', '.join(f'{name}={given[name]!r}' for name in wants)}.",
             expected="barebones alone: it switches all of these off, to measure the loop.",
-            fix="leave out barebones, or the others.",
+            fix=f"leave out barebones, or {' and '.join(wants)}.",
         )
-    return True
 
 
-def _fast(name: str, value: Any) -> int:
-    return whole(name, int(value) if isinstance(value, bool) else value, 0)
-
-
-def _at_least(least: int, default: int | None = None) -> Callable[[str, Any], Any]:
-    """Return the check of an int; None is `default`, and stays None without one."""
-
-    def check(name: str, value: Any) -> Any:
-        value = default if value is None else value
-        return value if value is None else whole(name, value, least)
-
-    return check
-
-
-def _needed(least: int) -> Callable[[str, Any], int]:
-    return lambda name, value: whole(name, value, least)
-
-
-def _on(name: str, value: Any) -> bool:
-    return flag(name, True if value is None else value)
-
-
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "max_epochs": _at_least(-1),
-    "min_epochs": _at_least(0),
-    "max_steps": _needed(-1),
-    "min_steps": _at_least(0),
-    "max_time": lambda name, value: None if value is None else seconds(name, value),
-    **{
-        f"limit_{stage}_batches": lambda name, value: limit(name, value, 1.0)
-        for stage in ("train", "val", "test", "predict")
-    },
-    "overfit_batches": lambda name, value: limit(name, value, 0.0),
-    "check_val_every_n_epoch": _at_least(1),
-    "num_sanity_val_steps": _sanity,
-    "log_every_n_steps": _at_least(0, default=50),
-    "accumulate_grad_batches": _needed(1),
-    "gradient_clip_val": lambda name, value: None if value is None else _clip_value(name, value),
-    "gradient_clip_algorithm": _algorithm,
-    "reload_dataloaders_every_n_epochs": _needed(0),
-    "fast_dev_run": _fast,
-    "detect_anomaly": flag,
-    "sync_batchnorm": flag,
-    "barebones": flag,
-    "inference_mode": _on,
-    "use_distributed_sampler": _on,
-    "enable_checkpointing": _on,
-    "enable_progress_bar": _on,
-    "enable_model_summary": _on,
-    "enable_autolog_hparams": _on,
-    "deterministic": _deterministic,
-    "benchmark": lambda name, value: None if value is None else flag(name, value),
-}
+def _refuse_overfitting_with_limits(given: Mapping[str, Any]) -> None:
+    if not limit("overfit_batches", 0.0 if given["overfit_batches"] is None else given["overfit_batches"]):
+        return
+    for name in ("limit_train_batches", "limit_val_batches"):
+        if given[name] is not None and not (name == "limit_val_batches" and given[name] == 0):
+            raise MisconfigurationException(
+                f"overfit_batches={given['overfit_batches']!r} together with {name}={given[name]!r}.",
+                expected="one of the two: overfit_batches sets the limits of training and validation.",
+                fix=f"leave out {name}.",
+            )

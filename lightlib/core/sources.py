@@ -7,19 +7,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from lightlib import report
-from lightlib.core.combined import CombinedLoader, flatten, holds_loaders, length
+from lightlib.core.combined import CombinedLoader, holds_loaders, length
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import overrides
 from lightlib.core.interface import DataHooks
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 __all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "find", "serve"]
 
 DEFAULT_BATCH_SIZE = 32
+_LOADERS = "a DataLoader, a Dataset, an iterable of batches, or a list or dict of them."
+_LOADER_KINDS = (DataLoader, CombinedLoader)
 _NAMES = {"train": "training", "val": "validation", "test": "test", "predict": "prediction"}
 
 
@@ -30,19 +32,16 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
         ArgumentTypeError: A class instead of an instance, or something that cannot be iterated.
         MisconfigurationException: Loaders and a data module together.
     """
-    if isinstance(datamodule, type):
-        raise ArgumentTypeError(
-            f"datamodule is the class {datamodule.__name__}.",
-            expected="an instance of it.",
-            fix=f"datamodule={datamodule.__name__}()",
-        )
     if datamodule is not None and not isinstance(datamodule, DataModule):
         raise ArgumentTypeError(
-            f"datamodule is {datamodule!r:.80} ({type(datamodule).__name__}).",
-            expected="a lightlib.DataModule.",
-            fix="subclass lightlib.DataModule, or pass loaders.",
+            f"datamodule is {shown(datamodule)}.",
+            expected="an instance of lightlib.DataModule.",
+            fix=f"datamodule={datamodule.__name__}()"
+            if isinstance(datamodule, type)
+            else _from_elsewhere(type(datamodule)) or "subclass lightlib.DataModule, or pass loaders.",
         )
-    given = {name: value for name, value in loaders.items() if value is not None}
+    names = dict.fromkeys(loaders) if len(loaders) > 1 else dict.fromkeys(loaders, "dataloaders")
+    given = {names[name] or name: value for name, value in loaders.items() if value is not None}
     if datamodule is not None and given:
         raise MisconfigurationException(
             f"Both `datamodule` and `{next(iter(given))}` were given.",
@@ -50,14 +49,54 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
             fix="leave out one of them.",
         )
     for name, value in given.items():
-        if isinstance(value, type):
+        check_tree(value, name, f"{name}=DataLoader(dataset, batch_size=32)")
+
+
+def check_tree(value: Any, where: str, fix: str) -> None:
+    """Refuse what cannot be served as a loader or a collection of loaders.
+
+    Args:
+        value: What was given.
+        where: The argument or the method that it comes from.
+        fix: What to write there.
+    """
+    if value is None or (isinstance(value, (Mapping, list, tuple)) and not value):
+        raise ArgumentTypeError(f"{where} is {value!r}, which holds no loader.", expected=_LOADERS, fix=fix)
+    if isinstance(value, (Dataset, *_LOADER_KINDS)) or _is_arrays(value):
+        return
+    if isinstance(value, Mapping) or (isinstance(value, (list, tuple)) and holds_loaders(value)):
+        for key, one in value.items() if isinstance(value, Mapping) else enumerate(value):
+            check_tree(one, f"{where}[{key!r}]", fix)
+    elif isinstance(value, (list, tuple)):
+        kinds = (type, Dataset, *_LOADER_KINDS)
+        if any(isinstance(one, kinds) for one in value):
+            odd = next(one for one in value if isinstance(one, type) or not isinstance(one, kinds))
             raise ArgumentTypeError(
-                f"{name} is the class {value.__name__}.",
-                expected="an instance of it.",
-                fix=f"{name}={value.__name__}(…)",
+                f"{where} holds loaders, but also {shown(odd)}.",
+                expected="a list of loaders, or a list of batches.",
+                fix=_instead(odd, where) or fix,
             )
-        if not _is_arrays(value) and not isinstance(value, (Dataset, CombinedLoader)):
-            flatten(serve(value, name.split("_")[0], None))
+    elif isinstance(value, (type, str, bytes, nn.Module)) or not isinstance(value, Iterable):
+        raise ArgumentTypeError(f"{where} is {shown(value)}.", expected=_LOADERS, fix=_instead(value, where) or fix)
+
+
+def _instead(value: Any, where: str) -> str:
+    """Return what to write in place of what is no loader, when that can be told."""
+    kind = value if isinstance(value, type) else type(value)
+    if isinstance(value, type):
+        if issubclass(kind, DataModule):
+            return f"datamodule={kind.__name__}()"
+        return f"return {kind.__name__}(…)" if where.endswith(")") else f"{where}={kind.__name__}(…)"
+    if isinstance(value, nn.Module):
+        return f"the module comes first: trainer.fit(module, {where}=loader)"
+    if callable(value) and hasattr(value, "__name__"):
+        return f"call it: {where}={value.__name__}()"
+    return _from_elsewhere(kind)
+
+
+def _from_elsewhere(kind: type) -> str:
+    root = next((cls.__module__.split(".")[0] for cls in kind.__mro__ if cls.__name__ == "LightningDataModule"), "")
+    return f"import it from lightlib: `import lightlib as L` in place of `import {root} as L`." if root else ""
 
 
 def find(stage: str, given: Any, module: Any, datamodule: Any) -> Any:
@@ -68,8 +107,21 @@ def find(stage: str, given: Any, module: Any, datamodule: Any) -> Any:
         return lambda: serve(given, stage, size)
     for owner, base in ((datamodule, DataModule), (module, DataHooks)):
         if owner is not None and overrides(owner, base, name):
-            return lambda owner=owner: serve(getattr(owner, name)(), stage, size)
+            return lambda owner=owner: serve(_returned(owner, name), stage, size)
     return None
+
+
+def _returned(owner: Any, name: str) -> Any:
+    method, where = getattr(owner, name), f"{type(owner).__name__}.{name}"
+    if not callable(method):
+        raise ArgumentTypeError(
+            f"{where} is {shown(method)}.",
+            expected="a method that returns loaders.",
+            fix=f"def {name}(self): return DataLoader(dataset, batch_size=32)",
+        )
+    loaders = method()
+    check_tree(loaders, f"{where}()", "return DataLoader(dataset, batch_size=32)")
+    return loaders
 
 
 def serve(given: Any, stage: str, batch_size: int | None) -> Any:
@@ -83,9 +135,10 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
     if given is None:
         return None
     if _is_arrays(given):
-        arrays = given if isinstance(given, tuple) else (given,)
-        given = TensorDataset(*(value if isinstance(value, Tensor) else torch.from_numpy(value) for value in arrays))
+        given = _data_set(given if isinstance(given, tuple) else (given,), stage)
     if isinstance(given, Dataset):
+        if length(given) == 0:
+            raise _empty(stage, f"a {type(given).__name__} of length 0")
         size = batch_size or DEFAULT_BATCH_SIZE
         shuffle = stage == "train" and not isinstance(given, IterableDataset)
         how = ", shuffled" if shuffle else ""
@@ -98,6 +151,32 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
     if isinstance(given, (list, tuple)) and holds_loaders(given):
         return type(given)(serve(value, stage, batch_size) for value in given)
     return given
+
+
+def _data_set(arrays: tuple[Any, ...], stage: str) -> TensorDataset:
+    shapes = [tuple(value.shape) for value in arrays]
+    if any(not shape for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
+        raise MisconfigurationException(
+            f"The {_NAMES[stage]} data are arrays of the shapes {', '.join(map(str, shapes))}.",
+            expected="arrays with one first dimension: the number of samples.",
+            fix="pass (x, y) with len(x) == len(y).",
+        )
+    try:
+        return TensorDataset(*(value if isinstance(value, Tensor) else torch.from_numpy(value) for value in arrays))
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"The {_NAMES[stage]} data cannot be made into tensors: {error}",
+            expected="arrays of numbers.",
+            fix="convert them before, for instance with array.astype('float32').",
+        ) from error
+
+
+def _empty(stage: str, what: str) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"The {_NAMES[stage]} data are empty: {what}.",
+        expected="at least one batch.",
+        fix="check the data set, its split, and drop_last with a batch size larger than the data set.",
+    )
 
 
 def _is_array(value: Any) -> bool:
@@ -128,8 +207,4 @@ def check_loaders(loaders: Iterable[Any], stage: str) -> None:
                 report.PossibleUserWarning,
             )
         if length(loader) == 0:
-            raise MisconfigurationException(
-                f"The {_NAMES[stage]} loader is empty: its length is 0.",
-                expected="at least one batch.",
-                fix="check the data set, its split, and drop_last with a batch size larger than the data set.",
-            )
+            raise _empty(stage, f"a {type(loader).__name__} of length 0")

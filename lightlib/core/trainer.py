@@ -15,6 +15,7 @@ from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.core import files, loop
+from lightlib.core.arguments import checked_call, known_arguments
 from lightlib.core.checkpoint import dump
 from lightlib.core.hooks import in_priority
 from lightlib.core.module import Module
@@ -29,10 +30,10 @@ from lightlib.core.resolve import (
 )
 from lightlib.core.run import TEST, VALIDATION, Run
 from lightlib.core.session import Session
-from lightlib.core.settings import Settings, checked_call
+from lightlib.core.settings import Settings, whole
 from lightlib.core.states import TrainerFn, TrainerState
 from lightlib.core.views import TrainerViews
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.loggers.logger import Logger
 from lightlib.precision.precision import Precision
 from lightlib.strategies.strategy import Strategy
@@ -150,8 +151,8 @@ class Trainer(TrainerViews):
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self.settings = Settings.of(arguments)
-        self.default_root_dir = os.path.expanduser(str(default_root_dir or os.getcwd()))
-        self.num_nodes = _nodes(num_nodes)
+        self.default_root_dir = _root(default_root_dir)
+        self.num_nodes = whole("num_nodes", num_nodes, 1)
         self.accelerator, self.devices = choose(accelerator, devices)
         self.strategy: Strategy = strategy_of(strategy, len(self.devices), self.num_nodes)
         self.precision_plugin = precision_of(plugins_of(plugins, precision))
@@ -176,6 +177,7 @@ class Trainer(TrainerViews):
         several = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
         several = [callback for callback in several if callback is not None] + callbacks_of_packages()
         check_callbacks(several)
+        _refuse_two(several, known.ProgressBar, "progress bar")
         settings = self.settings
         defaults: list[tuple[str, bool, type, Callable[[], Any]]] = [
             ("enable_progress_bar", settings.enable_progress_bar, known.ProgressBar, known.default_progress_bar),
@@ -192,13 +194,15 @@ class Trainer(TrainerViews):
                     expected="one of the two.",
                     fix=f"leave out {argument}=False or the {type(present).__name__}.",
                 )
-        if settings.max_time is not None and not any(isinstance(c, known.Timer) for c in several):
+        if settings.max_time is not None:
             several.insert(0, known.Timer(timedelta(seconds=settings.max_time)))
+            _refuse_max_time_with_timer(several, known.Timer, arguments["max_time"])
         if settings.fast_dev_run:
             several = [c for c in several if not isinstance(c, (known.Checkpoint, known.EarlyStopping))]
         return in_priority(several)
 
     # the four verbs
+    @known_arguments
     def fit(
         self,
         model: Module,
@@ -226,6 +230,7 @@ class Trainer(TrainerViews):
         with self._session as run, _anomaly(self.settings.detect_anomaly):
             loop.fit(run)
 
+    @known_arguments
     def validate(
         self,
         model: Module | None = None,
@@ -244,6 +249,7 @@ class Trainer(TrainerViews):
         self._session.tell(metrics, verbose)
         return metrics
 
+    @known_arguments
     def test(
         self,
         model: Module | None = None,
@@ -262,6 +268,7 @@ class Trainer(TrainerViews):
         self._session.tell(metrics, verbose)
         return metrics
 
+    @known_arguments
     def predict(
         self,
         model: Module | None = None,
@@ -298,13 +305,19 @@ class Trainer(TrainerViews):
             raise MisconfigurationException(
                 "save_checkpoint was called before any run.",
                 expected="a Trainer with a module attached.",
-                fix="call trainer.fit(module) first, or trainer.strategy… inside of a hook.",
+                fix="call trainer.fit(module) first.",
             )
         if storage_options is not None:
             raise MisconfigurationException(
                 f"save_checkpoint got storage_options={storage_options!r}.",
                 expected="None: options of a store are part of its URL or of fsspec's configuration.",
                 fix="leave it out.",
+            )
+        if not isinstance(filepath, (str, os.PathLike)) or not os.fspath(filepath):
+            raise ArgumentTypeError(
+                f"save_checkpoint got the path {shown(filepath)}.",
+                expected="a path or a URL.",
+                fix="trainer.save_checkpoint('model.ckpt')",
             )
         self.at_save_point(lambda: self._write(run, filepath, bool(weights_only)))
 
@@ -346,12 +359,32 @@ class Trainer(TrainerViews):
             self._session.rebuild_hooks(self.run)
 
 
-def _nodes(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise MisconfigurationException(
-            f"num_nodes is {value!r}.", expected="an int of at least 1.", fix="Trainer(num_nodes=1)"
+def _root(given: Any) -> str:
+    if given is not None and not isinstance(given, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"default_root_dir is {shown(given)}.", expected="a path.", fix="Trainer(default_root_dir='runs')"
         )
-    return value
+    return os.path.expanduser(os.fspath(given or os.getcwd()))
+
+
+def _refuse_max_time_with_timer(callbacks: list[Any], timer: type, max_time: Any) -> None:
+    given = [callback for callback in callbacks if isinstance(callback, timer)][1:]
+    if given:
+        raise MisconfigurationException(
+            f"max_time={max_time!r}, but callbacks holds a {type(given[0]).__name__}.",
+            expected="one of the two: max_time makes a Timer.",
+            fix="leave out max_time, and give the Timer its duration.",
+        )
+
+
+def _refuse_two(callbacks: list[Any], kind: type, what: str) -> None:
+    found = [type(callback).__name__ for callback in callbacks if isinstance(callback, kind)]
+    if len(found) > 1:
+        raise MisconfigurationException(
+            f"callbacks holds {len(found)} {what}s: {', '.join(found)}.",
+            expected=f"one {what}.",
+            fix=f"leave out {found[1]}().",
+        )
 
 
 def _anomaly(wanted: bool) -> Any:

@@ -64,7 +64,7 @@ class TrainerViews:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SETTINGS:
-            setattr(self.settings, name, value)
+            self.settings.change(name, value)
             run = self.__dict__.get("run")
             if run is not None and self.training and run.train_data is not None:
                 run.plan = run.replan(run.train_data.num_batches)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -12,7 +14,7 @@ from torch.optim import Optimizer
 from lightlib.core.optim import gradients
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["Window"]
+__all__ = ["Window", "unusable"]
 
 
 class Window:
@@ -55,32 +57,32 @@ class Window:
             loss = output
         else:
             raise _no_loss(output)
-        if not loss.requires_grad or loss.numel() != 1:
-            raise _unusable(loss)
+        if not loss.requires_grad or loss.numel() != 1 or loss.is_complex():
+            raise unusable(loss)
+        if self.unit is not None:
+            raise _mixed("a plain loss after a weighted one")
         self.taken += 1
         self.loss = loss.detach()
         return loss if self.planned == 1 else loss / self.planned
 
     def _weighted(self, output: Mapping[str, Any]) -> Tensor | None:
         loss, weight = _loss_in(output), output["weight"]
-        if not loss.requires_grad or loss.numel() != 1:
-            raise _unusable(loss)
+        if not loss.requires_grad or loss.numel() != 1 or loss.is_complex():
+            raise unusable(loss)
         if self.taken and self.unit is None:
-            raise MisconfigurationException(
-                "training_step returned a weighted loss after a plain one within one accumulation window.",
-                expected="every batch of a window with a weight, or none.",
-                fix="return {'loss': sum, 'weight': n} from every step.",
-            )
+            raise _mixed("a weighted loss after a plain one")
+        _check_weight(weight)
         if isinstance(weight, Tensor):
-            weight = weight.detach().clamp(min=torch.finfo(torch.float32).tiny)
+            weight = weight.detach()
         elif weight == 0:
             return None
+        divisor = _not_zero(weight, 1)
         if self.unit is None:
-            self.unit, self.weight = weight, weight
+            self.unit, self.weight = divisor, weight
         else:
             self.weight = self.weight + weight
         self.taken += 1
-        self.loss = loss.detach() / weight
+        self.loss = loss.detach() / divisor
         scaled: Tensor = loss / self.unit
         return scaled
 
@@ -90,13 +92,18 @@ class Window:
             return False
         factor: Any = None
         if self.unit is not None:
-            factor = None if self.taken == 1 else self.unit / self.weight
+            factor = None if self.taken == 1 else self.unit / _not_zero(self.weight, self.unit)
         elif self.taken != self.planned:
             factor = self.planned / self.taken
         if factor is not None:
             for gradient in gradients(optimizers):
                 gradient.mul_(factor)
         return True
+
+
+def _not_zero(weight: Any, otherwise: Any) -> Any:
+    """Return `weight`, or `otherwise` where it is 0; a tensor is not looked at, which would wait for its device."""
+    return torch.where(weight != 0, weight, otherwise) if isinstance(weight, Tensor) else weight
 
 
 def _loss_in(output: Mapping[str, Any]) -> Tensor:
@@ -120,15 +127,49 @@ def _no_loss(output: Any) -> MisconfigurationException:
     )
 
 
-def _unusable(loss: Tensor) -> MisconfigurationException:
+def _mixed(what: str) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"training_step returned {what} within one accumulation window.",
+        expected="every batch of a window with a weight, or none.",
+        fix="return {'loss': sum, 'weight': n} from every step.",
+    )
+
+
+def _check_weight(weight: Any) -> None:
+    if isinstance(weight, Tensor):
+        fits = weight.numel() == 1 and not weight.is_complex()
+        found = f"a tensor of shape {tuple(weight.shape)}" if fits or weight.numel() != 1 else "a complex number"
+    else:
+        fits = isinstance(weight, Real) and 0 <= weight < math.inf
+        found = f"{weight!r:.60} ({type(weight).__name__})"
+    if not fits:
+        raise MisconfigurationException(
+            f"training_step returned a dict whose 'weight' is {found}.",
+            expected="a finite number >= 0 or a tensor with one element: how many items the loss is the sum of.",
+            fix="return {'loss': loss_sum, 'weight': number_of_tokens}",
+        )
+
+
+def unusable(loss: Any, source: str = "training_step returned") -> MisconfigurationException:
+    """Return the error for a loss that cannot be differentiated."""
+    if not isinstance(loss, Tensor):
+        return MisconfigurationException(
+            f"{source} {loss!r:.80} ({type(loss).__name__}).",
+            expected="a tensor with one element and a gradient.",
+            fix="hand over the loss itself, without .item() or float().",
+        )
     if loss.numel() != 1:
         return MisconfigurationException(
-            f"training_step returned a loss of shape {tuple(loss.shape)}.",
+            f"{source} a loss of shape {tuple(loss.shape)}.",
             expected="a tensor with exactly one element.",
-            fix="return loss.mean()",
+            fix="loss.mean()" if source != "training_step returned" else "return loss.mean()",
+        )
+    if loss.is_complex():
+        return MisconfigurationException(
+            f"{source} a complex loss ({loss.dtype}).", expected="a real number.", fix="return loss.abs()"
         )
     return MisconfigurationException(
-        "training_step returned a loss without a gradient.",
+        f"{source} a loss without a gradient (requires_grad is False).",
         expected="a loss that depends on parameters with requires_grad=True.",
         fix="look for .detach(), .item(), torch.no_grad() or only frozen parameters on the way to the loss.",
     )

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from lightlib import registry
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
 from lightlib.precision.scaler import LossScaler
 from lightlib.report import PossibleUserWarning, warn
 
@@ -196,7 +196,9 @@ def named(name: str | int) -> Precision:
             fix="Trainer(precision='bf16-mixed')",
         )
     if full not in registry.names("precision"):
-        raise UnknownNameError("precision", name, {*_NAMED, *_SHORT, *registry.names("precision")})
+        known = {*_NAMED, *_SHORT, *registry.names("precision")}
+        near = closest(str(name), sorted(known), "32-true")
+        raise UnknownNameError("precision", name, known, fix=f"Trainer(precision={near!r})")
     made = registry.get("precision", full)()
     if not isinstance(made, Precision):
         raise ArgumentTypeError(

@@ -93,7 +93,7 @@ def test_process_count_refuses_values(devices):
         process_count(devices)
     assert not isinstance(caught.value, TypeError)
     assert "Expected: a number of processes" in str(caught.value)
-    assert "Fix: Trainer(accelerator='cpu', devices=2)" in str(caught.value)
+    assert "Fix: Trainer(accelerator='cpu', devices=1)" in str(caught.value)
 
 
 @pytest.mark.parametrize("devices", [True, 1.5, None])

@@ -126,7 +126,7 @@ def test_an_unknown_name():
 
 @pytest.mark.parametrize(
     ("accelerator", "what"),
-    [(None, "a NoneType"), (1, "a int"), (CPUAccelerator, "not an instance"), (["cpu"], "a list")],
+    [(None, "NoneType"), (1, "int"), (CPUAccelerator, "not an instance"), (["cpu"], "list")],
 )
 def test_a_wrong_type(accelerator, what):
     with pytest.raises(ArgumentTypeError, match=what) as caught:

@@ -83,7 +83,7 @@ def test_reason(arguments, values, reason, message, said):
     assert callback.stopping_reason is EarlyStoppingReason[reason]
     assert callback.stopping_reason_message == message
     if message:
-        assert said == [f"EarlyStopping at epoch {len(values) - 1}: {message}"]
+        assert said == [f"EarlyStopping at current_epoch={len(values) - 1}: {message}"]
         assert callback.stopped_epoch == len(values) - 1
 
 

@@ -1,0 +1,91 @@
+"""The table of all results, for the screen and for RESULTS.md."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+
+import torch
+
+from benchmarks.measure import Result, Row, Size, Target
+from benchmarks.peers import LIGHTLIB, PEERS
+
+__all__ = ["markdown", "text", "versions"]
+
+_HEAD = ("what", "who", "median", "quartiles", "least")
+_TARGET_HEAD = ("target", "measured", "at most", "")
+_METHOD = """\
+`make bench` writes this file. Absolute times move between machines and hours; what may be claimed are ratios within one
+run. All frameworks run in turns in one process, on one torch thread of a CPU; a cost per step is a framework's time less
+that of the plain loops before and after it, over {steps} steps, {rounds} rounds, starting excluded. The network is a
+Linear 32-32, ReLU, Linear 32-2 with SGD and 16 rows per batch from a DataLoader. "Realistic" is a logged loss (per step,
+per epoch, in the bar), a progress bar in a terminal, TensorBoard every 50 steps, one torchmetrics Accuracy, clipping by
+norm and a schedule that steps with the optimizer; the plain loop updates the Accuracy, clips and steps the schedule, and
+neither shows nor logs. Calls are counted exactly and drawings of the bar, which come by the clock, are not among them. The
+bar's drawings are among the microseconds. Frameworks without an own service do it by hand: tqdm, SummaryWriter.
+"""
+
+
+def _number(value: float, unit: str) -> str:
+    digits = {"calls": 1, "µs": 1, "ms": 2, "s": 3, "MB": 1, "×": 3}.get(unit, 4)
+    return f"{value:.{digits}f}{' ' + unit if unit else ''}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    if not row.values:
+        return (row.what, row.who, row.note, "", "")
+    least, low, high = row.spread
+    if len(row.values) == 1:
+        return (row.what, row.who, _number(row.median, row.unit), "", "")
+    quartiles = f"{_number(low, row.unit).split()[0]} … {_number(high, row.unit).split()[0]}"
+    return (row.what, row.who, _number(row.median, row.unit), quartiles, _number(least, row.unit).split()[0])
+
+
+def _target_cells(target: Target) -> tuple[str, ...]:
+    verdict = "met" if target.met else "MISSED"
+    return (target.what, _number(target.value, target.unit), _number(target.limit, target.unit), verdict)
+
+
+def _tables(results: Iterable[Result]) -> list[list[tuple[str, ...]]]:
+    known = list(results)
+    rows = [_cells(row) for row in known if isinstance(row, Row)]
+    targets = [_target_cells(target) for target in known if isinstance(target, Target)]
+    return [[head, *body] for head, body in ((_HEAD, rows), (_TARGET_HEAD, targets)) if body]
+
+
+def text(results: Iterable[Result]) -> str:
+    """Return the results as aligned columns."""
+    return "\n\n".join("\n".join(_aligned(table)) for table in _tables(results))
+
+
+def _aligned(table: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[k]) for row in table) for k in range(len(table[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def versions() -> str:
+    """Return one line: what was measured, and on what."""
+    parts = [f"Python {platform.python_version()}", f"torch {torch.__version__}"]
+    seen = set()
+    for peer in (LIGHTLIB, *PEERS):
+        if peer.installed and peer.package not in seen:
+            seen.add(peer.package)
+            parts.append(f"{peer.distribution or peer.package} {peer.version}")
+    return " · ".join([*parts, f"{platform.system()} {platform.machine()}"])
+
+
+def markdown(results: Sequence[Result], size: Size, busy: tuple[str, str]) -> str:
+    """Return RESULTS.md; `busy` is the load of the machine before and after."""
+    lines = [
+        "# What lightlib costs",
+        "",
+        _METHOD.format(steps=f"{size.steps:,}", rounds=size.rounds),
+        f"Measured on {datetime.now(timezone.utc):%Y-%m-%d} with {versions()}.",
+        f"Processes running besides (load average) at the start {busy[0]}, at the end {busy[1]}.",
+    ]
+    for table in reversed(_tables(results)):
+        head, *body = table
+        lines += ["", "| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+        lines += ["| " + " | ".join(row) + " |" for row in body]
+    return "\n".join(lines) + "\n"

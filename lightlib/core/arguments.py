@@ -1,0 +1,182 @@
+"""How the Trainer is called: defaults from the environment, and help for unknown and old arguments."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar, cast
+
+from lightlib import report
+from lightlib.core.settings import Settings
+from lightlib.errors import ArgumentTypeError, LightlibError, nearest
+
+__all__ = ["REMOVED", "checked_call", "known_arguments"]
+
+C = TypeVar("C", bound=Callable[..., Any])
+_NOTHING = "nothing in its place"
+# Arguments of Lightning 1.x: what stands in their place, and what to write; `{value}` is the value that was given.
+REMOVED: dict[str, tuple[str, str]] = {
+    "gpus": ("`accelerator` and `devices`", "Trainer(accelerator='gpu', devices={value})"),
+    "tpu_cores": (
+        "`accelerator` and `devices`",
+        "Trainer(accelerator=…, devices={value}), with a package's accelerator",
+    ),
+    "num_processes": ("`accelerator` and `devices`", "Trainer(accelerator='cpu', devices={value})"),
+    "ipus": (_NOTHING, "leave it out: Lightning has no IPUs any more."),
+    "resume_from_checkpoint": ("`ckpt_path` of `fit`", "trainer.fit(module, ckpt_path={value})"),
+    "auto_lr_find": (_NOTHING, "leave it out and set the learning rate in configure_optimizers."),
+    "auto_scale_batch_size": (_NOTHING, "leave it out and set the batch size of the loaders."),
+    "auto_select_gpus": ("`devices`", "Trainer(devices='auto')"),
+    "checkpoint_callback": ("`enable_checkpointing`", "Trainer(enable_checkpointing={value})"),
+    "weights_summary": ("`enable_model_summary` or a callback", "Trainer(callbacks=[ModelSummary(max_depth=1)])"),
+    "progress_bar_refresh_rate": ("a callback", "Trainer(callbacks=[RichProgressBar(refresh_rate={value})])"),
+    "process_position": ("a callback", "Trainer(callbacks=[TQDMProgressBar(process_position={value})])"),
+    "flush_logs_every_n_steps": (
+        "an argument of the logger",
+        "Trainer(logger=CSVLogger('logs', flush_logs_every_n_steps={value}))",
+    ),
+    "weights_save_path": ("`dirpath` of a callback", "Trainer(callbacks=[ModelCheckpoint(dirpath={value})])"),
+    "terminate_on_nan": ("a callback", "Trainer(callbacks=[TerminateOnNaN()])"),
+    "track_grad_norm": (
+        "`trainer.gradient_norm`",
+        "self.log('grad_norm', self.trainer.gradient_norm) in on_train_batch_end, with gradient_clip_val set.",
+    ),
+    "prepare_data_per_node": (_NOTHING, "leave it out: prepare_data runs once."),
+    "stochastic_weight_avg": (_NOTHING, "leave it out, or average with torch.optim.swa_utils.AveragedModel."),
+    "amp_backend": ("`precision`", "Trainer(precision='16-mixed')"),
+    "amp_level": ("`precision`", "Trainer(precision='16-mixed')"),
+    "replace_sampler_ddp": ("`use_distributed_sampler`", "Trainer(use_distributed_sampler={value})"),
+    "multiple_trainloader_mode": ("CombinedLoader", "trainer.fit(module, CombinedLoader(loaders, mode={value}))"),
+    "move_metrics_to_cpu": (_NOTHING, "leave it out: logged values that are on the CPU are plain numbers already."),
+    "truncated_bptt_steps": ("manual optimization", "self.automatic_optimization = False in the module's __init__."),
+    "reload_dataloaders_every_epoch": (
+        "`reload_dataloaders_every_n_epochs`",
+        "Trainer(reload_dataloaders_every_n_epochs=1)",
+    ),
+}
+_PREFIXES = ("LIGHTLIB_", "PL_TRAINER_")
+_WORDS = {"true": True, "false": False, "none": None, "null": None}
+
+
+def checked_call(init: Callable[..., None]) -> Callable[..., None]:
+    """Decorate ``Trainer.__init__``: defaults from the environment, and an explanation for unknown arguments.
+
+    Every argument can be defaulted by ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``, read as a Python literal.
+    """
+    known = [name for name in inspect.signature(init).parameters if name != "self"]
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        if args:
+            raise ArgumentTypeError(
+                f"Trainer got {len(args)} positional argument{'s' * (len(args) > 1)}: "
+                f"{', '.join(f'{arg!r:.40}' for arg in args)}.",
+                expected="keyword arguments only.",
+                fix=f"Trainer(max_epochs={args[0]!r})" if type(args[0]) is int else "Trainer(max_epochs=10)",
+            )
+        for name, value in kwargs.items():
+            if name not in known:
+                raise _unknown_argument(name, value, known)
+        variables = _variables(known, kwargs)
+        try:
+            init(self, **kwargs, **{name: _literal(os.environ[variable]) for name, variable in variables.items()})
+        except LightlibError as error:
+            _tell_variables(error, variables)
+            raise
+
+    return checked
+
+
+def known_arguments(method: C) -> C:
+    """Decorate a method of the Trainer: an unknown argument is explained, with the nearest known one."""
+    known = [name for name in inspect.signature(method).parameters if name != "self"]
+    name = method.__name__
+
+    @functools.wraps(method)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for given in kwargs:
+            if given not in known:
+                near = get_close_matches(given, known, n=1)
+                of_trainer = given in Settings.__dataclass_fields__
+                raise ArgumentTypeError(
+                    f"trainer.{name}() got an unknown argument `{given}`.{nearest(given, known)}",
+                    expected=f"arguments among {', '.join(known)}.",
+                    fix=f"Trainer({given}=…)"
+                    if of_trainer
+                    else f"trainer.{name}(…, {near[0]}=…)"
+                    if near
+                    else f"leave out {given}.",
+                )
+        return method(self, *args, **kwargs)
+
+    return cast(C, checked)
+
+
+def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeError:
+    shown = f"{value!r:.60}"
+    if name in REMOVED:
+        place, fix = REMOVED[name]
+        return ArgumentTypeError(
+            f"Trainer got `{name}={shown}`, an argument that left Lightning in 2.0.",
+            expected=f"{place}.",
+            fix=fix.replace("{value}", shown),
+        )
+    near = get_close_matches(name, known, n=1)
+    return ArgumentTypeError(
+        f"Trainer got an unknown argument `{name}={shown}`.{nearest(name, known)}",
+        expected="an argument of the Trainer." if near else f"an argument among {', '.join(known)}.",
+        fix=f"Trainer({near[0]}={shown})" if near else "correct the name or leave it out.",
+    )
+
+
+def _variables(known: list[str], given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the arguments that come from the environment, with the names of their variables."""
+    found = {
+        name: prefix + name.upper()
+        for name in known
+        for prefix in reversed(_PREFIXES)
+        if name not in given and prefix + name.upper() in os.environ
+    }
+    for variable in os.environ:
+        prefix = next((one for one in _PREFIXES if variable.startswith(one)), None)
+        name = variable[len(prefix) :].lower() if prefix else ""
+        if not name or name in known:
+            continue
+        near = get_close_matches(name, known, n=1, cutoff=0.85)
+        if name in REMOVED or near:
+            hint = (
+                f"its place is taken by {REMOVED[name][0]}"
+                if name in REMOVED
+                else f"Did you mean {prefix}{near[0].upper()}?"
+            )
+            report.warn(
+                f"The environment variable {variable}={os.environ[variable]!r} is not read: the Trainer has no "
+                f"argument `{name}`; {hint}",
+                report.PossibleUserWarning,
+            )
+    return found
+
+
+def _tell_variables(error: LightlibError, variables: Mapping[str, str]) -> None:
+    text = str(error)
+    for name, variable in variables.items():
+        if re.search(rf"\b{name}\b", text):
+            text += (
+                f"\n  Note: {name}={_literal(os.environ[variable])!r} comes from the environment variable {variable}; "
+                "correct it or unset it."
+            )
+    error.args = (text,)
+
+
+def _literal(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text

@@ -1,0 +1,193 @@
+"""What may be handed to `self.log`, and what is said about anything else."""
+
+from __future__ import annotations
+
+import math
+import sys
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightlib import report
+from lightlib.errors import LoggingError, nearest
+
+__all__ = [
+    "as_number",
+    "changed_arguments",
+    "check_batch_size",
+    "check_flags",
+    "check_kind",
+    "check_name",
+    "is_metric",
+    "metric_of",
+    "no_meaning",
+    "not_scalar",
+    "unknown_reduction",
+    "wrong_attribute",
+]
+
+_ARGUMENTS = ("prog_bar", "logger", "on_step", "on_epoch", "reduce_fx", "enable_graph", "add_dataloader_idx")
+# Where the same number is in time to be logged.
+_INSTEAD = {
+    **dict.fromkeys(("setup", "on_fit_start", "on_sanity_check_start", "configure_optimizers"), "on_train_start"),
+    **dict.fromkeys(("on_train_end", "on_fit_end", "on_fit_epoch_end", "teardown"), "on_train_epoch_end"),
+    "on_validation_end": "on_validation_epoch_end",
+    "on_test_end": "on_test_epoch_end",
+}
+
+
+def is_metric(value: Any) -> bool:
+    """Whether `value` is a torchmetrics.Metric; torchmetrics is not imported to find out."""
+    torchmetrics = sys.modules.get("torchmetrics")
+    return torchmetrics is not None and isinstance(value, torchmetrics.Metric)
+
+
+def check_name(name: Any) -> None:
+    """Refuse a name that is no string."""
+    if not isinstance(name, str):
+        raise LoggingError(
+            f"self.log got the name {name!r:.80} ({type(name).__name__}).",
+            expected="a string.",
+            fix='self.log("loss", loss)',
+        )
+
+
+def check_flags(name: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse switches that are neither on nor off."""
+    for argument, value in zip(_ARGUMENTS, arguments, strict=True):
+        if argument != "reduce_fx" and value not in (None, True, False):
+            raise LoggingError(
+                f"self.log({name!r}, {argument}={value!r:.40}).",
+                expected="True or False.",
+                fix=f"self.log({name!r}, …, {argument}=True)",
+            )
+
+
+def check_kind(name: str, value: Any) -> None:
+    """Refuse complex tensors, and warn of integers, which are logged as floats."""
+    if not isinstance(value, Tensor) or value.is_floating_point() or value.dtype == torch.bool:
+        return
+    if value.is_complex():
+        raise _no_number(name, value)
+    report.warn(
+        f"self.log({name!r}, …) got an integer tensor ({value.dtype}); it is logged as a float.",
+        report.PossibleUserWarning,
+    )
+
+
+def check_batch_size(name: str, given: Any) -> Any:
+    """Return the weight of a mean: a number that is not negative, or a tensor with one element."""
+    if isinstance(given, Tensor) and given.numel() == 1 and not given.is_complex():
+        return given.detach().reshape(())
+    if not isinstance(given, Real) or not 0 <= given < math.inf:
+        shown = f"a tensor of shape {tuple(given.shape)}" if isinstance(given, Tensor) else f"{given!r:.40}"
+        raise LoggingError(
+            f"self.log({name!r}, …, batch_size={shown}).",
+            expected="the number of samples that the value is the mean of, at least 0.",
+            fix=f"self.log({name!r}, …, batch_size=len(batch))",
+        )
+    return given
+
+
+def as_number(name: str, value: Any) -> Any:
+    """Return what is no tensor, int or float as one of these."""
+    if isinstance(value, Tensor):
+        return value
+    if is_metric(value):
+        raise LoggingError(
+            f"self.log({name!r}, …) got a {type(value).__name__}, but a number before.",
+            expected="a metric each time, or a number each time.",
+            fix="give one of the two another name.",
+        )
+    shape = getattr(value, "shape", ())
+    if shape:
+        raise not_scalar(name, type(value).__name__, shape)
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise _no_number(name, value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise _no_number(name, value) from None
+
+
+def metric_of(name: str, known: Any, value: Any, *, fresh: bool) -> Any:
+    """Return the metric of a name that was logged with `known` before; in a new epoch it may be another one."""
+    if fresh and is_metric(value):
+        return value
+    found = f"another {type(value).__name__} object" if is_metric(value) else f"{value!r:.60}"
+    raise LoggingError(
+        f"self.log({name!r}, …) got {found}, but a {type(known).__name__} earlier in this epoch.",
+        expected="the same metric object each time.",
+        fix=f"build the metric once, in __init__, and log it: self.log({name!r}, self.metric)",
+    )
+
+
+def not_scalar(name: str, kind: str, shape: Any) -> LoggingError:
+    """Return the error for several numbers under one name."""
+    return LoggingError(
+        f"self.log({name!r}, …) got a {kind} of shape {tuple(shape)}.",
+        expected="a number, or a tensor with exactly one element.",
+        fix=f"self.log({name!r}, value.mean()), or one name per element.",
+    )
+
+
+def _no_number(name: str, value: Any) -> LoggingError:
+    entries = isinstance(value, dict) or hasattr(value, "items")
+    return LoggingError(
+        f"self.log({name!r}, …) got {' '.join(repr(value).split())[:80]} ({type(value).__name__}).",
+        expected="a real number, a tensor with one element, or a torchmetrics.Metric.",
+        fix="self.log_dict(values)" if entries else f"self.log({name!r}, number), one name per number.",
+    )
+
+
+def changed_arguments(name: str, scope: str, before: tuple[Any, ...], now: tuple[Any, ...]) -> LoggingError:
+    """Return the error for two calls with one name that contradict each other."""
+    differing = [
+        f"{argument}={first!r} and then {argument}={second!r}"
+        for argument, first, second in zip(_ARGUMENTS, before, now, strict=True)
+        if first != second
+    ]
+    return LoggingError(
+        f"self.log({name!r}, …) was called twice in `{scope}` with different arguments: {'; '.join(differing)}.",
+        expected="the same arguments for one name in one hook.",
+        fix="give the second value another name, or make the arguments equal.",
+    )
+
+
+def no_meaning(name: str, scope: str) -> LoggingError:
+    """Return the error for a place where nothing can be logged."""
+    where = f"in `{scope}`" if scope.isidentifier() else scope
+    if scope.startswith(("predict", "on_predict")):
+        fix = f"return the value from predict_step, or self.logger.log_metrics({{{name!r}: value}})."
+    elif scope in _INSTEAD:
+        fix = f"move the call into {_INSTEAD[scope]}."
+    else:
+        fix = f"move the call into one of these hooks, or self.logger.log_metrics({{{name!r}: value}})."
+    return LoggingError(
+        f"self.log({name!r}, …) was called {where}, where it has no meaning.",
+        expected="a training, validation or test step, or a hook around it, for instance on_train_start, "
+        "on_train_batch_end, on_train_epoch_end or on_validation_epoch_end.",
+        fix=fix,
+    )
+
+
+def unknown_reduction(name: str, given: Any) -> LoggingError:
+    """Return the error for a reduction that is not known."""
+    shown = repr(given) if isinstance(given, str) else getattr(given, "__name__", repr(given))
+    return LoggingError(
+        f"self.log({name!r}, reduce_fx={shown}) asks for a reduction that is not known."
+        f"{nearest(str(given), ('mean', 'sum', 'min', 'max'))}",
+        expected="'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
+        fix=f"self.log({name!r}, metric) with a torchmetrics.Metric for anything else.",
+    )
+
+
+def wrong_attribute(name: str, attribute: str) -> LoggingError:
+    """Return the error for a metric that is no part of the module."""
+    return LoggingError(
+        f"self.log({name!r}, metric, metric_attribute={attribute!r}): this metric is no attribute of the module.",
+        expected="a metric that was assigned to the module, so that its state is saved and moved with it.",
+        fix=f"self.{attribute} = metric in __init__, and self.log({name!r}, self.{attribute})",
+    )

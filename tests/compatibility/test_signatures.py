@@ -1,0 +1,180 @@
+"""The list of Lightning's names in lightning_2_6.json, compared with the code: it is the promise, so it must be true."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pathlib
+
+import pytest
+import torch
+
+import lightlib
+from lightlib import callbacks, loggers, precision, registry, strategies
+from lightlib.errors import MisconfigurationException
+
+LIST = json.loads(pathlib.Path(__file__).with_name("lightning_2_6.json").read_text(encoding="utf-8"))
+STATUSES = {"same", "different", "ignored", "absent"}
+# Ours beside Lightning's: every hook and argument more needs a decision record.
+OUR_HOOKS = {"on_accumulation_end", "on_checkpoint_written", "on_fit_epoch_end", "on_log"}
+
+
+class Net(lightlib.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch, batch_idx):
+        return self.layer(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.fixture
+def trainer():
+    """A Trainer after a short fit: some properties are those of a run."""
+    off = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    made = lightlib.Trainer(accelerator="cpu", max_epochs=1, **off)
+    made.fit(Net(), [torch.ones(1, 1)])
+    return made
+
+
+def owner_of(section, trainer):
+    """What has the names of a section as attributes."""
+    return {
+        "Trainer methods": lightlib.Trainer,
+        "Trainer properties": trainer,
+        "Module methods": lightlib.Module,
+        "Module properties": trainer.lightning_module,
+        "DataModule": lightlib.DataModule,
+        "Callback": lightlib.Callback,
+        "callbacks": callbacks,
+        "ModelCheckpoint members": callbacks.ModelCheckpoint("folder"),
+        "EarlyStopping members": callbacks.EarlyStopping("loss"),
+        "Timer members": callbacks.Timer(),
+        "ProgressBar members": callbacks.ProgressBar,
+        "loggers": loggers,
+        "Logger members": loggers.Logger,
+        "WandbLogger members": loggers.WandbLogger,
+        "strategies": strategies,
+        "Strategy members": strategies.Strategy,
+        "precision": precision,
+        "Precision members": precision.Precision,
+        "elsewhere": lightlib,
+    }[section]
+
+
+SECTIONS_OF_NAMES = [
+    section
+    for section, content in LIST.items()
+    if isinstance(content, dict) and section not in {"statuses", "Trainer arguments", "strategy names", "precision names"}
+]
+
+
+def test_every_entry_has_a_status_and_all_but_the_same_a_reason():
+    assert set(LIST["statuses"]) == STATUSES
+    for section, content in LIST.items():
+        if section in {"about", "lightning", "statuses"}:
+            continue
+        for name, entry in content.items():
+            for what in (entry, *entry.get("arguments", {}).values()):
+                status = what.get("status", "same")
+                assert status in STATUSES, (section, name)
+                assert bool(what.get("why")) == (status != "same"), (section, name)
+
+
+@pytest.mark.parametrize("section", SECTIONS_OF_NAMES)
+def test_names_are_there_or_absent_as_listed(section, trainer):
+    owner = owner_of(section, trainer)
+    wrong = [
+        f"{name} is listed as {entry['status']}"
+        for name, entry in LIST[section].items()
+        if has(owner, name) == (entry["status"] == "absent")
+    ]
+    assert not wrong
+
+
+def has(owner, name):
+    return hasattr(owner, name) or name in getattr(owner, "__annotations__", {})
+
+
+@pytest.mark.parametrize("section", SECTIONS_OF_NAMES)
+def test_arguments_have_the_listed_names_order_and_defaults(section, trainer):
+    owner = owner_of(section, trainer)
+    wrong = []
+    for name, entry in LIST[section].items():
+        if "arguments" in entry and entry["status"] != "absent":
+            wrong += [f"{name}: {difference}" for difference in differences(entry["arguments"], getattr(owner, name))]
+    assert not wrong
+
+
+def test_the_trainer_has_the_listed_arguments_and_no_other():
+    listed = LIST["Trainer arguments"]
+    assert not list(differences(listed, lightlib.Trainer))
+    assert list(inspect.signature(lightlib.Trainer).parameters) == list(listed)
+
+
+def differences(listed, function):
+    """What differs between listed arguments and a signature, as sentences."""
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in {"self", "cls"}]
+    ours = {written(p): p for p in parameters}
+    for position, (name, entry) in enumerate(listed.items()):
+        if entry.get("status") == "absent":
+            if name in ours:
+                yield f"{name} is listed as absent"
+            continue
+        if name not in ours:
+            if not name.startswith("*"):
+                yield f"{name} is missing"
+            continue
+        default = entry.get("ours", entry.get("default", inspect.Parameter.empty))
+        if default is not inspect.Parameter.empty and not equal(ours[name].default, default):
+            yield f"{name}={ours[name].default!r}, and not {default!r}"
+        if list(ours).index(name) != position and ours[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            yield f"{name} is number {list(ours).index(name)}, and not {position}"
+
+
+def written(parameter):
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return stars.get(parameter.kind, "") + parameter.name
+
+
+def equal(value, listed):
+    return value == listed and type(value) is type(listed) or (isinstance(value, tuple) and list(value) == listed)
+
+
+def test_the_module_and_the_callbacks_have_no_unlisted_hook():
+    def hooks(cls):
+        return {name for name in dir(cls) if name.startswith("on_") and callable(getattr(cls, name))}
+
+    assert hooks(lightlib.Module) - set(LIST["Module methods"]) == OUR_HOOKS
+    assert hooks(lightlib.Callback) - set(LIST["Callback"]) == OUR_HOOKS
+
+
+def test_a_lambda_callback_takes_every_hook():
+    for name in LIST["Callback"]:
+        if name not in {"state_dict", "load_state_dict", "state_key"}:
+            callbacks.LambdaCallback(**{name: print})
+
+
+def test_the_names_of_strategies():
+    for name, entry in LIST["strategy names"].items():
+        if entry["status"] == "absent":
+            assert name not in registry.names("strategies")
+        else:
+            assert lightlib.Trainer(accelerator="cpu", strategy=name, max_epochs=1, logger=False).world_size == 1
+
+
+def test_the_names_of_precisions():
+    for name, entry in LIST["precision names"].items():
+        if entry["status"] == "absent":
+            with pytest.raises(MisconfigurationException):
+                precision.named(name)
+        else:
+            assert precision.named(name).name.startswith(name)
+
+
+def test_names_elsewhere_are_absent():
+    for name in LIST["elsewhere"]:
+        assert not any(hasattr(place, name) for place in (lightlib, callbacks, loggers, strategies, precision))

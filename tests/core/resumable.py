@@ -1,0 +1,145 @@
+"""A run with everything that a resume can get wrong: dropout, shuffling, momenta, schedules, sums of metrics."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+from torchmetrics.classification import MulticlassAccuracy
+
+from lightlib.callbacks import ModelCheckpoint
+from lightlib.callbacks.callback import Callback
+from lightlib.core.module import Module
+from lightlib.core.trainer import Trainer
+from lightlib.loggers.logger import Logger
+from tests.core.plain import QUIET, samples
+
+
+class Rows(Logger):
+    """Keeps what it is given."""
+
+    name = "rows"
+    version = 0
+    experiment = None
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def log_metrics(self, metrics, step=None):
+        self.rows.append((step, dict(metrics)))
+
+    def log_hyperparams(self, params, *args):
+        pass
+
+
+class Noisy(Dataset):
+    """Samples with noise from the global generator."""
+
+    def __init__(self, n, noise):
+        self.x, self.y = samples(n)
+        self.noise = noise
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index] + (0.1 * torch.randn(6) if self.noise else 0.0), self.y[index]
+
+
+class Everything(Module):
+    """A classifier whose run depends on every state that there is."""
+
+    def __init__(self, slow=0.0):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 3))
+        self.accuracy = MulticlassAccuracy(3)
+        self.val_accuracy = MulticlassAccuracy(3)
+        self.slow = slow
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        logits = self.net(x)
+        loss = cross_entropy(logits, y)
+        self.accuracy(logits, y)
+        self.log("loss", loss, on_step=True, on_epoch=True, prog_bar=True, batch_size=len(y))
+        self.log("largest", logits.max(), on_step=False, on_epoch=True, reduce_fx="max")
+        self.log("accuracy", self.accuracy, on_step=True, on_epoch=True)
+        if batch_idx % 2:
+            self.log("sometimes", loss * 2, on_step=False, on_epoch=True, batch_size=len(y))
+        if self.slow:
+            print(f"batch {self.trainer.progress.batch}", flush=True)
+            time.sleep(self.slow)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        logits = self.net(x + 0.01 * torch.randn(6))
+        self.val_accuracy(logits, y)
+        self.log("val_accuracy", self.val_accuracy)
+        self.log("val_loss", cross_entropy(logits, y))
+
+    def on_train_epoch_end(self):
+        self.log("end", float(self.current_epoch))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
+        by_step = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.95)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        return [optimizer], [
+            {"scheduler": by_step, "interval": "step"},
+            {"scheduler": plateau, "monitor": "loss_epoch"},
+        ]
+
+
+def loaders(workers=0, **arguments):
+    """A shuffled training loader whose last batch is smaller, and a validation loader.
+
+    What a data set draws within a worker process is another stream, which a resume begins anew: no noise there.
+    """
+    settings = {"batch_size": 4, "shuffle": True, "num_workers": workers, **arguments}
+    return DataLoader(Noisy(26, noise=not workers), **settings), DataLoader(Noisy(9, noise=True), batch_size=4)
+
+
+class SavesEverywhere(Callback):
+    """Saves after every optimizer step, and remembers how much had been logged when the file was written."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.rows = {}
+
+    def on_accumulation_end(self, trainer, pl_module):
+        trainer.save_checkpoint(self.folder / f"{trainer.global_step}.ckpt")
+
+    def on_checkpoint_written(self, trainer, pl_module, path):
+        self.rows[int(Path(path).stem)] = len(trainer.logger.rows)
+
+
+def trainer_for(*callbacks, **arguments):
+    more = {"max_epochs": 2, "log_every_n_steps": 1, "val_check_interval": 3, "num_sanity_val_steps": 1}
+    return Trainer(**{**QUIET, **more, "callbacks": list(callbacks), "logger": Rows(), **arguments})
+
+
+def run(module, trainer, data, ckpt_path=None, seed=11):
+    """Seed the global generator and fit."""
+    torch.manual_seed(seed)
+    trainer.fit(module, *data, ckpt_path=ckpt_path)
+    return module, trainer
+
+
+def fresh(seed=1, slow=0.0):
+    """A module with the weights of this seed."""
+    torch.manual_seed(seed)
+    return Everything(slow)
+
+
+if __name__ == "__main__":  # started by test_resume.py, which sends a signal after some batches
+    torch.set_num_threads(1)
+    checkpoint = ModelCheckpoint(sys.argv[1], save_top_k=0)
+    trainer = trainer_for(checkpoint, accumulate_grad_batches=2, enable_checkpointing=True)
+    run(fresh(slow=0.05), trainer, loaders())

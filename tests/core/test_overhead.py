@@ -1,0 +1,160 @@
+"""What a batch costs beyond plain PyTorch, in Python calls: the same number on every machine."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from lightlib.callbacks import RichProgressBar, timed_progress
+from lightlib.core.trainer import Trainer
+from tests.core.plain import Net, batches, quiet_trainer
+
+LONG, SHORT = 400, 200
+
+
+def calls(function, *args):
+    """How many Python functions are called by `function`."""
+    counted = 0
+
+    def profile(frame, event, arg):
+        nonlocal counted
+        counted += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+def per_batch(run):
+    """Python calls per batch of `run(number_of_batches)`; what it does once per run is not counted."""
+    run(10)
+    return (calls(run, LONG) - calls(run, SHORT)) / (LONG - SHORT)
+
+
+def data(n):
+    return batches(1, size=16) * n
+
+
+@pytest.fixture(scope="module")
+def plain():
+    def run(n):
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x, y in data(n):
+            optimizer.zero_grad()
+            cross_entropy(net.net(x), y).backward()
+            optimizer.step()
+
+    return per_batch(run)
+
+
+@pytest.fixture(scope="module")
+def forward():
+    def run(n):
+        net = Net().eval()
+        with torch.inference_mode():
+            for x, y in data(n):
+                cross_entropy(net.net(x), y)
+
+    return per_batch(run)
+
+
+class Logs(Net):
+    """Logs so many names per step, with these arguments."""
+
+    def __init__(self, names, **arguments):
+        super().__init__()
+        self.names = [f"loss{i}" for i in range(names)]
+        self.arguments = arguments
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        for name in self.names:
+            self.log(name, loss, **self.arguments)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        for name in self.names:
+            self.log(name, loss)
+
+    test_step = validation_step
+
+    def predict_step(self, batch, batch_idx):
+        return self.net(batch[0])
+
+
+def fit(module, **arguments):
+    return per_batch(lambda n: quiet_trainer(limit_val_batches=0, **arguments).fit(module, data(n)))
+
+
+class TestTraining:
+    def test_bare(self, plain):
+        assert fit(Net()) - plain <= 45
+
+    def test_bare_with_accumulation_and_clipping(self, plain):
+        assert fit(Net(), accumulate_grad_batches=4, gradient_clip_val=1.0) - plain <= 45
+
+    def test_each_log(self):
+        none, one, three = (fit(Logs(names)) for names in (0, 1, 3))
+        assert one - none <= 10
+        assert (three - one) / 2 <= 10
+
+    def test_the_first_log_of_a_mean_looks_for_the_batch_size(self):
+        none, one, three = (fit(Logs(names, on_step=True, on_epoch=True, prog_bar=True)) for names in (0, 1, 3))
+        assert one - none <= 15
+        assert (three - one) / 2 <= 10
+
+
+class TestDefaultTrainer:
+    """A progress bar, TensorBoard every 50 steps, a ModelCheckpoint, and one `self.log`."""
+
+    def default(self, tmp_path, **arguments):
+        def run(n):
+            Trainer(max_epochs=1, accelerator="cpu", default_root_dir=tmp_path, limit_val_batches=0, **arguments).fit(
+                Logs(1), data(n)
+            )
+
+        return per_batch(run)
+
+    def test_with_lines_in_place_of_a_bar(self, plain, tmp_path, capsys):
+        assert self.default(tmp_path) - plain <= 120
+
+    def test_with_a_bar_drawn_by_rich(self, plain, tmp_path, monkeypatch):
+        # A clock by which a batch takes two milliseconds, so that there are as many drawings on every machine.
+        monkeypatch.setattr(timed_progress, "monotonic", itertools.count(0, 0.002).__next__)
+        screen = io.StringIO()
+        bar = RichProgressBar(console_kwargs={"file": screen, "force_terminal": True, "width": 120})
+        assert self.default(tmp_path, callbacks=[bar]) - plain <= 120
+        assert screen.getvalue().count("Epoch 1/1") > 10
+
+
+class TestEvaluation:
+    """Ceilings are what was measured and a fifth more."""
+
+    @pytest.mark.parametrize("verb", ["validate", "test"])
+    def test_evaluate(self, forward, verb):
+        def run(n):
+            getattr(quiet_trainer(), verb)(Logs(1), data(n), verbose=False)
+
+        assert per_batch(run) - forward <= 30
+
+    def test_validation_within_fit(self, forward):
+        def run(n):
+            quiet_trainer().fit(Logs(0), data(2), data(n))
+
+        assert per_batch(run) - forward <= 14
+
+    def test_predict(self, forward):
+        def run(n):
+            quiet_trainer().predict(Logs(0), data(n))
+
+        assert per_batch(run) - forward <= 5

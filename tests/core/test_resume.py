@@ -1,0 +1,288 @@
+"""A run that is resumed anywhere ends as the run that was never interrupted: weights, numbers and counters."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+from lightlib.callbacks import ModelCheckpoint
+from lightlib.precision import MixedPrecision
+from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples
+from tests.core.resumable import Everything, SavesEverywhere, fresh, loaders, run, trainer_for
+
+ROOT = Path(__file__).parents[2]
+
+
+def same_states(one, other):
+    """Whether two trainers hold the same optimizers, schedules, counters and metrics."""
+    assert one.progress == other.progress
+    torch.testing.assert_close(
+        [o.state_dict() for o in one.optimizers], [o.state_dict() for o in other.optimizers], rtol=0, atol=0
+    )
+    for ours, theirs in zip(one.lr_scheduler_configs, other.lr_scheduler_configs, strict=True):
+        assert ours.scheduler.state_dict() == theirs.scheduler.state_dict()
+    torch.testing.assert_close(dict(one.callback_metrics), dict(other.callback_metrics), rtol=0, atol=0, equal_nan=True)
+
+
+def check_every_step(folder, make_data, every=1, **arguments):
+    """Run once with a save after each step; resume from each of the files; compare with the end of that run."""
+    saves = SavesEverywhere(folder)
+    whole, trainer = run(fresh(), trainer_for(saves, **arguments), make_data())
+    assert len(saves.rows) == trainer.global_step
+    for step, rows in itertools.islice(saves.rows.items(), 0, None, every):
+        module, again = run(fresh(99), trainer_for(**arguments), make_data(), folder / f"{step}.ckpt", seed=5)
+        assert same_weights(module, whole), f"resumed after step {step}"
+        assert again.logger.rows == trainer.logger.rows[rows:], f"resumed after step {step}"
+        same_states(again, trainer)
+    return whole, trainer
+
+
+class TestEveryStep:
+    @pytest.mark.parametrize("accumulate", [1, 2, 3])
+    def test_all_in_one_process(self, tmp_path, accumulate):
+        whole, trainer = check_every_step(tmp_path, loaders, accumulate_grad_batches=accumulate)
+        unsaved, _ = run(fresh(), trainer_for(accumulate_grad_batches=accumulate), loaders())
+        assert same_weights(whole, unsaved), "saving changes nothing"
+        assert trainer.global_step == 2 * -(-7 // accumulate)
+        assert len({rate for _, row in trainer.logger.rows for rate in [row.get("loss_step")]}) > 4
+
+    @pytest.mark.parametrize("arguments", [{}, {"persistent_workers": True}])
+    def test_with_workers(self, tmp_path, arguments):
+        check_every_step(tmp_path, lambda: loaders(workers=2, **arguments), every=2, accumulate_grad_batches=2)
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"val_check_interval": 1.0},
+            {"val_check_interval": 5, "check_val_every_n_epoch": None},
+            {"limit_train_batches": 5, "val_check_interval": 2, "check_val_every_n_epoch": 2},
+            {"max_epochs": -1, "max_steps": 10},  # not resumed after the last step: then there is nothing to do
+            {"gradient_clip_val": 0.3, "log_every_n_steps": 3},
+            {"precision": "bf16-mixed"},
+            {"reload_dataloaders_every_n_epochs": 1},
+        ],
+        ids=str,
+    )
+    def test_with_other_settings(self, tmp_path, arguments):
+        check_every_step(tmp_path, loaders, every=2, **arguments)
+
+    def test_with_a_generator_of_its_own(self, tmp_path):
+        check_every_step(tmp_path, lambda: loaders(generator=torch.Generator().manual_seed(4)))
+
+    def test_with_a_generator_of_its_own_and_workers(self, tmp_path):
+        check_every_step(tmp_path, lambda: loaders(2, generator=torch.Generator().manual_seed(4)), every=3)
+
+    def test_with_another_sampler(self, tmp_path):
+        def data():
+            weighted = WeightedRandomSampler(torch.arange(1.0, 27.0), 26)
+            return loaders(shuffle=False, sampler=weighted)
+
+        check_every_step(tmp_path, data)
+
+    def test_with_a_batch_sampler(self, tmp_path):
+        def data():
+            sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(range(26)), 5, drop_last=True)
+            return loaders(batch_size=1, shuffle=False, batch_sampler=sampler)
+
+        check_every_step(tmp_path, data)
+
+    def test_without_a_length(self, tmp_path):
+        check_every_step(tmp_path, lambda: (Unsized(batches(7)), loaders()[1]), accumulate_grad_batches=2)
+
+    def test_with_several_loaders(self, tmp_path):
+        class Two(Everything):
+            def training_step(self, batch, batch_idx):
+                first = super().training_step(batch["a"], batch_idx)
+                return first + super().training_step(batch["b"], batch_idx)
+
+        def data():
+            return {"a": loader(20, shuffle=True), "b": loader(9, shuffle=True)}, loaders()[1]
+
+        saves = SavesEverywhere(tmp_path)
+        torch.manual_seed(1)
+        whole, trainer = run(Two(), trainer_for(saves), data())
+        for step, rows in saves.rows.items():
+            module, again = run(Two(), trainer_for(), data(), tmp_path / f"{step}.ckpt", seed=5)
+            assert same_weights(module, whole), f"resumed after step {step}"
+            assert again.logger.rows == trainer.logger.rows[rows:]
+
+
+class TestOtherWaysToOptimize:
+    def check(self, folder, make, **arguments):
+        saves = SavesEverywhere(folder)
+        data = lambda: [loader(22, shuffle=True)]  # noqa: E731
+        whole, trainer = run(make(), trainer_for(saves, limit_val_batches=0, **arguments), data())
+        assert saves.rows
+        for step in saves.rows:
+            module, again = run(
+                make(), trainer_for(limit_val_batches=0, **arguments), data(), folder / f"{step}.ckpt", seed=5
+            )
+            assert same_weights(module, whole), f"resumed after step {step}"
+            assert again.progress == trainer.progress
+
+    @pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")
+    def test_loss_scaling(self, tmp_path):
+        settings = {"init_scale": 2.0**18, "growth_interval": 3}
+        self.check(tmp_path, lambda: Net(dropout=0.2), plugins=MixedPrecision("16-mixed", scaler=settings))
+
+    def test_manual(self, tmp_path):
+        class Manual(Net):
+            automatic_optimization = False
+
+            def training_step(self, batch, batch_idx):
+                one, other = self.optimizers()
+                optimizer = one if batch_idx % 2 else other
+                optimizer.zero_grad()
+                self.manual_backward(super().training_step(batch, batch_idx))
+                optimizer.step()
+
+            def configure_optimizers(self):
+                return torch.optim.Adam(self.net[0].parameters()), torch.optim.Adam(self.net[3].parameters())
+
+        self.check(tmp_path, lambda: Manual(dropout=0.2))
+
+    def test_lbfgs(self, tmp_path):
+        self.check(tmp_path, lambda: Net(lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3), dropout=0.2))
+
+    def test_weighted_losses(self, tmp_path):
+        class Weighted(Net):
+            def training_step(self, batch, batch_idx):
+                return {"loss": super().training_step(batch, batch_idx) * len(batch[1]), "weight": len(batch[1])}
+
+        self.check(tmp_path, lambda: Weighted(dropout=0.2), accumulate_grad_batches=2)
+
+
+class TestFiles:
+    def test_at_the_end_of_epochs_from_a_model_checkpoint(self, tmp_path):
+        def checkpoint():
+            return ModelCheckpoint(tmp_path, "{epoch}", monitor="val_loss", save_top_k=-1, save_last=True)
+
+        arguments = {"max_epochs": 3, "val_check_interval": 1.0, "enable_checkpointing": True}
+        first = checkpoint()
+        whole, trainer = run(fresh(), trainer_for(first, **arguments), loaders())
+        assert {path.name for path in tmp_path.iterdir()} == {"epoch=0.ckpt", "epoch=1.ckpt", "epoch=2.ckpt", "last.ckpt"}
+        for epoch in (0, 1):
+            second = checkpoint()
+            second.enable_version_counter = False
+            module, again = run(
+                fresh(99), trainer_for(second, **arguments), loaders(), tmp_path / f"epoch={epoch}.ckpt", seed=5
+            )
+            assert same_weights(module, whole)
+            same_states(again, trainer)
+            assert second.state_dict() == first.state_dict()
+
+    def test_more_epochs_than_the_saved_run_had(self, tmp_path):
+        _, first = run(fresh(), trainer_for(max_epochs=2), loaders())
+        first.save_checkpoint(tmp_path / "two.ckpt")
+        module, _ = run(fresh(99), trainer_for(max_epochs=3), loaders(), tmp_path / "two.ckpt", seed=5)
+        whole, _ = run(fresh(), trainer_for(max_epochs=3), loaders())
+        assert same_weights(module, whole)
+
+    def test_the_same_trainer_goes_on(self):
+        class Validates(Net):
+            def validation_step(self, batch, batch_idx):
+                pass
+
+        module = Validates(dropout=0.3)
+        trainer = quiet_trainer(max_epochs=-1, max_steps=5)
+        torch.manual_seed(11)
+        data = loader(28, shuffle=True)
+        trainer.fit(module, data, batches(1))
+        assert (trainer.current_epoch, trainer.progress.epoch_batch) == (0, 5)
+        trainer.validate(module, batches(1), verbose=False)
+        trainer.max_steps = 14
+        trainer.fit(module, data, batches(1))
+        whole = Validates(dropout=0.3)
+        torch.manual_seed(11)
+        quiet_trainer(max_epochs=-1, max_steps=14).fit(whole, loader(28, shuffle=True), batches(1))
+        assert same_weights(module, whole)
+
+    def test_what_the_file_holds(self, tmp_path):
+        run(fresh(), trainer_for(SavesEverywhere(tmp_path)), loaders())
+        content = torch.load(tmp_path / "5.ckpt", weights_only=True)
+        assert list(content) == [
+            "epoch",
+            "global_step",
+            "pytorch-lightning_version",
+            "state_dict",
+            "loops",
+            "optimizer_states",
+            "lr_schedulers",
+            "callbacks",
+            "lightlib",
+        ]
+        assert (content["epoch"], content["global_step"]) == (0, 5)
+        fit = content["loops"]["fit_loop"]
+        assert set(content["loops"]) == {"fit_loop", "validate_loop", "test_loop", "predict_loop"}
+        assert fit["epoch_loop.batch_progress"]["current"] == {
+            "ready": 5, "completed": 5, "started": 5, "processed": 5,
+        }  # fmt: skip
+        assert fit["epoch_loop.state_dict"] == {"_batches_that_stepped": 5}
+        assert content["lightlib"]["progress"] == {"epoch": 0, "epoch_batch": 5, "batch": 5, "step": 5, "validated": 3}
+        assert content["lightlib"]["data"]["samples"] == 20
+
+    def test_weights_alone_cannot_be_resumed(self, tmp_path):
+        _, trainer = run(fresh(), trainer_for(), loaders())
+        trainer.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
+        with pytest.raises(Exception, match="The checkpoint holds weights alone: it has no 'optimizer_states'"):
+            run(fresh(), trainer_for(), loaders(), tmp_path / "weights.ckpt")
+
+
+class TestSignals:
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_stopped_and_resumed(self, tmp_path, number, code):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.core.resumable", str(tmp_path)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,
+        )  # fmt: skip
+        try:
+            for line in process.stdout:
+                if line.strip() == "batch 8":
+                    break
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == code, errors
+        path = tmp_path / "interrupted.ckpt"
+        assert f'trainer.fit(module, …, ckpt_path="{path}")' in errors
+        saved = torch.load(path, weights_only=True)["lightlib"]["progress"]
+        assert saved["batch"] in (9, 11)  # the second epoch's windows end after batches 9, 11, 13 and 14
+
+        arguments = {"accumulate_grad_batches": 2}
+        callback = ModelCheckpoint(tmp_path, save_top_k=0)
+        more = {"enable_checkpointing": True, **arguments}
+        module, again = run(fresh(99), trainer_for(callback, **more), loaders(), path, seed=5)
+        whole, trainer = run(fresh(), trainer_for(**arguments), loaders())
+        assert same_weights(module, whole)
+        same_states(again, trainer)
+
+
+class TestTheUsersObjects:
+    @pytest.mark.parametrize(
+        "arguments", [{"shuffle": True}, {"num_workers": 2, "persistent_workers": True}, {"batch_size": None}], ids=str
+    )
+    def test_a_loader_is_left_as_it_was(self, arguments):
+        data = DataLoader(TensorDataset(*samples(8)), **{"batch_size": 4, **arguments})
+        before = dict(vars(data))
+        quiet_trainer().fit(Net(), data)
+        assert vars(data) == before
+        assert all(vars(data)[name] is value for name, value in before.items())
+
+    def test_a_loader_whose_workers_run_already(self, tmp_path):
+        train, val = loaders(workers=2, persistent_workers=True)
+        next(iter(train))
+        started = train._iterator
+        check_every_step(tmp_path, lambda: (train, val), every=6)
+        assert train._iterator is started
+        started._shutdown_workers()

@@ -1,0 +1,121 @@
+"""Seeds reach every generator, and the state of all of them can be taken and given back."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy
+import pytest
+import torch
+
+from lightlib.core.seed import isolate_rng, rng_state, seed_everything, set_rng_state
+from lightlib.errors import MisconfigurationException
+
+
+def draw():
+    """One number of each generator."""
+    return random.random(), float(numpy.random.rand()), torch.rand(1).item()
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch):
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+
+
+class TestSeedEverything:
+    def test_every_generator(self):
+        assert seed_everything(3) == 3
+        first = draw()
+        torch.rand(5)
+        seed_everything(3)
+        assert draw() == first
+
+    def test_equals_seeding_by_hand(self):
+        seed_everything(7)
+        drawn = draw()
+        random.seed(7)
+        numpy.random.seed(7)
+        torch.manual_seed(7)
+        assert draw() == drawn
+
+    def test_the_environment_is_told_and_asked(self):
+        seed_everything(5, workers=True)
+        assert (os.environ["PL_GLOBAL_SEED"], os.environ["PL_SEED_WORKERS"]) == ("5", "1")
+        assert seed_everything() == 5
+
+    def test_the_default_is_zero(self):
+        assert seed_everything() == 0
+
+    @pytest.mark.parametrize("seed", [0, "12", 2**32 - 1, numpy.int64(9)])
+    def test_what_a_seed_may_be(self, seed):
+        assert seed_everything(seed) == int(seed)
+
+    @pytest.mark.parametrize("seed", [-1, 2**32, "x", 1.5, True, [1]])
+    def test_what_it_may_not_be(self, seed):
+        with pytest.raises(MisconfigurationException, match=r"seed_everything got the seed .*\n.*from 0 to 4294967295"):
+            seed_everything(seed)
+
+    def test_a_wrong_seed_of_the_environment_is_not_replaced_silently(self, monkeypatch):
+        monkeypatch.setenv("PL_GLOBAL_SEED", "eleven")
+        with pytest.raises(MisconfigurationException, match="the environment variable PL_GLOBAL_SEED got the seed 'eleven'"):
+            seed_everything()
+
+    def test_says_it_once_and_only_when_wanted(self, caplog):
+        with caplog.at_level("INFO", logger="lightlib"):
+            seed_everything(4)
+            seed_everything(4, verbose=False)
+        assert caplog.messages == ["Seed set to 4"]
+
+
+class TestState:
+    def test_round_trip(self):
+        state = rng_state()
+        first = draw()
+        set_rng_state(state)
+        assert draw() == first
+
+    def test_numpy_legacy_gaussian_is_part_of_it(self):
+        numpy.random.randn()
+        state = rng_state()
+        first = numpy.random.randn()
+        set_rng_state(state)
+        assert numpy.random.randn() == first
+
+    def test_can_be_saved_as_plain_values(self, tmp_path):
+        random.gauss(0, 1)
+        state = rng_state()
+        torch.save(state, tmp_path / "state")
+        first = draw(), random.gauss(0, 1)
+        set_rng_state(torch.load(tmp_path / "state", weights_only=True))
+        assert (draw(), random.gauss(0, 1)) == first
+
+    def test_a_state_without_numpy_leaves_numpy_alone(self):
+        state = {name: value for name, value in rng_state().items() if name != "numpy"}
+        numpy.random.seed(1)
+        set_rng_state(state)
+        drawn = numpy.random.rand()
+        numpy.random.seed(1)
+        assert numpy.random.rand() == drawn
+
+
+class TestIsolate:
+    def test_nothing_drawn_inside_has_an_effect(self):
+        state = rng_state()
+        first = draw()
+        set_rng_state(state)
+        with isolate_rng():
+            seed_everything(99, verbose=False)
+            draw()
+        assert draw() == first
+
+    def test_after_an_error_too(self):
+        state = rng_state()
+        first = draw()
+        set_rng_state(state)
+        with pytest.raises(ZeroDivisionError), isolate_rng():
+            draw()
+            raise ZeroDivisionError
+        assert draw() == first

@@ -1,0 +1,93 @@
+"""The pages: every block of Python runs, every link leads somewhere, and every deviation is told."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import warnings
+
+import pytest
+
+from lightlib import Trainer
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
+# What the pages of Lightning users have to be told, each by words that its row must contain.
+DEVIATIONS = {
+    "gradients are zeroed first": ["zeroed", "`training_step`"],
+    "loaders before optimizers, once": ["`configure_optimizers`", "once per `fit`"],
+    "schedules per epoch": ["`on_train_epoch_end`", "plateau"],
+    "x-axis": ["`global_step`", "49", "50"],
+    "outputs": ['`outputs["loss"]`', "as it was returned"],
+    "detached": ["detached", "`enable_graph`"],
+    "None": ["None", "no step"],
+    "global_step": ["batches in which an optimizer stepped"],
+    "deferred saving": ["`save_checkpoint`", "save point"],
+    "choice of checkpoints": ["`ModelCheckpoint`", "after the validation"],
+    "last window": ["last", "true size"],
+    "token weights": ['`{"loss": sum, "weight": n}`'],
+    "several optimizers": ["Several optimizers", "automatic"],
+    "loaders are not rebuilt": ["rebuil", "`DataLoader`"],
+    "teardown": ["`teardown`", "exception"],
+    "signals": ["`interrupted.ckpt`", "130", "143", "second"],
+    "validation without data": ["`limit_val_batches=0`", "error"],
+    "safe loading": ["`weights_only=False`"],
+    "second fit": ["another module", "epoch 0"],
+    "start line": ["one line", "schedules"],
+    "one device": ["one device", "CUDA", "MPS"],
+}
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if CODE.search(p.read_text(encoding="utf-8"))], ids=lambda p: p.name)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, monkeypatch):
+    blocks = CODE.findall(page.read_text(encoding="utf-8"))
+    monkeypatch.setenv("LIGHTLIB_ACCELERATOR", "cpu")
+    names = {"__name__": f"page_{page.stem}"}
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    links = [link for link, _ in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_pages_name_no_machine(page):
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"/(home|root|tmp|Users|work)/", text)
+
+
+def test_the_picture_names_no_machine_and_loads_nothing():
+    picture = (ROOT / "docs" / "images" / "run.svg").read_text(encoding="utf-8")
+    assert "lightlib" in picture
+    assert not re.search(r"/(home|root|tmp|Users|work)/|@font-face|<image", picture)
+
+
+@pytest.mark.parametrize("deviation", DEVIATIONS)
+def test_every_deviation_has_a_row(deviation):
+    rows = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8").splitlines()
+    assert any(all(words in row for words in DEVIATIONS[deviation]) for row in rows), DEVIATIONS[deviation]
+
+
+def test_callbacks_that_the_page_lists_exist():
+    from lightlib import callbacks
+
+    page = (ROOT / "docs" / "callbacks.md").read_text(encoding="utf-8")
+    rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    shown = {name for name in callbacks.__all__ if not name.startswith("default")}
+    bases = {"Callback", "Checkpoint", "ProgressBar", "TimedProgressBar", "RichProgressBarTheme"}
+    assert named == shown - bases
+
+
+def test_arguments_that_pages_write_exist():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        known = set(Trainer.__init__.__wrapped__.__kwdefaults__)
+    for page in PAGES:
+        for call in re.findall(r"Trainer\(([a-z_]+)=", page.read_text(encoding="utf-8")):
+            assert call in known, (page.name, call)

@@ -1,0 +1,90 @@
+"""Every error says what happened, what was expected and how to fix it, and can be caught as Python's own."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from lightlib import errors
+from lightlib.errors import (
+    ArgumentTypeError,
+    CheckpointError,
+    CheckpointWriteError,
+    LightlibError,
+    LoggingError,
+    MisconfigurationException,
+    SIGTERMException,
+    UnknownNameError,
+    nearest,
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ({}, "what"),
+        ({"expected": "that."}, "what\n  Expected: that."),
+        ({"fix": "this()"}, "what\n  Fix: this()"),
+        ({"expected": "that.", "fix": "this()"}, "what\n  Expected: that.\n  Fix: this()"),
+    ],
+)
+def test_three_parts(parts, text):
+    assert str(LightlibError("what", **parts)) == text
+
+
+@pytest.mark.parametrize(
+    ("error", "also"),
+    [
+        (MisconfigurationException, ValueError),
+        (ArgumentTypeError, TypeError),
+        (ArgumentTypeError, ValueError),
+        (UnknownNameError, MisconfigurationException),
+        (CheckpointError, MisconfigurationException),
+        (LoggingError, MisconfigurationException),
+        (CheckpointWriteError, OSError),
+        (SIGTERMException, SystemExit),
+    ],
+)
+def test_can_be_caught_as(error, also):
+    assert issubclass(error, also)
+
+
+def test_everything_but_sigterm_is_a_lightlib_error():
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    kinds = [kind for kind in kinds if isinstance(kind, type)]
+    assert [kind for kind in kinds if not issubclass(kind, LightlibError)] == [SIGTERMException]
+
+
+def test_unknown_name_lists_and_suggests():
+    error = UnknownNameError("strategy", "singel_device", ["single_device", "other"])
+    assert str(error).splitlines() == [
+        "Unknown strategy 'singel_device'. Did you mean 'single_device'?",
+        "  Expected: one of 'other', 'single_device'.",
+        "  Fix: use one of these names, or pass an instance.",
+    ]
+    assert str(UnknownNameError("mode", 3, ["min"], fix="mode='min'")).endswith("Fix: mode='min'")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("val_los", " Did you mean 'val_loss'?"), ("accuracy", ""), ("", "")],
+)
+def test_nearest(name, text):
+    assert nearest(name, iter(["train_loss", "val_loss"])) == text
+
+
+def test_sigterm_ends_the_process_with_128_plus_15():
+    assert SIGTERMException().code == 143
+
+
+@pytest.mark.parametrize("error", [MisconfigurationException("what", expected="that.", fix="this"), SIGTERMException()])
+def test_errors_travel_between_processes(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+
+
+def test_the_tree_in_the_docstring_names_every_class():
+    named = [name for name in errors.__all__ if isinstance(getattr(errors, name), type)]
+    assert [name for name in named if name not in errors.__doc__] == []

@@ -1,0 +1,132 @@
+"""What is said to the user: on rank zero, each warning once, where it can be filtered and redirected."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from lightlib import report
+from lightlib.report import LightlibWarning, PossibleUserWarning, info, rank_zero_only, warn
+
+
+@pytest.fixture
+def rank(monkeypatch):
+    return lambda number: monkeypatch.setattr(rank_zero_only, "rank", number)
+
+
+def python(code, **environment):
+    """Run a program of its own and return what it wrote to stdout and stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": ":".join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+class TestInfo:
+    def test_goes_through_the_logger_of_the_package(self, caplog):
+        with caplog.at_level(logging.INFO, logger="lightlib"):
+            info("training begins")
+        assert [(record.name, record.message) for record in caplog.records] == [("lightlib", "training begins")]
+
+    def test_only_rank_zero_speaks(self, caplog, rank):
+        rank(1)
+        with caplog.at_level(logging.INFO, logger="lightlib"):
+            info("training begins")
+        assert not caplog.records
+
+    def test_a_plain_program_sees_it_on_stderr(self):
+        assert python("from lightlib import report; report.info('hello')") == ("", "hello\n")
+
+    def test_stderr_is_looked_up_at_every_message(self):
+        code = (
+            "import io, sys; from lightlib import report; sys.stderr = other = io.StringIO(); "
+            "report.info('hello'); print(repr(other.getvalue()))"
+        )
+        assert python(code) == ("'hello\\n'\n", "")
+
+    def test_a_program_that_configured_logging_is_obeyed(self):
+        code = (
+            "import logging, sys; logging.basicConfig(level='INFO', stream=sys.stdout, format='%(name)s: %(message)s'); "
+            "from lightlib import report; report.info('hello')"
+        )
+        assert python(code) == ("lightlib: hello\n", "")
+
+    def test_can_be_silenced(self):
+        code = "import logging; from lightlib import report; logging.getLogger('lightlib').setLevel('ERROR'); report.info('x')"
+        assert python(code) == ("", "")
+
+
+class TestWarn:
+    def test_category_and_text(self):
+        with pytest.warns(PossibleUserWarning, match="^odd$"):
+            warn("odd", PossibleUserWarning)
+        with pytest.warns(LightlibWarning, match="^odd$"):
+            warn("odd")
+
+    def test_all_are_user_warnings_of_one_family(self):
+        assert issubclass(PossibleUserWarning, LightlibWarning)
+        assert issubclass(LightlibWarning, UserWarning)
+
+    def test_only_rank_zero_speaks(self, rank):
+        rank(2)
+        warn("odd")  # an error when it warned: pytest.ini_options
+
+    def test_points_at_the_caller_of_who_warns(self):
+        def library():
+            warn("odd")
+
+        with pytest.warns(LightlibWarning) as caught:
+            library()
+        assert caught[0].filename == __file__
+
+    def test_shown_once(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            for _ in range(3):
+                warn("odd", stacklevel=2)
+        assert len(caught) == 1
+
+    def test_a_family_can_be_filtered(self):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=PossibleUserWarning)
+            warn("odd", PossibleUserWarning)
+
+
+class TestRankZeroOnly:
+    def test_runs_on_rank_zero_alone(self, rank):
+        @rank_zero_only
+        def double(x):
+            """Twice."""
+            return 2 * x
+
+        assert double(3) == 6
+        assert (double.__name__, double.__doc__) == ("double", "Twice.")
+        rank(1)
+        assert double(3) is None
+
+    @pytest.mark.parametrize(
+        ("variables", "rank"),
+        [
+            ({}, 0),
+            ({"RANK": "3"}, 3),
+            ({"RANK": "3", "LOCAL_RANK": "1"}, 3),
+            ({"LOCAL_RANK": "1"}, 1),
+            ({"SLURM_PROCID": "5"}, 5),
+            ({"RANK": "nonsense", "SLURM_PROCID": "5"}, 5),
+        ],
+    )
+    def test_the_rank_is_known_from_the_environment(self, monkeypatch, variables, rank):
+        for name in report._RANK_VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert report._rank_from_environment() == rank
