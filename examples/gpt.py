@@ -122,7 +122,7 @@ def warmup_and_cosine(optimizer: torch.optim.Optimizer, total_steps: int) -> Lam
 def main() -> None:
     """Learn, and write a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--max_steps", type=int, default=500)
+    parser.add_argument("--max_steps", type=int, default=400)
     parser.add_argument("--accelerator", default="auto")
     parser.add_argument("--precision", default="32-true")
     parser.add_argument("--accumulate_grad_batches", type=int, default=1)

@@ -77,10 +77,10 @@ def in_a_terminal(command: list[str], folder: str) -> tuple[int, str]:
 
 
 def screen(output: str) -> list[str]:
-    """Return the lines that a terminal shows after `output`, with their colours as escape sequences.
+    r"""Return the lines that a terminal shows after `output`, with their colours as escape sequences.
 
     Example:
-        >>> screen("one\\r\\ntwo\\r\\x1b[2K\\x1b[1A\\x1b[2K1\\r\\n2")
+        >>> screen("one\r\ntwo\r\x1b[2K\x1b[1A\x1b[2K1\r\n2")
         ['1', '2']
     """
     lines, row, position = [""], 0, 0

@@ -9,15 +9,13 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from lightlib import report
-from lightlib.core.settings import Settings
 from lightlib.errors import ArgumentTypeError, LightlibError, nearest
 
-__all__ = ["REMOVED", "checked_call", "known_arguments"]
+__all__ = ["REMOVED", "checked_call"]
 
-C = TypeVar("C", bound=Callable[..., Any])
 _NOTHING = "nothing in its place"
 # Arguments of Lightning 1.x: what stands in their place, and what to write; `{value}` is the value that was given.
 REMOVED: dict[str, tuple[str, str]] = {
@@ -90,31 +88,6 @@ def checked_call(init: Callable[..., None]) -> Callable[..., None]:
             raise
 
     return checked
-
-
-def known_arguments(method: C) -> C:
-    """Decorate a method of the Trainer: an unknown argument is explained, with the nearest known one."""
-    known = [name for name in inspect.signature(method).parameters if name != "self"]
-    name = method.__name__
-
-    @functools.wraps(method)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for given in kwargs:
-            if given not in known:
-                near = get_close_matches(given, known, n=1)
-                of_trainer = given in Settings.__dataclass_fields__
-                raise ArgumentTypeError(
-                    f"trainer.{name}() got an unknown argument `{given}`.{nearest(given, known)}",
-                    expected=f"arguments among {', '.join(known)}.",
-                    fix=f"Trainer({given}=…)"
-                    if of_trainer
-                    else f"trainer.{name}(…, {near[0]}=…)"
-                    if near
-                    else f"leave out {given}.",
-                )
-        return method(self, *args, **kwargs)
-
-    return cast(C, checked)
 
 
 def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeError:

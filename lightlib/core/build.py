@@ -186,7 +186,7 @@ class Builder:
         run = Run(
             trainer=self.trainer, module=self.module, datamodule=self.datamodule, callbacks=self.callbacks,
             strategy=self.strategy, hooks=hooks, loggers=loggers, results=self.results, progress=progress,
-            window=Window(),
+            window=Window(), stage="train" if stage == "fit" else "setup",
             plan=self.plan(train_data.num_batches if train_data is not None else 0), replan=self.plan,
             train_data=train_data, eval_data=self.eval_data, inference=self.settings.inference_mode, optimizers=[],
             handles=[], scaler=None,

@@ -67,7 +67,17 @@ class CombinedLoader:
     def __iter__(self) -> Iterator[tuple[Any, int, int]]:
         if self.mode == "sequential":
             return self._sequential()
-        return ((batch, i, 0) for i, batch in enumerate(self._together()))
+        iterators: list[Iterator[Any] | None] = [iter(loader) for loader in self.flattened]  # now, and not at the first batch
+        return ((batch, i, 0) for i, batch in enumerate(self._together(iterators)))
+
+    def places(self, batches: int) -> list[int] | None:
+        """Return how far each loader has been read after so many batches; None when that cannot be told."""
+        sizes = [length(loader) for loader in self.flattened] if self.mode == "max_size_cycle" else self.lengths()
+        if self.mode == "sequential" or math.inf in sizes:
+            return None
+        if self.mode == "max_size_cycle":
+            return [(batches - 1) % int(size) + 1 for size in sizes]
+        return [min(batches, int(size)) for size in sizes]
 
     def _sequential(self) -> Iterator[tuple[Any, int, int]]:
         limits = self.limits or [math.inf] * len(self.flattened)
@@ -82,9 +92,8 @@ class CombinedLoader:
                     break
                 yield batch, i, index
 
-    def _together(self) -> Iterator[Any]:
+    def _together(self, iterators: list[Iterator[Any] | None]) -> Iterator[Any]:
         loaders = self.flattened
-        iterators: list[Iterator[Any] | None] = [iter(loader) for loader in loaders]
         running = [True] * len(loaders)
         end = math.inf if self.limits is None or self.mode != "max_size_cycle" else max(self.limits, default=0)
         for i in count():

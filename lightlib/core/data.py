@@ -94,6 +94,7 @@ def stream(loader: Any, sequential: bool = False) -> Any:
         not isinstance(loader, DataLoader)
         or isinstance(loader.dataset, IterableDataset)
         or hasattr(loader, "state_dict")
+        or type(loader).__iter__ is not DataLoader.__iter__  # it may never ask the sampler that is put into the copy
     ):
         return loader
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
@@ -186,7 +187,9 @@ class TrainData:
         self._loaded_at = 0
         self._iterator: Iterator[Any] | None = None
         self._started: dict[str, Any] | None = None
+        self._workers_started = False
         self._ahead: Any = _END
+        self._behind: list[Any] | None = None  # where stateful loaders were before the batch that is read ahead
         self._restored: dict[str, Any] | None = None
         self.position = 0
         self.exhausted = False
@@ -202,9 +205,11 @@ class TrainData:
         flattened = self._combined.flattened
         total = length(flattened[0]) if self._single else length(self._combined)
         self.num_batches = limited(total, self._limit, "limit_train_batches", "training")
-        self._whole = self._single and self.num_batches == total
+        self._whole, self._promised = self._single and self.num_batches == total, total
         self._trusted = self._length_is_exact() and self.num_batches != math.inf
-        self._ahead_of_device = self._prefetch is not None and all(getattr(x, "num_workers", 0) for x in flattened)
+        self._stateful = any(hasattr(x, "state_dict") for x in flattened)
+        with_workers = all(getattr(x, "num_workers", 0) for x in flattened)
+        self._ahead_of_device = self._prefetch is not None and with_workers and not self._stateful
 
     def _length_is_exact(self) -> bool:
         """Whether the length is sure, so that no batch must be read ahead to know the last one."""
@@ -222,15 +227,16 @@ class TrainData:
 
     def start_epoch(self, epoch: int, batch: int) -> None:
         """Begin epoch `epoch` at its batch number `batch`, which is not 0 when the run was resumed within it."""
-        if self._reload_every and epoch - self._loaded_at >= self._reload_every:
+        due = bool(self._reload_every) and epoch - self._loaded_at >= self._reload_every
+        if due or (self._restored is not None and self._loaded_at):  # those of a resumed run were loaded in epoch 0
             self.load()
-            self._loaded_at = epoch
+            self._loaded_at = epoch if due else self._loaded_at
         for loader in self.flattened:
             set_epoch(loader, epoch)
         self.position = batch
         self.exhausted = self.num_batches <= batch
         if self.exhausted:
-            return
+            return self._draw_the_rest(batch)
         if batch:
             with isolate_rng():
                 self._begin(batch)
@@ -239,31 +245,47 @@ class TrainData:
         if self.exhausted and not batch:
             raise nothing_read("training", f"epoch {epoch}")
 
+    def _draw_the_rest(self, batch: int) -> None:
+        """Leave the samplers' own generators as a whole epoch leaves them, in a run that is resumed at its end."""
+        if self._whole and self._restored is not None:
+            with isolate_rng():
+                for one, state in zip(self._streams(), self._restored["streams"], strict=False):
+                    one.state, one.skip = state, batch
+                    next(iter(one), None)
+
     def _begin(self, skip: int) -> None:
         streams = self._streams()
-        on_stream = skip and self._single and bool(streams)
+        places = [skip] if self._single else self._combined.places(skip)
+        on_stream = skip and places is not None and len(streams) == len(self.flattened)
         if skip and self._restored is not None:
             saved = self._restored.get("streams", [])
             for one, state in zip(streams, saved, strict=False):
                 one.state = state
-            if not on_stream and self._restored.get("started") is not None:
-                set_rng_state(self._restored["started"])
-            self._load_stateful()
-        stateful = self._single and hasattr(self.flattened[0], "state_dict")
+            started = self._restored.get("started")
+            if not on_stream and started is not None:
+                set_rng_state(started)
+                for one, states in zip(streams, started.get("own", []), strict=False):
+                    one.set_generator_states(states)
+        stateful = bool(skip) and self._single and self._load_stateful()
         if on_stream:
-            streams[0].skip = skip
-        self._started = rng_state()
+            for one, place in zip(streams, places or (), strict=True):
+                one.skip = place
+        self._started = {**rng_state(), "own": [one.generator_states() for one in streams]}
         iterator = iter(self.flattened[0]) if self._single else (batch for batch, _, _ in self._combined)
         if skip and not on_stream and not stateful:
             next(islice(iterator, skip - 1, None), None)
         self._iterator = iterator
-        self._restored = None
+        self._restored, self._workers_started = None, True
         if self._ahead_of_device and self._prefetch is not None:
             self._prefetch.start(iterator)
             self.exhausted = self._prefetch.ended
         elif not self._trusted:
-            self._ahead = next(iterator, _END)
+            self._look_ahead()
             self.exhausted = self._ahead is _END
+
+    def _look_ahead(self) -> None:
+        self._behind = self._loader_states()
+        self._ahead = next(self._iterator, _END)  # type: ignore[arg-type]
 
     def __next__(self) -> Any:
         began = perf_counter()
@@ -284,9 +306,9 @@ class TrainData:
             if batch is _END:
                 self._refuse_short_loader()
             return batch
-        batch = self._ahead
+        batch, self._behind = self._ahead, None
         if self.position + 1 < self.num_batches:
-            self._ahead = next(self._iterator, _END)  # type: ignore[arg-type]
+            self._look_ahead()
         return batch
 
     def _refuse_short_loader(self) -> None:
@@ -307,11 +329,12 @@ class TrainData:
     def end_epoch(self) -> None:
         if self._iterator is not None:
             self._compare_with_length(self._iterator)
-        self._iterator, self._ahead, self._started = None, _END, None
+        self._let_go()
+        self._behind = self._started = None
         self.position, self.exhausted = 0, False
 
     def _compare_with_length(self, iterator: Iterator[Any]) -> None:
-        promised = f"The training loader says that it has {self.num_batches} batches, but it"
+        promised = f"The training loader says that it has {self._promised:g} batches, but it"
         if self._trusted:
             # Read to the end, as a `for` loop does: only now the sampler has drawn all it draws in an epoch.
             if self._whole and self.position == self.num_batches and next(iterator, _END) is not _END:
@@ -319,7 +342,7 @@ class TrainData:
                     f"{promised} goes on after them; the rest is not used. Correct the sampler's __len__.",
                     report.PossibleUserWarning,
                 )
-        elif self.position < self.num_batches < math.inf and self._nothing_ahead():
+        elif self._promised < math.inf and self.position < self.num_batches and self._nothing_ahead():
             report.warn(
                 f"{promised} ended after {self.position}: schedules and intervals that count by its length are off. "
                 "Correct its __len__, or leave it out.",
@@ -328,20 +351,30 @@ class TrainData:
 
     def close(self) -> None:
         """Let the workers end; the position can still be read."""
-        self._iterator, self._ahead = None, _END
+        self._let_go()
         for one, loader in zip(self.flattened, combine(self.loaders, "max_size_cycle").flattened, strict=True):
             if one is not loader:
                 one._iterator = None  # noqa: SLF001  the only reference to persistent workers
+
+    def _let_go(self) -> None:
+        self._iterator, self._ahead = None, _END
+        if self._prefetch is not None:
+            self._prefetch.stop()
 
     def _streams(self) -> list[IndexStream]:
         found = (getattr(x, name, None) for x in self.flattened for name in ("batch_sampler", "sampler"))
         return [one for one in found if isinstance(one, IndexStream)]
 
-    def _load_stateful(self) -> None:
-        states = (self._restored or {}).get("loaders", [])
-        for loader, state in zip(self.flattened, states, strict=False):
-            if state is not None and hasattr(loader, "load_state_dict"):
-                loader.load_state_dict(state)
+    def _loader_states(self) -> list[Any] | None:
+        return [x.state_dict() if hasattr(x, "state_dict") else None for x in self.flattened] if self._stateful else None
+
+    def _load_stateful(self) -> bool:
+        """Give a loader that keeps its own position back what it saved; return whether there was anything."""
+        loader, (state, *_) = self.flattened[0], (self._restored or {}).get("loaders") or [None]
+        if state is None or not hasattr(loader, "load_state_dict"):
+            return False
+        loader.load_state_dict(state)
+        return True
 
     def samples(self) -> int | None:
         """Return how many samples of this epoch were handed out, when the loader's batch size is known."""
@@ -354,7 +387,7 @@ class TrainData:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, in batches and samples, and what draws the same epoch again."""
-        loaders = [x.state_dict() if hasattr(x, "state_dict") else None for x in self.flattened]
+        loaders = self._loader_states() if self._behind is None else self._behind
         within = self._started is not None
         return {
             "batches": self.position,
@@ -362,13 +395,25 @@ class TrainData:
             "streams": [one.state for one in self._streams()] if within else [],
             "generators": [one.generator_states() for one in self._streams()],
             "started": self._started if within else None,
+            "workers": self._workers_started,
+            "loaded_at": self._loaded_at,
             "loaders": loaders,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._restored = state
+        self._loaded_at = state.get("loaded_at", 0)
+        if state.get("workers") and not 0 < state["batches"] < self.num_batches:
+            start_persistent_workers(self.flattened)
         for one, states in zip(self._streams(), state.get("generators", []), strict=False):
             one.set_generator_states(states)
+
+
+def start_persistent_workers(loaders: Sequence[Any]) -> None:
+    """Start workers that the saved run had when it was saved: starting them draws a seed, which it had drawn before."""
+    for loader in loaders:
+        if getattr(loader, "persistent_workers", False):
+            iter(loader)
 
 
 class EvalData:
@@ -387,6 +432,10 @@ class EvalData:
     @property
     def num_loaders(self) -> int:
         return len(self.combined.flattened) if self.combined.mode == "sequential" else 1
+
+    def start_workers(self) -> None:
+        """Start persistent workers, as a run did that is resumed now."""
+        start_persistent_workers(self.combined.flattened)
 
     def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
         """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
@@ -428,10 +477,14 @@ class Prefetch:
     def take(self) -> Any:
         current = torch.cuda.current_stream(self._device)
         current.wait_stream(self._side)
+        self._side.wait_stream(current)  # the memory of batches that are dropped is reused after the steps that read them
         batch = self._next
-        _record(batch, current)
         self._advance()
         return batch
+
+    def stop(self) -> None:
+        """Let go of the iterator, whose workers then end, and of the batch that waits."""
+        self._iterator, self._next = iter(()), _END
 
     def _advance(self) -> None:
         batch = next(self._iterator, _END)
@@ -439,15 +492,3 @@ class Prefetch:
             with torch.cuda.stream(self._side):
                 batch = self._move(batch, 0)
         self._next = batch
-
-
-def _record(data: Any, current: torch.cuda.Stream) -> None:
-    if isinstance(data, torch.Tensor):
-        if data.is_cuda:
-            data.record_stream(current)
-    elif isinstance(data, dict):
-        for value in data.values():
-            _record(value, current)
-    elif isinstance(data, (list, tuple)):
-        for value in data:
-            _record(value, current)

@@ -12,7 +12,7 @@ __all__ = ["LightningOptimizer"]
 
 
 class LightningOptimizer:
-    """Reads like the optimizer it stands for; only `step` is its own.
+    """Reads like the optimizer it stands for, also to `isinstance`; only `step` is its own.
 
     Args:
         optimizer: The user's optimizer, found again under this name.
@@ -37,6 +37,10 @@ class LightningOptimizer:
         assert self._toggled is not None
         with self._toggled(self.optimizer):
             yield
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # what `isinstance` asks: schedulers and GradScaler take nothing but an Optimizer
+        return type(self.optimizer)
 
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":

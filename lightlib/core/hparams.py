@@ -8,7 +8,6 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from numbers import Number
 from pathlib import PurePath
 from types import FrameType
 from typing import Any
@@ -151,8 +150,10 @@ def _from_object(args: tuple[Any, ...], frame: FrameType) -> tuple[dict[str, Any
     )
 
 
-def init_arguments(frame: FrameType | None, owner: object) -> dict[str, Any]:
+def init_arguments(frame: FrameType | None, owner: Any) -> dict[str, Any]:
     """Return the arguments of all `__init__` calls of `owner` that are on the stack, the outermost class winning."""
+    if frame is not None and frame.f_code.co_name == "__post_init__" and is_dataclass(owner):
+        return {field.name: getattr(owner, field.name) for field in fields(owner) if field.init}
     found: dict[str, Any] = {}
     while frame is not None and frame.f_code.co_name == "__init__" and _self_of(frame) is owner:
         found |= _arguments_of(frame)
@@ -221,7 +222,7 @@ def _plain(value: Any) -> Any:
         return _plain(vars(value))
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Number) and hasattr(value, "item"):
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of NumPy's
         return value.item()
     raise TypeError(type(value).__name__)
 

@@ -43,9 +43,9 @@ def train_epoch(run: Run) -> None:
     assert data is not None
     if progress.epoch_batch == 0:
         hooks.on_train_epoch_start()
-    plan = run.begin_epoch()
-    timed = plan.validate_every_seconds is not None
+    timed = run.begin_epoch().validate_every_seconds is not None
     while True:  # what is due? The same question after a batch and after a resume.
+        plan = run.plan  # a hook may have changed a limit
         stopping = run.stop_asked and run.stopping()
         if plan.validation_due(progress, data.exhausted, stopping, monotonic() - run.validated_at if timed else 0.0):
             evaluate(run, VALIDATION)
@@ -67,6 +67,7 @@ def train_epoch(run: Run) -> None:
         data.end_epoch()
         run.results.train.clear()
         hooks.on_fit_epoch_end()
+        run.warn_when_nothing_stepped()
     run.save_if_asked()
     run.refuse_early_stop()
 
@@ -96,7 +97,7 @@ def train_batch(run: Run, batch: Any) -> None:
 def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     """Forward, backward, and when the window closes: unscale, clip, step."""
     window, hooks, optimizers = run.window, run.hooks, run.optimizers
-    if run.plan.window_starts(run.progress):
+    if run.plan.window_starts(run.progress) or not window.planned:
         window.open(run.plan.window_size(run.progress))
         for optimizer in optimizers:
             hooks.on_before_zero_grad(optimizer)
@@ -127,7 +128,6 @@ def backward(run: Run, output: Any, by: Callable[[Tensor], None] | None = None) 
     """Differentiate what a step returned; `by` is an engine's own backward."""
     loss = run.window.loss_of(output)
     if loss is None:
-        run.warn_of_skipped_batch(output)
         return
     if run.scaler is not None:
         loss = run.scaler.scale(loss)
@@ -141,7 +141,7 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     window, hooks, outputs = run.window, run.hooks, []
 
     def forward_backward() -> Any:
-        if run.plan.window_starts(run.progress):
+        if run.plan.window_starts(run.progress) or not window.planned:
             window.open(run.plan.window_size(run.progress))
             for optimizer in run.optimizers:
                 hooks.on_before_zero_grad(optimizer)

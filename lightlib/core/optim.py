@@ -160,7 +160,7 @@ class _LateValues:
     def optimizer(self, given: Any) -> Optimizer:
         if isinstance(given, Optimizer):
             return given
-        if callable(given) and not hasattr(given, "state_dict"):
+        if callable(given) and (isinstance(given, type) or not hasattr(given, "state_dict")):
             built = self._built(given, self.module.parameters(), "an optimizer", "torch.optim.Adam(self.parameters())")
             if isinstance(built, Optimizer):
                 return built
@@ -209,6 +209,9 @@ class _LateValues:
         except (TypeError, ValueError):
             return {}
         wanted = {name: value for name, value in self.values.items() if name in parameters and name not in bound}
+        if wanted.get("total_steps", math.inf) != math.inf:  # it says all: OneCycleLR needs no other when it has this
+            optional = [name for name in wanted if parameters[name].default is not inspect.Parameter.empty]
+            wanted = {n: value for n, value in wanted.items() if value != math.inf or n not in optional}
         for name, value in wanted.items():
             if value == math.inf:
                 raise MisconfigurationException(

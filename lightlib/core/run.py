@@ -117,10 +117,11 @@ class Run:
 
     def begin_training(self) -> None:
         """Start the clocks and set the generators as a checkpoint holds them: from here on only the run may draw."""
-        self.stage = "train"
         self.deferring = True
         self.started_at = self.validated_at = monotonic()
         if self.pending_rng is not None:
+            if self.plan.validate_every is not None and (self.plan.sanity_batches or self.progress.validated):
+                self.eval_data(VALIDATION).start_workers()
             set_rng_state(self.pending_rng)
             self.strategy.accelerator.set_rng_state(self.pending_rng)
             self.pending_rng = None
@@ -135,12 +136,6 @@ class Run:
         data = self.train_data
         assert data is not None
         data.start_epoch(self.progress.epoch, self.progress.epoch_batch)
-        if data.exhausted and data.num_batches == math.inf and self.progress.epoch_batch == 0:
-            raise MisconfigurationException(
-                f"The training loader yielded nothing in epoch {self.progress.epoch}.",
-                expected="an iterable that yields at least one batch each time it is iterated.",
-                fix="a generator can be read only once: pass a list, a DataLoader, or an object with __iter__.",
-            )
         self.plan = self.replan(data.num_batches)
         return self.plan
 
@@ -205,12 +200,16 @@ class Run:
         self.loggers.log_metrics(numbers, step)
         self.hooks.on_log(numbers)
 
-    def warn_of_skipped_batch(self, output: Any) -> None:
-        """Warn when the very first batch is skipped: rather a forgotten `return` than a wish."""
-        if output is None and self.progress.batch == 0:
+    def warn_when_nothing_stepped(self) -> None:
+        """Warn after a first epoch without any optimizer step: rather a forgotten `return` than a wish."""
+        if self.progress.epoch == 1 and self.progress.step == 0 and self.optimizers:
+            if self.module.automatic_optimization:
+                why = "training_step returned None for every batch, which skips it. Write `return loss` at its end."
+            else:
+                why = "training_step never called self.optimizers().step()."
             report.warn(
-                f"{type(self.module).__name__}.training_step returned None for the first batch, which is skipped: no "
-                "gradient, no optimizer step. Write `return loss` at its end if this is not what you want.",
+                f"No optimizer stepped in the {self.progress.batch} batches of epoch 0: {type(self.module).__name__}."
+                f"{why}",
                 report.PossibleUserWarning,
             )
 

@@ -23,6 +23,7 @@ from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
 from lightlib.core.module import Module
 from lightlib.core.progress import Progress
+from lightlib.core.results import Results
 from lightlib.core.resume import resolve_path, say_how_to_go_on
 from lightlib.core.run import Run
 from lightlib.core.signals import Signals
@@ -56,6 +57,7 @@ class Session:
         self._compiler: Callable[..., Any] | None = None
         self.hooks: Hooks | None = None
         self._train_data: TrainData | None = None
+        self._train_results: Results | None = None
         self._ckpt_path_before: str | Path | None = None
 
     # before
@@ -115,6 +117,7 @@ class Session:
     ) -> None:
         trainer, stage, self.hooks = self.trainer, fn.value, None  # until there are hooks, a failure calls none
         self.module, self.datamodule, self._given = module, datamodule, dict(given)
+        trainer.run = None  # what is read of a run while this one is built must not be the last one's
         module.trainer = trainer
         if datamodule is not None:
             datamodule.trainer = trainer
@@ -152,9 +155,11 @@ class Session:
         run = builder.run(stage, trainer.progress, hooks, loggers, train_data) if content is None else None
         if run is None:
             run = self._build_restored(builder, stage, hooks, loggers, train_data, content or {})
-        elif train_data is not None and self._train_data is not None and trainer.progress.epoch_batch:
+        elif train_data and self._train_data and self._train_results and trainer.progress.epoch_batch:
             train_data.load_state_dict(self._train_data.state_dict())
-        self._train_data = train_data or self._train_data  # where a further fit goes on within the epoch
+            run.results.load_state_dict(self._train_results.state_dict(), module.get_submodule)
+        if train_data is not None:  # where a further fit goes on within the epoch
+            self._train_data, self._train_results = train_data, run.results
         run.signals = self.signals
         trainer.run = run
         self._tell_loggers(run)
@@ -309,8 +314,8 @@ class Session:
         path = os.path.join(str(folder), "interrupted.ckpt")
         try:
             files.write(dump(run), path)
-        except OSError as error:
-            report.warn(str(error))
+        except Exception as error:  # noqa: BLE001  also what the user's on_save_checkpoint raises: the end goes on
+            report.warn(f"The run could not be saved to {path!r}: {error}")
             return None
         return path
 

@@ -15,7 +15,7 @@ from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.core import files, loop
-from lightlib.core.arguments import checked_call, known_arguments
+from lightlib.core.arguments import checked_call
 from lightlib.core.checkpoint import dump
 from lightlib.core.hooks import in_priority
 from lightlib.core.module import Module
@@ -202,7 +202,6 @@ class Trainer(TrainerViews):
         return in_priority(several)
 
     # the four verbs
-    @known_arguments
     def fit(
         self,
         model: Module,
@@ -230,7 +229,6 @@ class Trainer(TrainerViews):
         with self._session as run, _anomaly(self.settings.detect_anomaly):
             loop.fit(run)
 
-    @known_arguments
     def validate(
         self,
         model: Module | None = None,
@@ -249,7 +247,6 @@ class Trainer(TrainerViews):
         self._session.tell(metrics, verbose)
         return metrics
 
-    @known_arguments
     def test(
         self,
         model: Module | None = None,
@@ -268,7 +265,6 @@ class Trainer(TrainerViews):
         self._session.tell(metrics, verbose)
         return metrics
 
-    @known_arguments
     def predict(
         self,
         model: Module | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -13,7 +14,7 @@ from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.core.run import Run
 from lightlib.core.settings import Settings
-from lightlib.core.states import TrainerState
+from lightlib.core.states import RunningStage, TrainerState
 from lightlib.loggers.logger import Logger
 
 __all__ = ["TrainerViews"]
@@ -39,12 +40,15 @@ _INSIDE = {
 }
 
 
+_STAGES = {stage.value: stage for stage in RunningStage}
+
+
 class TrainerViews:
     """The read-only side of a Trainer. Limits (`max_epochs`, …) may be set between two calls."""
 
     settings: Settings
     progress: Progress
-    state: TrainerState
+    _state: TrainerState
     strategy: Any
     callbacks: Any
     profiler: Any
@@ -67,7 +71,10 @@ class TrainerViews:
             self.settings.change(name, value)
             run = self.__dict__.get("run")
             if run is not None and self.training and run.train_data is not None:
-                run.plan = run.replan(run.train_data.num_batches)
+                plan = run.replan(run.train_data.num_batches)
+                if self.progress.epoch_batch:  # another number of batches per step begins with the next epoch
+                    plan = replace(plan, accumulate=run.plan.accumulate)
+                run.plan = plan
         else:
             object.__setattr__(self, name, value)
 
@@ -110,6 +117,15 @@ class TrainerViews:
     def received_sigterm(self) -> bool:
         """Whether the process was asked to end."""
         return isinstance(self._session.signals.received, SystemExit)
+
+    @property
+    def state(self) -> TrainerState:
+        """What was called, what is running, how it stands."""
+        return replace(self._state, stage=_STAGES.get(self.run.stage) if self.run is not None else None)
+
+    @state.setter
+    def state(self, state: TrainerState) -> None:
+        self._state = state
 
     def _in(self, *stages: str) -> bool:
         return self.run is not None and self.run.stage in stages

@@ -24,7 +24,8 @@ class Window:
     divided by the first weight at once and, before the step, the gradients by what the weights add up to in the end.
 
     Attributes:
-        planned: How many batches the window is going to have.
+        planned: How many batches the window is going to have; 0 before the first, which a run that was broken off
+            between two steps begins within a window.
         taken: How many losses it has had; a step that returned None is none.
         stepped: Whether an optimizer stepped during the last batch.
         loss: The last loss as the user returned it, detached.
@@ -35,7 +36,7 @@ class Window:
     def __init__(self) -> None:
         self.stepped = False
         self.loss: Tensor | None = None
-        self.open(1)
+        self.open(0)
 
     def open(self, planned: int) -> None:
         self.planned = planned

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -129,17 +130,25 @@ def to_device(data: Any, device: torch.device) -> Any:
     """
     if isinstance(data, Tensor):
         return data.to(device, non_blocking=device.type == "cuda")
+    if callable(getattr(data, "to", None)) and not isinstance(data, type):
+        return data.to(device)
     if isinstance(data, Mapping):
         moved = {key: to_device(value, device) for key, value in data.items()}
-        return moved if type(data) is dict else type(data)(moved)  # type: ignore[call-arg]
+        if type(data) is dict or not isinstance(data, MutableMapping):
+            return moved if type(data) is dict else type(data)(moved)  # type: ignore[call-arg]
+        changed = copy.copy(data)  # a defaultdict is not made of another dict alone
+        changed.update(moved)
+        return changed
     if isinstance(data, tuple) and hasattr(data, "_fields"):
         return type(data)(*(to_device(value, device) for value in data))
     if isinstance(data, (list, tuple)):
         return type(data)(to_device(value, device) for value in data)
-    if hasattr(data, "to") and callable(data.to):
-        return data.to(device)
     if is_dataclass(data) and not isinstance(data, type):
-        return replace(data, **{f.name: to_device(getattr(data, f.name), device) for f in fields(data) if f.init})
+        changed = copy.copy(data)
+        for field in fields(data):
+            if hasattr(data, field.name):
+                object.__setattr__(changed, field.name, to_device(getattr(data, field.name), device))
+        return changed
     return data
 
 

@@ -1,4 +1,4 @@
-"""Where a run is, in the layout that Lightning's loops read; the numbers were tried with lightning 2.6.6."""
+"""Where a run is, in the layout that Lightning's loops read; tried with lightning 2.6.6."""
 
 from __future__ import annotations
 

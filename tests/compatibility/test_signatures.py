@@ -1,4 +1,4 @@
-"""The list of Lightning's names in lightning_2_6.json, compared with the code: it is the promise, so it must be true."""
+"""The list of Lightning's names in lightning_2_6.json is the promise; it is compared with the code."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def owner_of(section, trainer):
 SECTIONS_OF_NAMES = [
     section
     for section, content in LIST.items()
-    if isinstance(content, dict) and section not in {"statuses", "Trainer arguments", "strategy names", "precision names"}
+    if isinstance(content, dict)
+    and section not in {"statuses", "Trainer arguments", "strategy names", "precision names"}
 ]
 
 
@@ -141,7 +142,7 @@ def written(parameter):
 
 
 def equal(value, listed):
-    return value == listed and type(value) is type(listed) or (isinstance(value, tuple) and list(value) == listed)
+    return (value == listed and type(value) is type(listed)) or (isinstance(value, tuple) and list(value) == listed)
 
 
 def test_the_module_and_the_callbacks_have_no_unlisted_hook():

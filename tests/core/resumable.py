@@ -97,13 +97,17 @@ class Everything(Module):
         ]
 
 
-def loaders(workers=0, **arguments):
-    """A shuffled training loader whose last batch is smaller, and a validation loader.
+def loaders(workers=0, n=26, val=None, **arguments):
+    """A shuffled training loader of `n` samples and a validation loader, with arguments of their own.
 
     What a data set draws within a worker process is another stream, which a resume begins anew: no noise there.
     """
     settings = {"batch_size": 4, "shuffle": True, "num_workers": workers, **arguments}
-    return DataLoader(Noisy(26, noise=not workers), **settings), DataLoader(Noisy(9, noise=True), batch_size=4)
+    held_out = {"batch_size": 4, **(val or {})}
+    return (
+        DataLoader(Noisy(n, noise=not workers), **settings),
+        DataLoader(Noisy(9, noise=not held_out.get("num_workers")), **held_out),
+    )
 
 
 class SavesEverywhere(Callback):

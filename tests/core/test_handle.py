@@ -237,6 +237,7 @@ class TestSchedulers:
 
 
 class TestClipping:
+    @pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")
     def test_with_a_loss_scaler(self):
         """Gradients are unscaled before they are clipped, once."""
 

@@ -355,6 +355,7 @@ class TestWhen:
         assert own.count == 0
         assert trainer.lr_scheduler_configs[0].scheduler is own
 
+    @pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")
     def test_not_when_the_scaler_skipped_the_step(self):
         class Overflows(Net):
             def on_after_backward(self):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import gc
 import os
 import signal
 import subprocess
@@ -21,6 +21,13 @@ from tests.core.resumable import Everything, SavesEverywhere, fresh, loaders, ru
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def _workers_end():
+    """The workers of a user's loader live as long as it does."""
+    yield
+    gc.collect()
+
+
 def same_states(one, other):
     """Whether two trainers hold the same optimizers, schedules, counters and metrics."""
     assert one.progress == other.progress
@@ -32,12 +39,14 @@ def same_states(one, other):
     torch.testing.assert_close(dict(one.callback_metrics), dict(other.callback_metrics), rtol=0, atol=0, equal_nan=True)
 
 
-def check_every_step(folder, make_data, every=1, **arguments):
-    """Run once with a save after each step; resume from each of the files; compare with the end of that run."""
+def check_every_step(folder, make_data, only=None, **arguments):
+    """Run once with a save after each step; resume from each (or some) of them; compare with the end of that run."""
     saves = SavesEverywhere(folder)
     whole, trainer = run(fresh(), trainer_for(saves, **arguments), make_data())
     assert len(saves.rows) == trainer.global_step
-    for step, rows in itertools.islice(saves.rows.items(), 0, None, every):
+    for step, rows in saves.rows.items():
+        if only is not None and step not in only:
+            continue
         module, again = run(fresh(99), trainer_for(**arguments), make_data(), folder / f"{step}.ckpt", seed=5)
         assert same_weights(module, whole), f"resumed after step {step}"
         assert again.logger.rows == trainer.logger.rows[rows:], f"resumed after step {step}"
@@ -54,9 +63,16 @@ class TestEveryStep:
         assert trainer.global_step == 2 * -(-7 // accumulate)
         assert len({rate for _, row in trainer.logger.rows for rate in [row.get("loss_step")]}) > 4
 
-    @pytest.mark.parametrize("arguments", [{}, {"persistent_workers": True}])
+    @pytest.mark.parametrize("arguments", [{}, {"persistent_workers": True}], ids=str)
     def test_with_workers(self, tmp_path, arguments):
-        check_every_step(tmp_path, lambda: loaders(workers=2, **arguments), every=2, accumulate_grad_batches=2)
+        check_every_step(tmp_path, lambda: loaders(2, **arguments), only=(1, 3, 4, 6), accumulate_grad_batches=2)
+
+    @pytest.mark.parametrize("sanity", [0, 1])
+    def test_with_workers_for_validation(self, tmp_path, sanity):
+        workers = {"num_workers": 1, "persistent_workers": True, "shuffle": True}
+        data = lambda: loaders(val=workers)  # noqa: E731
+        with pytest.warns(UserWarning, match="The validation loader shuffles"):
+            check_every_step(tmp_path, data, only=(1, 5, 7), num_sanity_val_steps=sanity)
 
     @pytest.mark.parametrize(
         "arguments",
@@ -67,18 +83,40 @@ class TestEveryStep:
             {"max_epochs": -1, "max_steps": 10},  # not resumed after the last step: then there is nothing to do
             {"gradient_clip_val": 0.3, "log_every_n_steps": 3},
             {"precision": "bf16-mixed"},
-            {"reload_dataloaders_every_n_epochs": 1},
         ],
         ids=str,
     )
     def test_with_other_settings(self, tmp_path, arguments):
-        check_every_step(tmp_path, loaders, every=2, **arguments)
+        check_every_step(tmp_path, loaders, only=(1, 3, 5, 7, 9), **arguments)
 
-    def test_with_a_generator_of_its_own(self, tmp_path):
-        check_every_step(tmp_path, lambda: loaders(generator=torch.Generator().manual_seed(4)))
+    @pytest.mark.parametrize("n", [26, 28])
+    def test_with_a_generator_of_its_own(self, tmp_path, n):
+        check_every_step(tmp_path, lambda: loaders(n=n, generator=torch.Generator().manual_seed(4)))
 
-    def test_with_a_generator_of_its_own_and_workers(self, tmp_path):
-        check_every_step(tmp_path, lambda: loaders(2, generator=torch.Generator().manual_seed(4)), every=3)
+    @pytest.mark.parametrize("persistent", [False, True])
+    def test_with_a_generator_of_its_own_and_workers(self, tmp_path, persistent):
+        def data():
+            return loaders(2, n=28, persistent_workers=persistent, generator=torch.Generator().manual_seed(4))
+
+        check_every_step(tmp_path, data, only=(3, 7, 9))
+
+    def test_with_loaders_that_are_made_anew(self, tmp_path):
+        """Every second epoch another data set, which depends on the epoch."""
+
+        class Reloads(Everything):
+            def train_dataloader(self):
+                seen.append(self.current_epoch)
+                x, y = samples(12, seed=self.current_epoch)
+                return DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True)
+
+        arguments = {"max_epochs": 5, "reload_dataloaders_every_n_epochs": 2, "limit_val_batches": 0}
+        seen, saves = [], SavesEverywhere(tmp_path)
+        whole, trainer = run(Reloads(), trainer_for(saves, **arguments), ())
+        assert seen == [0, 2, 4]
+        for step in (1, 3, 7, 13):
+            module, again = run(Reloads(), trainer_for(**arguments), (), tmp_path / f"{step}.ckpt", seed=5)
+            assert same_weights(module, whole), f"resumed after step {step}"
+            assert again.logger.rows == trainer.logger.rows[saves.rows[step] :]
 
     def test_with_another_sampler(self, tmp_path):
         def data():
@@ -104,7 +142,7 @@ class TestEveryStep:
                 return first + super().training_step(batch["b"], batch_idx)
 
         def data():
-            return {"a": loader(20, shuffle=True), "b": loader(9, shuffle=True)}, loaders()[1]
+            return {"a": loader(20, shuffle=True), "b": loader(10, shuffle=True)}, loaders()[1]
 
         saves = SavesEverywhere(tmp_path)
         torch.manual_seed(1)
@@ -232,7 +270,7 @@ class TestFiles:
     def test_weights_alone_cannot_be_resumed(self, tmp_path):
         _, trainer = run(fresh(), trainer_for(), loaders())
         trainer.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
-        with pytest.raises(Exception, match="The checkpoint holds weights alone: it has no 'optimizer_states'"):
+        with pytest.raises(Exception, match="holds weights alone: it has no 'optimizer_states'"):
             run(fresh(), trainer_for(), loaders(), tmp_path / "weights.ckpt")
 
 
@@ -283,6 +321,6 @@ class TestTheUsersObjects:
         train, val = loaders(workers=2, persistent_workers=True)
         next(iter(train))
         started = train._iterator
-        check_every_step(tmp_path, lambda: (train, val), every=6)
+        check_every_step(tmp_path, lambda: (train, val), only=(3, 7, 9))
         assert train._iterator is started
         started._shutdown_workers()
