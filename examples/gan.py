@@ -1,4 +1,4 @@
-"""Two networks that play against each other: manual optimization, and a callback that writes a picture.
+"""Two networks play against each other: manual optimization, and a callback that paints.
 
 Run it:
 

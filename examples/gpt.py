@@ -1,4 +1,4 @@
-"""A small GPT learns to write Python, one character at a time, from the standard library's own source.
+"""A small GPT learns to write Python, character by character, from the standard library.
 
 Run it, for half a minute or longer:
 
@@ -135,7 +135,7 @@ def main() -> None:
         max_steps=args.max_steps,
         accumulate_grad_batches=args.accumulate_grad_batches,
         gradient_clip_val=1.0,
-        val_check_interval=100,
+        val_check_interval=min(100, args.max_steps),
         check_val_every_n_epoch=None,
         callbacks=LearningRateMonitor(),
     )

@@ -1,4 +1,4 @@
-"""Which pixel belongs to which digit: masks, intersection over union, and pictures of the predictions.
+"""Which pixel belongs to which digit: masks, intersection over union, pictures.
 
 Run it:
 

@@ -100,7 +100,10 @@ def shown(value: object) -> str:
     """
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    return f"{' '.join(repr(value).split())[:80]} ({type(value).__name__})"
+    text = " ".join(repr(value).split())
+    if text.startswith("<") and " at 0x" in text:  # object's own repr says no more than the type
+        return f"an object of type {type(value).__name__}"
+    return f"{text[:80]} ({type(value).__name__})"
 
 
 def closest(name: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -50,6 +50,7 @@ class Callback:
 
     priority: int | str = "normal"
     after_module: bool = False
+    _pl_module: Module | None = None  # during a run
 
     @property
     def state_key(self) -> str:
@@ -58,6 +59,30 @@ class Callback:
 
     def _generate_state_key(self, **arguments: Any) -> str:
         return f"{type(self).__qualname__}{arguments!r}"
+
+    def log(self, name: str, value: Any, **arguments: Any) -> None:
+        """Log a value as ``pl_module.log(name, value, …)`` does, in the hooks in which that may be called.
+
+        Raises:
+            RuntimeError: There is no run.
+        """
+        self._attached().log(name, value, **arguments)
+
+    def log_dict(self, dictionary: Mapping[str, Any], **arguments: Any) -> None:
+        """Log several values as ``pl_module.log_dict(dictionary, …)`` does.
+
+        Raises:
+            RuntimeError: There is no run.
+        """
+        self._attached().log_dict(dictionary, **arguments)
+
+    def _attached(self) -> Module:
+        if self._pl_module is None:
+            raise RuntimeError(
+                f"{type(self).__name__} logs outside of a run.\n  Expected: `self.log` is called in a hook.\n"
+                "  Fix: move the call into one of the callback's hooks."
+            )
+        return self._pl_module
 
     # life of a run
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:

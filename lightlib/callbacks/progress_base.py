@@ -143,7 +143,7 @@ class ProgressBar(Callback):
         """
         items: dict[str, Any] = dict(trainer.progress_bar_metrics)
         version = trainer.loggers[0].version if trainer.loggers else None
-        if version is None:
+        if version in (None, ""):
             return items
         if "v_num" in items:
             report.warn(

@@ -85,7 +85,7 @@ def facts(moment: Moment) -> list[str]:
 
     The time is what remains of the run; at its end, and where that cannot be known, what has passed.
     """
-    at_end = moment.fraction == 1 and moment.remaining is not None and moment.remaining < 1
+    at_end = moment.remaining == 0 or (moment.fraction == 1 and (moment.remaining or 0) < 1)
     if moment.remaining is None or at_end:
         words = [f"elapsed {clock(moment.elapsed)}"]
     else:

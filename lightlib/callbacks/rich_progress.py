@@ -110,8 +110,11 @@ class RichProgressBar(TimedProgressBar):
 
     def stop(self) -> None:
         if self._live is not None:
+            console = self._live.console
             self._live.transient = not self._rows
             self._live.stop()
+            if self._rows and not (console.is_terminal or console.is_jupyter):
+                console.line()  # rich ends the line in a terminal only
         self._live = None
         self._rows.clear()
 

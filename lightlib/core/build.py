@@ -69,6 +69,7 @@ class Builder:
             self.results.log = torch.compiler.disable(self.results.log)  # type: ignore[method-assign, no-untyped-call]
         self.evaluations: dict[str, EvalData] = {}
         self._train_data: TrainData | None = None
+        self._evaluated_in = 0
 
     def _attribute_of(self, metric: Any) -> str | None:
         return next((name for name, part in self.module.named_modules() if part is metric), None)
@@ -168,12 +169,11 @@ class Builder:
             loaders = source()
             data = EvalData(loaders, getattr(self.settings, argument), self.move(), argument, stage.name)
             check_loaders(data.combined.flattened, key)
-            self.evaluations[key] = data
+            self.evaluations[key], self._evaluated_in = data, self.trainer.current_epoch
         return self.evaluations[key]
 
     def _reload_due(self, every: int) -> bool:
-        epoch = self.trainer.current_epoch
-        return bool(epoch) and epoch % every == 0
+        return bool(self.trainer.current_epoch // every > self._evaluated_in // every)
 
     # optimization
     def plan(self, num_batches: float) -> Plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +13,7 @@ import torch
 
 from lightlib import report
 from lightlib.core import files
-from lightlib.core.hparams import plain_hparams
-from lightlib.core.seed import rng_state
+from lightlib.core.hparams import AttributeDict, plain_hparams
 from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 
 __all__ = [
@@ -95,7 +95,7 @@ def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
         content[OURS] |= {
             "data": data,
             "results": run.results.state_dict(),
-            "rng": {**rng_state(), **strategy.accelerator.rng_state()},
+            "rng": run.rng_state(),
         }
     place = files.not_plain(content)
     if place is not None:
@@ -388,8 +388,9 @@ def load_datamodule(
 
 def _present_device(storage: Any, location: str) -> Any:
     """Return the storage where it was saved, or on the CPU when that device is absent."""
-    absent = location.startswith("cuda") and not torch.cuda.is_available()
-    return storage if absent or location == "cpu" else None
+    kind, _, index = location.partition(":")
+    count = {"cpu": 0, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    return storage if int(index or 0) >= count.get(kind, math.inf) else None
 
 
 def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, given: dict[str, Any]) -> Any:
@@ -398,8 +399,10 @@ def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, g
         saved = _hparams_of(hparams_file)
     parameters = inspect.signature(cls.__init__).parameters
     name = content.get(cls.CHECKPOINT_HYPER_PARAMS_NAME, "kwargs")
-    if name not in ("kwargs", "") and name in parameters:
-        arguments = {name: {**saved, **given.pop(name, {})}, **given}
+    if name not in ("kwargs", "") and name in parameters:  # one object holds them all
+        entries = {key: given[key] for key in given if key in saved and key not in parameters}
+        rest = {key: value for key, value in given.items() if key not in entries}
+        arguments = {name: AttributeDict({**saved, **entries}), **rest}
     else:
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         arguments = {k: v for k, v in {**saved, **given}.items() if takes_any or k in parameters or k in given}

@@ -67,7 +67,7 @@ class CombinedLoader:
     def __iter__(self) -> Iterator[tuple[Any, int, int]]:
         if self.mode == "sequential":
             return self._sequential()
-        iterators: list[Iterator[Any] | None] = [iter(loader) for loader in self.flattened]  # now, and not at the first batch
+        iterators: list[Iterator[Any] | None] = [iter(loader) for loader in self.flattened]  # now, not at `next`
         return ((batch, i, 0) for i, batch in enumerate(self._together(iterators)))
 
     def places(self, batches: int) -> list[int] | None:
@@ -113,7 +113,7 @@ class CombinedLoader:
                     iterators[k], batch = None, None
                 batches.append(batch)
             ended = not any(running) if self.mode.startswith("max_size") else not all(running)
-            if ended or any(batch is _END for batch in batches):
+            if ended or not loaders or any(batch is _END for batch in batches):
                 return
             yield self._rebuild(batches)
 
@@ -136,14 +136,19 @@ def length(loader: Any) -> float:
 def holds_loaders(values: Sequence[Any]) -> bool:
     """Whether a list or tuple is a collection of loaders; otherwise it is one loader, a list of batches."""
     return bool(values) and all(
-        isinstance(value, (Dataset, DataLoader))
+        _is_loader(value)
         or (isinstance(value, (list, tuple)) and holds_loaders(value))
+        or (isinstance(value, Mapping) and bool(value) and all(map(_is_loader, value.values())))
         or (
             isinstance(value, Iterable)
             and not isinstance(value, (Tensor, str, bytes, list, tuple, Mapping, *_arrays()))
         )
         for value in values
     )
+
+
+def _is_loader(value: Any) -> bool:
+    return isinstance(value, (Dataset, DataLoader))
 
 
 def _arrays() -> tuple[type, ...]:

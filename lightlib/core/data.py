@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from lightlib import report
 from lightlib.core.combined import CombinedLoader, length
 from lightlib.core.seed import isolate_rng, rng_state, set_rng_state
+from lightlib.core.signals import Undisturbed
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["EvalData", "IndexStream", "TrainData", "combine", "limited", "set_epoch", "stream"]
@@ -108,6 +109,7 @@ def stream(loader: Any, sequential: bool = False) -> Any:
             indices = BatchSampler(indices, loader.batch_size, loader.drop_last)
     copied = copy.copy(loader)
     object.__setattr__(copied, name, IndexStream(indices))
+    copied.worker_init_fn = Undisturbed(loader.worker_init_fn)
     copied._iterator = None  # noqa: SLF001  persistent workers that the user has started read the user's own sampler
     return copied
 
@@ -236,7 +238,8 @@ class TrainData:
         self.position = batch
         self.exhausted = self.num_batches <= batch
         if self.exhausted:
-            return self._draw_the_rest(batch)
+            self._draw_the_rest(batch)
+            return
         if batch:
             with isolate_rng():
                 self._begin(batch)
@@ -366,7 +369,9 @@ class TrainData:
         return [one for one in found if isinstance(one, IndexStream)]
 
     def _loader_states(self) -> list[Any] | None:
-        return [x.state_dict() if hasattr(x, "state_dict") else None for x in self.flattened] if self._stateful else None
+        if not self._stateful:
+            return None
+        return [x.state_dict() if hasattr(x, "state_dict") else None for x in self.flattened]
 
     def _load_stateful(self) -> bool:
         """Give a loader that keeps its own position back what it saved; return whether there was anything."""
@@ -477,7 +482,7 @@ class Prefetch:
     def take(self) -> Any:
         current = torch.cuda.current_stream(self._device)
         current.wait_stream(self._side)
-        self._side.wait_stream(current)  # the memory of batches that are dropped is reused after the steps that read them
+        self._side.wait_stream(current)  # memory of a dropped batch is reused only after the steps that read it
         batch = self._next
         self._advance()
         return batch

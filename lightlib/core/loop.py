@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hooks import nothing
 from lightlib.core.run import PREDICT, SANITY_CHECK, VALIDATION, Run, Stage
-from lightlib.core.window import unusable
+from lightlib.core.window import detached, unusable
 
 __all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
 
@@ -24,9 +24,10 @@ def fit(run: Run) -> None:
     hooks, plan, progress = run.hooks, run.plan, run.progress
     hooks.on_fit_start()
     if plan.sanity_check_due(progress):
-        hooks.on_sanity_check_start()
-        evaluate(run, SANITY_CHECK)
-        hooks.on_sanity_check_end()
+        with run.at_stage(SANITY_CHECK):
+            hooks.on_sanity_check_start()
+            evaluate(run, SANITY_CHECK)
+            hooks.on_sanity_check_end()
     if not plan.done(progress):
         hooks.on_train_start()
         run.begin_training()
@@ -78,7 +79,7 @@ def train_batch(run: Run, batch: Any) -> None:
     assert data is not None
     i = progress.epoch_batch
     table.batch, table.batch_size = batch, None
-    if hooks.on_train_batch_start(batch, i) == SKIP_EPOCH:
+    if hooks.on_train_batch_start is not nothing and hooks.on_train_batch_start(batch, i) == SKIP_EPOCH:
         data.skip_epoch()
         return
     window = run.window
@@ -89,7 +90,8 @@ def train_batch(run: Run, batch: Any) -> None:
     if hooks.on_train_batch_end is not nothing:
         hooks.on_train_batch_end(detached(output), batch, i)
     if stepped:
-        hooks.on_accumulation_end()
+        if hooks.on_accumulation_end is not nothing:
+            hooks.on_accumulation_end()
         if plan.logging_due(progress):
             run.log_step()
 
@@ -100,7 +102,8 @@ def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     if run.plan.window_starts(run.progress) or not window.planned:
         window.open(run.plan.window_size(run.progress))
         for optimizer in optimizers:
-            hooks.on_before_zero_grad(optimizer)
+            if hooks.on_before_zero_grad is not nothing:
+                hooks.on_before_zero_grad(optimizer)
             run.zero_grad(optimizer)
     output = run.strategy.forward_backward(batch, i, run.backward, steps_now)
     if steps_now and window.taken:
@@ -109,7 +112,8 @@ def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
             scaler.unscale(optimizer)
         window.close(optimizers)
         for optimizer in optimizers:
-            hooks.on_before_optimizer_step(optimizer)
+            if hooks.on_before_optimizer_step is not nothing:
+                hooks.on_before_optimizer_step(optimizer)
             if run.clip is not None:
                 run.clip(optimizer)
             if scaler is None:
@@ -131,9 +135,12 @@ def backward(run: Run, output: Any, by: Callable[[Tensor], None] | None = None) 
         return
     if run.scaler is not None:
         loss = run.scaler.scale(loss)
-    run.hooks.on_before_backward(loss)
+    hooks = run.hooks
+    if hooks.on_before_backward is not nothing:
+        hooks.on_before_backward(loss)
     (by or run.module_backward)(loss)
-    run.hooks.on_after_backward()
+    if hooks.on_after_backward is not nothing:
+        hooks.on_after_backward()
 
 
 def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
@@ -172,6 +179,8 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
         run.step_method(run.progress.epoch, i, handle, once)
     if run.scaler is not None and window.taken:
         run.scaler.update()
+    if outputs and not window.taken:  # every loss of the window was None: no gradients, and no step that counts
+        window.stepped = False
     if window.stepped:
         run.schedules.step_batch(run.progress)
     return outputs[-1] if outputs else None
@@ -276,20 +285,3 @@ def predict(run: Run, keep: bool) -> list[list[Any]]:
         hooks.on_predict_epoch_end()
         hooks.on_predict_end()
     return outputs
-
-
-def detached(output: Any) -> dict[str, Any]:
-    """Return what a training step returned as a dictionary without gradients."""
-    if isinstance(output, Tensor):
-        return {"loss": output.detach()}
-    if isinstance(output, Mapping):
-        return {name: _without_graph(value) for name, value in output.items()}
-    return {}
-
-
-def _without_graph(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach()
-    if type(value) is dict:
-        return {name: _without_graph(one) for name, one in value.items()}
-    return type(value)(map(_without_graph, value)) if type(value) in (list, tuple) else value

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from lightlib import report
 from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
 
 __all__ = ["SchedulerConfig", "Schedules", "configure", "gradients", "step_scheduler"]
 
@@ -193,8 +193,8 @@ class _LateValues:
             inspect.signature(factory).bind(first, **wanted)
         except TypeError as error:
             raise ArgumentTypeError(
-                f"configure_optimizers gave {_shown(factory)} where {what} belongs: called with "
-                f"{'the parameters' if what.endswith('optimizer') else 'the optimizer'} alone it has a {error}.",
+                f"configure_optimizers gave {_shown(factory)} where {what} belongs; called with "
+                f"{'the parameters' if what.endswith('optimizer') else 'the optimizer'} alone: {error}.",
                 expected=f"{what}, or a factory that needs nothing else (functools.partial binds the rest).",
                 fix=fix,
             ) from None
@@ -365,7 +365,7 @@ def _shown(given: Any) -> str:
         return f"a {type(given).__name__} of {inside or 'nothing'}"
     if isinstance(given, Optimizer) or hasattr(given, "state_dict"):
         return f"a {type(given).__name__}"
-    return f"{given!r:.80} ({type(given).__name__})"
+    return f"the function {given.__name__}" if hasattr(given, "__name__") else shown(given)
 
 
 def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:

@@ -69,7 +69,7 @@ class Plan:
         if stopping:
             return True
         if self.validate_every_seconds is not None:
-            return seconds >= self.validate_every_seconds
+            return progress.epoch_batch > 0 and seconds >= self.validate_every_seconds
         if every == math.inf:
             return exhausted
         counted = progress.batch if self.validate_across_epochs else progress.epoch_batch

@@ -11,7 +11,7 @@ from lightlib import registry
 from lightlib.core.plan import Plan
 from lightlib.core.settings import Settings
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
-from lightlib.loggers.logger import Logger
+from lightlib.loggers.logger import DummyLogger, Logger
 from lightlib.precision.precision import Precision, named
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
@@ -86,11 +86,18 @@ def precision_of(given: Any) -> Precision:
 def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
     """Return the loggers for True, False, None, a name, a logger or several.
 
+    Args:
+        given: What the Trainer got.
+        root: Where loggers that are named write.
+        fast: In `fast_dev_run` one logger that records nothing stands for all, so that `self.logger` can be used.
+
     Raises:
         ArgumentTypeError: Something else.
     """
-    if fast or given is False:
+    if given is False:
         return []
+    if fast:
+        return [DummyLogger()]
     if given is None or given is True:
         given = "tensorboard"
     if isinstance(given, str):

@@ -115,7 +115,7 @@ class Slot:
     def computed(self) -> Any:
         """Return the value of the epoch so far as a number, a 0-d tensor, or None when nothing was logged."""
         if self.metric is not None:
-            return self.metric.compute() if self.count else None
+            return _one_number(self.name, self.metric.compute()) if self.count else None
         self.fold()
         if self.total is None:
             return None
@@ -154,7 +154,7 @@ class Table:
     def clear(self) -> None:
         for slot in self.slots.values():
             slot.clear()
-        self.epoch_end = False
+        self.epoch_end, self.batch = False, None
 
 
 class Results:
@@ -234,7 +234,8 @@ class Results:
                 expected="a plain name; the suffix is added when there are several loaders.",
                 fix=f"self.log({name.split('/dataloader_idx_', maxsplit=1)[0]!r}, …), or add_dataloader_idx=False.",
             )
-        suffix = f"/dataloader_idx_{table.loader}" if table.num_loaders > 1 and add_index else ""
+        of_a_loader = table.num_loaders > 1 and self.scope is not None and self.scope.steps
+        suffix = f"/dataloader_idx_{table.loader}" if of_a_loader and add_index else ""
         reduction = self._reduction(name, reduce_fx)
         slot = Slot(name, suffix, bool(arguments[0]), logger is not False, on_step, on_epoch, reduction)
         slot.arguments = arguments
@@ -385,32 +386,45 @@ def to_floats(values: Mapping[str, Any]) -> dict[str, float]:
 
 def batch_size_of(batch: Any, warn: bool = True) -> int:
     """Return the size of the first dimension of the first tensor in `batch`; 1 when there is none."""
-    sizes: list[int] = []
+    first: int | None = None
     for tensor in _tensors(batch):
-        sizes.append(tensor.shape[0] if tensor.ndim else 1)
-        if not warn or len(set(sizes)) > 1:
+        size: int = tensor.shape[0] if tensor.ndim else 1
+        if first is None:
+            first = size
+        elif size != first:
+            report.warn(
+                f"The batch holds tensors whose first dimensions differ ({first} and {size}), so the batch size by "
+                f"which logged means are weighted was guessed as {first}. Say it: self.log(…, batch_size=…).",
+                report.PossibleUserWarning,
+            )
             break
-    if len(set(sizes)) > 1:
-        report.warn(
-            f"The batch holds tensors whose first dimensions differ ({sizes[0]} and {sizes[-1]}), so the batch size by "
-            f"which logged means are weighted was guessed as {sizes[0]}. Say it: self.log(…, batch_size=…).",
-            report.PossibleUserWarning,
-        )
-    return sizes[0] if sizes else 1
+        if not warn:
+            break
+    return 1 if first is None else first
 
 
 def _tensors(data: Any) -> Iterable[Tensor]:
+    values: Iterable[Any] = ()
     if isinstance(data, Tensor):
-        yield data
-    elif isinstance(data, Mapping):
-        for value in data.values():
-            yield from _tensors(value)
+        values = (data,)
     elif isinstance(data, (list, tuple)):
-        for value in data:
-            yield from _tensors(value)
+        values = data
+    elif isinstance(data, Mapping):
+        values = data.values()
     elif is_dataclass(data) and not isinstance(data, type):
-        for field in fields(data):
-            yield from _tensors(getattr(data, field.name))
+        values = [getattr(data, field.name) for field in fields(data)]
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        else:
+            yield from _tensors(value)
+
+
+def _one_number(name: str, value: Any) -> Any:
+    """Return what a metric computed, when it can be logged under one name."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise not_scalar(name, "metric whose value is a tensor", value.shape)
+    return value.reshape(()) if isinstance(value, Tensor) else as_number(name, value)
 
 
 def _forward_value(metric: Any) -> Any:

@@ -18,7 +18,7 @@ from lightlib.core.optim import Schedules
 from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.core.results import Results, Table, to_floats
-from lightlib.core.seed import isolate_rng, set_rng_state
+from lightlib.core.seed import isolate_rng, rng_state, set_rng_state
 from lightlib.core.signals import Signals
 from lightlib.core.window import Window
 from lightlib.errors import MisconfigurationException
@@ -54,7 +54,7 @@ class Run:
         "gradient_norm", "handles", "hooks", "inference", "loggers", "manual_backward", "module", "module_backward",
         "optimization", "optimizers", "pending_rng", "plan", "progress", "removable", "replan", "results", "scaler",
         "schedules", "signals", "stage", "started_at", "step_method", "stop_asked", "strategy", "train_data",
-        "trainer", "validated_at", "warned_nonfinite", "window", "zero_grad",
+        "trainer", "validated_at", "validation_rng", "warned_nonfinite", "window", "zero_grad",
     )  # fmt: skip
 
     trainer: Any
@@ -90,6 +90,7 @@ class Run:
     stop_asked: bool
     asked: list[Callable[[], None]]
     pending_rng: dict[str, Any] | None
+    validation_rng: dict[str, Any] | None
     started_at: float
     validated_at: float
     warned_nonfinite: bool
@@ -102,7 +103,7 @@ class Run:
         self.asked = []
         self.removable = []
         self.deferring = False
-        self.pending_rng = None
+        self.pending_rng = self.validation_rng = None
         self.gradient_norm = None
         self.warned_nonfinite = False
         self.started_at = self.validated_at = monotonic()
@@ -202,13 +203,14 @@ class Run:
 
     def warn_when_nothing_stepped(self) -> None:
         """Warn after a first epoch without any optimizer step: rather a forgotten `return` than a wish."""
-        if self.progress.epoch == 1 and self.progress.step == 0 and self.optimizers:
+        progress = self.progress
+        if progress.epoch == 1 and progress.step == 0 and progress.batch and self.optimizers:
             if self.module.automatic_optimization:
                 why = "training_step returned None for every batch, which skips it. Write `return loss` at its end."
             else:
                 why = "training_step never called self.optimizers().step()."
             report.warn(
-                f"No optimizer stepped in the {self.progress.batch} batches of epoch 0: {type(self.module).__name__}."
+                f"No optimizer stepped in epoch 0 ({progress.batch} batches): {type(self.module).__name__}."
                 f"{why}",
                 report.PossibleUserWarning,
             )
@@ -256,6 +258,10 @@ class Run:
         return found[0] if len(found) == 1 else list(found)
 
     # checkpoints
+    def rng_state(self) -> dict[str, Any]:
+        """Return the generators' states, or in a validation those of its start, where a resumed run begins it again."""
+        return self.validation_rng or {**rng_state(), **self.strategy.accelerator.rng_state()}
+
     def save_if_asked(self) -> None:
         """Do what was asked for at the last hook, now that a checkpoint can hold the whole state."""
         if self.between_windows():
@@ -267,6 +273,13 @@ class Run:
 
     # evaluation
     @contextmanager
+    def at_stage(self, stage: Stage) -> Iterator[None]:
+        """Say that `stage` runs, also to the hooks before and after it."""
+        before, self.stage = self.stage, stage.state
+        yield
+        self.stage = before
+
+    @contextmanager
     def evaluating(self, stage: Stage) -> Iterator[EvalData]:
         """Modes, gradients, generators and the table of `self.log` as an evaluation needs them; put back afterwards."""
         before, self.stage = self.stage, stage.state
@@ -275,6 +288,8 @@ class Run:
         self.results.table.num_loaders = data.num_loaders
         modes = {part: part.training for part in self.module.modules()}
         within_fit = before == "train" or stage is SANITY_CHECK
+        if stage is VALIDATION and within_fit:
+            self.validation_rng = self.rng_state()
         if stage is VALIDATION and within_fit and self.between_windows():
             self.module.on_validation_model_zero_grad()
         getattr(self.module, f"on_{stage.name}_model_eval")()
@@ -307,3 +322,4 @@ class Run:
         """Note where the run was validated, so that no validation is repeated."""
         self.progress.validated = self.progress.batch
         self.validated_at = monotonic()
+        self.validation_rng = None

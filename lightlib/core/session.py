@@ -18,12 +18,10 @@ from lightlib.core import check, files
 from lightlib.core.build import Builder
 from lightlib.core.checkpoint import check as check_content
 from lightlib.core.checkpoint import dump, restore, restore_datamodule, restore_weights
-from lightlib.core.data import TrainData
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
 from lightlib.core.module import Module
 from lightlib.core.progress import Progress
-from lightlib.core.results import Results
 from lightlib.core.resume import resolve_path, say_how_to_go_on
 from lightlib.core.run import Run
 from lightlib.core.signals import Signals
@@ -56,8 +54,7 @@ class Session:
         self._said: set[str] = set()
         self._compiler: Callable[..., Any] | None = None
         self.hooks: Hooks | None = None
-        self._train_data: TrainData | None = None
-        self._train_results: Results | None = None
+        self.fit_run: Run | None = None  # of the last fit: its optimizers and position outlive an evaluation
         self._ckpt_path_before: str | Path | None = None
 
     # before
@@ -108,7 +105,7 @@ class Session:
             )
         module = check.check_module(model)
         self._compiler = check.compiler_of(model)
-        if fn is TrainerFn.FITTING and self.module is not None and module is not self.module:
+        if fn is TrainerFn.FITTING and self.fit_run is not None and module is not self.fit_run.module:
             self.trainer.progress = Progress()
         return module
 
@@ -155,11 +152,10 @@ class Session:
         run = builder.run(stage, trainer.progress, hooks, loggers, train_data) if content is None else None
         if run is None:
             run = self._build_restored(builder, stage, hooks, loggers, train_data, content or {})
-        elif train_data and self._train_data and self._train_results and trainer.progress.epoch_batch:
-            train_data.load_state_dict(self._train_data.state_dict())
-            run.results.load_state_dict(self._train_results.state_dict(), module.get_submodule)
-        if train_data is not None:  # where a further fit goes on within the epoch
-            self._train_data, self._train_results = train_data, run.results
+        elif train_data and self.fit_run and self.fit_run.train_data and trainer.progress.epoch_batch:
+            train_data.load_state_dict(self.fit_run.train_data.state_dict())  # a further fit goes on within the epoch
+            run.results.load_state_dict(self.fit_run.results.state_dict(), module.get_submodule)
+        self.fit_run = run if fn is TrainerFn.FITTING else self.fit_run
         run.signals = self.signals
         trainer.run = run
         self._tell_loggers(run)
@@ -209,6 +205,8 @@ class Session:
         kinds = {type(callback) for callback in added}
         merged = in_priority([c for c in own if type(c) not in kinds] + added)
         check.check_callbacks(merged)
+        for callback in merged:
+            callback._pl_module = module  # noqa: SLF001  for its `log`
         self._own_callbacks, self._merged_callbacks = own, tuple(merged)
         trainer.callbacks = ClosedCallbacks(merged)
 
@@ -331,6 +329,7 @@ class Session:
             run.removable = []
             if run.train_data is not None:
                 run.train_data.close()
+            run.results.train.batch = None
         guard(trainer.strategy.teardown)
         if self.hooks is not None:
             if self.datamodule is not None:
@@ -341,6 +340,8 @@ class Session:
             guard(trainer.profiler.describe)
             guard(trainer.profiler.teardown, stage)
         trainer.callbacks = list(trainer.callbacks)
+        for callback in trainer.callbacks:
+            callback._pl_module = None  # noqa: SLF001  there is nothing to log any more
         trainer.ckpt_path = self._ckpt_path_before
         trainer.state = TrainerState(trainer.state.fn, None, TrainerStatus.INTERRUPTED if errors else status)
         if run is not None:
@@ -386,6 +387,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _table(metrics: list[dict[str, float]], word: str) -> str:
+    if len(metrics) > 1:  # the column tells which loader it is
+        ends = [f"/dataloader_idx_{i}" for i in range(len(metrics))]
+        metrics = [{n.removesuffix(end): v for n, v in one.items()} for one, end in zip(metrics, ends, strict=True)]
     names = sorted({name for one in metrics for name in one})
     head = [f"{word} metric", *(["value"] if len(metrics) == 1 else [f"loader {i}" for i in range(len(metrics))])]
     rows = [[name, *(f"{one[name]:.6g}" if name in one else "" for one in metrics)] for name in names]

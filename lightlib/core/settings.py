@@ -266,7 +266,7 @@ def _deterministic(name: str, value: Any) -> bool | str:
     raise kind(
         f"{name} is {shown(value)}.{nearest(str(value), ['warn'])}",
         expected="True, False or 'warn'.",
-        fix=f"Trainer({name}='warn')" if isinstance(value, str) else f"Trainer({name}=True)",
+        fix=f"Trainer({name}='warn')" if isinstance(value, str) else f"Trainer({name}={bool(value)})",
     )
 
 

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from lightlib import report
 from lightlib.errors import SIGTERMException
 
-__all__ = ["Signals"]
+__all__ = ["Signals", "Undisturbed"]
+
+
+class Undisturbed:
+    """A DataLoader's `worker_init_fn`: Ctrl-C reaches the workers too, whose batches the run needs to its next step."""
+
+    def __init__(self, given: Callable[[int], None] | None) -> None:
+        self.given = given
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if self.given is not None:
+            self.given(worker)
 
 
 class Signals:
@@ -23,11 +36,12 @@ class Signals:
 
     def __init__(self) -> None:
         self.received: BaseException | None = None
+        self._process = os.getpid()
 
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Catch both signals inside, in the main thread; the handlers of before come back afterwards."""
-        self.received = None
+        self.received, self._process = None, os.getpid()
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -43,10 +57,16 @@ class Signals:
                 signal.signal(number, handler)
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
+        if os.getpid() != self._process:  # a forked worker: it goes on until the run has left
+            return
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = KeyboardInterrupt()
         report.info("\nStopping after this step; press Ctrl-C again to stop at once.")
 
     def _on_terminate(self, number: int, frame: Any) -> None:
+        if os.getpid() != self._process:  # a forked worker that is to end
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self.received = self.received or SIGTERMException()

@@ -149,7 +149,8 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
     if isinstance(given, Mapping):
         return {key: serve(value, stage, batch_size) for key, value in given.items()}
     if isinstance(given, (list, tuple)) and holds_loaders(given):
-        return type(given)(serve(value, stage, batch_size) for value in given)
+        served = [serve(value, stage, batch_size) for value in given]
+        return type(given)(*served) if hasattr(given, "_fields") else type(given)(served)
     return given
 
 

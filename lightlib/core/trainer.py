@@ -158,8 +158,8 @@ class Trainer(TrainerViews):
         self.precision_plugin = precision_of(plugins_of(plugins, precision))
         self.strategy.setup_environment(self.accelerator, self.devices, self.precision_plugin)
         self.profiler = profiler_of(profiler)
-        quiet = bool(self.settings.fast_dev_run) or self.settings.barebones
-        self._loggers = loggers_of(logger, self.default_root_dir, quiet)
+        wanted = False if self.settings.barebones else logger
+        self._loggers = loggers_of(wanted, self.default_root_dir, bool(self.settings.fast_dev_run))
         self.callbacks: Any = self._all_callbacks(callbacks, arguments)
         self.settings.limit_epochs(any(type(c).__name__ == "Timer" for c in self.callbacks))
         _set_torch_flags(self.settings)
@@ -296,7 +296,7 @@ class Trainer(TrainerViews):
             MisconfigurationException: No module is attached yet.
             CheckpointWriteError: It could not be written; earlier files are as they were.
         """
-        run = self.run
+        run = self._trained
         if run is None:
             raise MisconfigurationException(
                 "save_checkpoint was called before any run.",
@@ -395,7 +395,8 @@ class _Nothing:
 
 def _set_torch_flags(settings: Settings) -> None:
     if settings.deterministic is not None:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        if settings.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(bool(settings.deterministic), warn_only=settings.deterministic == "warn")
         if settings.deterministic and settings.benchmark:
             report.warn(

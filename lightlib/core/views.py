@@ -166,8 +166,8 @@ class TrainerViews:
     @property
     def estimated_stepping_batches(self) -> float:
         """Optimizer steps of the whole run; `inf` when there is no limit. May be read in `configure_optimizers`."""
-        run, builder = self.run, self._session.builder
-        if run is not None and run.train_data is not None and run.module is self._session.module:
+        run, builder = self._trained, self._session.builder
+        if run is not None and run.train_data is not None:
             return run.plan.total_steps
         if builder is not None and builder.sources["train"] is not None:
             total: float = builder.plan(builder.train_data().num_batches).total_steps
@@ -193,19 +193,25 @@ class TrainerViews:
         return self._session.hooks
 
     @property
+    def _trained(self) -> Run | None:
+        """The last fit, as long as its module is the present one; otherwise the present run."""
+        last, run = self._session.fit_run, self.run
+        return last if last is not None and run is not None and run.module is last.module else run
+
+    @property
     def optimizers(self) -> list[Any]:
-        """The optimizers."""
-        return self.run.optimizers if self.run is not None else []
+        """The optimizers; after an evaluation still those of the last fit."""
+        return self._trained.optimizers if self._trained is not None else []
 
     @property
     def lr_scheduler_configs(self) -> list[Any]:
         """The schedules, with their interval, frequency and name."""
-        return self.run.schedules.configs if self.run is not None else []
+        return self._trained.schedules.configs if self._trained is not None else []
 
     @property
     def scaler(self) -> Any:
         """The GradScaler of 16-mixed, or None."""
-        return getattr(self.run.scaler, "grad_scaler", None) if self.run is not None else None
+        return getattr(self._trained.scaler, "grad_scaler", None) if self._trained is not None else None
 
     @property
     def gradient_norm(self) -> Tensor | None:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from lightlib.core.optim import gradients
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["Window", "unusable"]
+__all__ = ["Window", "detached", "unusable"]
 
 
 class Window:
@@ -100,6 +100,23 @@ class Window:
             for gradient in gradients(optimizers):
                 gradient.mul_(factor)
         return True
+
+
+def detached(output: Any) -> dict[str, Any]:
+    """Return what a training step returned as a dictionary without gradients."""
+    if isinstance(output, Tensor):
+        return {"loss": output.detach()}
+    if isinstance(output, Mapping):
+        return {name: _without_graph(value) for name, value in output.items()}
+    return {}
+
+
+def _without_graph(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach()
+    if type(value) is dict:
+        return {name: _without_graph(one) for name, one in value.items()}
+    return type(value)(map(_without_graph, value)) if type(value) in (list, tuple) else value
 
 
 def _not_zero(weight: Any, otherwise: Any) -> Any:

@@ -144,11 +144,11 @@ def to_device(data: Any, device: torch.device) -> Any:
     if isinstance(data, (list, tuple)):
         return type(data)(to_device(value, device) for value in data)
     if is_dataclass(data) and not isinstance(data, type):
-        changed = copy.copy(data)
+        like = copy.copy(data)
         for field in fields(data):
             if hasattr(data, field.name):
-                object.__setattr__(changed, field.name, to_device(getattr(data, field.name), device))
-        return changed
+                object.__setattr__(like, field.name, to_device(getattr(data, field.name), device))
+        return like
     return data
 
 

@@ -251,6 +251,19 @@ def test_the_callback_says_it_on_rank_zero(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(said) == 1
 
 
+def test_a_second_fit_shows_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(report, "info", said.append)
+    net: Any = Net()
+    callback = ModelSummary()
+    for _ in range(2):
+        callback.on_fit_start(fake_trainer(), net)
+    assert len(said) == 1
+    net.requires_grad_(False)
+    callback.on_fit_start(fake_trainer(), net)
+    assert len(said) == 2
+
+
 def test_the_rich_table_says_the_same(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich")
     monkeypatch.setenv("COLUMNS", "120")

@@ -452,6 +452,18 @@ def test_plain_has_no_control_characters(clock: Clock, capsys: pytest.CaptureFix
     assert out.splitlines()[-1].startswith("Testing loader 2/2 | 6/6 | ")
 
 
+def test_a_run_that_ends_within_an_epoch_has_no_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    bar, trainer = PlainProgressBar(interval=60), FakeTrainer(clock, max_steps=4)
+    bar.setup(trainer, MODULE, "fit")
+    bar.on_train_start(trainer, MODULE)
+    bar.on_train_epoch_start(trainer, MODULE)
+    for _ in range(4):
+        trainer.batch(bar, 1.0)
+    bar.on_train_epoch_end(trainer, MODULE)
+    bar.on_train_end(trainer, MODULE)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Epoch 1/3 | 4/10 | elapsed 00:00:04 | ")
+
+
 @pytest.mark.parametrize("interval", [0, -1.0, math.nan])
 def test_plain_refuses_an_interval_of_nothing(interval: float) -> None:
     with pytest.raises(MisconfigurationException, match=r"interval=.*\n  Expected: seconds above 0\.\n  Fix: "):
@@ -533,6 +545,15 @@ def test_rich_gives_the_terminal_back_after_an_exception(clock: Clock) -> None:
     assert file.getvalue().rindex("\x1b[?25h") > file.getvalue().rindex("\x1b[?25l")  # the cursor is shown
     assert screen(file.getvalue())[-1] == ""
     assert screen(file.getvalue())[0].startswith("Epoch 1/3")
+
+
+def test_rich_ends_its_line_in_a_file_too(clock: Clock) -> None:
+    file = io.StringIO()
+    trainer = FakeTrainer(clock)
+    trainer.fit(RichProgressBar(console_kwargs={"file": file, "width": 100}), validate=True)
+    assert file.getvalue().startswith("Epoch 3/3")
+    assert file.getvalue().count("\n") == 1
+    assert file.getvalue().endswith("\n")
 
 
 def test_rich_shows_a_validation_before_its_first_batch_is_done(clock: Clock) -> None:

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.core.module import Module
 from lightlib.core.trainer import Trainer
+from lightlib.loggers.logger import Logger
 
 QUIET = {
     "accelerator": "cpu",
@@ -52,6 +53,24 @@ class Unsized:
 
     def __iter__(self):
         return iter(self.items)
+
+
+class Rows(Logger):
+    """A logger that keeps what it is given."""
+
+    name = "rows"
+    version = 0
+    experiment = None
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def log_metrics(self, metrics, step=None):
+        self.rows.append((step, dict(metrics)))
+
+    def log_hyperparams(self, params, *args):
+        pass
 
 
 class Net(Module):

@@ -26,8 +26,8 @@ DATAMODULE = (
     "prepare_data", "setup", *LOADERS, *TRANSFER, "state_dict", "load_state_dict", "on_exception", "teardown",
 )  # fmt: skip
 MODULE = (
-    *HOOKS, *STEPS, *MODES, "configure_callbacks", "configure_model", "configure_optimizers", "prepare_data", "backward",
-    "optimizer_zero_grad", "configure_gradient_clipping", "lr_scheduler_step",
+    *HOOKS, *STEPS, *MODES, "configure_callbacks", "configure_model", "configure_optimizers", "prepare_data",
+    "backward", "optimizer_zero_grad", "configure_gradient_clipping", "lr_scheduler_step",
 )  # fmt: skip
 
 

@@ -16,26 +16,7 @@ from lightlib.callbacks import ModelCheckpoint
 from lightlib.callbacks.callback import Callback
 from lightlib.core.module import Module
 from lightlib.core.trainer import Trainer
-from lightlib.loggers.logger import Logger
-from tests.core.plain import QUIET, samples
-
-
-class Rows(Logger):
-    """Keeps what it is given."""
-
-    name = "rows"
-    version = 0
-    experiment = None
-
-    def __init__(self):
-        super().__init__()
-        self.rows = []
-
-    def log_metrics(self, metrics, step=None):
-        self.rows.append((step, dict(metrics)))
-
-    def log_hyperparams(self, params, *args):
-        pass
+from tests.core.plain import QUIET, Rows, samples
 
 
 class Noisy(Dataset):
@@ -73,7 +54,8 @@ class Everything(Module):
         if batch_idx % 2:
             self.log("sometimes", loss * 2, on_step=False, on_epoch=True, batch_size=len(y))
         if self.slow:
-            print(f"batch {self.trainer.progress.batch}", flush=True)
+            sys.stdout.write(f"batch {self.trainer.progress.batch}\n")
+            sys.stdout.flush()
             time.sleep(self.slow)
         return loss
 

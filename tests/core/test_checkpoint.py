@@ -14,7 +14,7 @@ from lightlib.core import files
 from lightlib.core.checkpoint import LIGHTNING_VERSION
 from lightlib.core.datamodule import DataModule
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
-from tests.core.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.core.plain import Net, batches, quiet_trainer, same_weights
 
 COUNTS = {"ready", "completed"}
 WITH_STARTED = COUNTS | {"started"}
@@ -145,10 +145,7 @@ class TestContent:
 
     def test_the_layout_of_the_loops(self, tmp_path):
         content = saved(tmp_path / "a.ckpt")
-        assert same_layout(
-            content["loops"],
-            {**LOOPS, "fit_loop": {**LOOPS["fit_loop"], "epoch_loop.state_dict": {"_batches_that_stepped"}}},
-        )
+        assert same_layout(content["loops"], LOOPS)
 
     def test_the_numbers_in_the_loops_at_the_end(self, tmp_path):
         fit = saved(tmp_path / "a.ckpt")["loops"]["fit_loop"]
@@ -421,22 +418,8 @@ class TestOfLightning:
         assert same_weights(loaded, module)
 
 
-class TestReading:
-    @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 torn"])
-    def test_something_else(self, tmp_path, content):
-        (tmp_path / "a.ckpt").write_bytes(content)
-        with pytest.raises(CheckpointError, match="a.ckpt' could not be read as a checkpoint"):
-            files.read(tmp_path / "a.ckpt")
-
-    def test_truncated(self, tmp_path):
-        files.write({"state_dict": network().state_dict()}, tmp_path / "a.ckpt")
-        whole = (tmp_path / "a.ckpt").read_bytes()
-        (tmp_path / "a.ckpt").write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(CheckpointError, match="could not be read as a checkpoint"):
-            files.read(tmp_path / "a.ckpt")
-
-    def test_objects_need_trust(self, tmp_path):
-        torch.save({"state_dict": {}, "object": Data}, tmp_path / "a.ckpt")
-        with pytest.raises(CheckpointError, match=r"Data[\s\S]*weights_only=False; it may run any code"):
-            files.read(tmp_path / "a.ckpt")
-        assert files.read(tmp_path / "a.ckpt", weights_only=False)["object"] is Data
+def test_objects_need_trust(tmp_path):
+    torch.save({"state_dict": {}, "object": Data}, tmp_path / "a.ckpt")
+    with pytest.raises(CheckpointError, match=r"Data[\s\S]*weights_only=False; it may run any code"):
+        files.read(tmp_path / "a.ckpt")
+    assert files.read(tmp_path / "a.ckpt", weights_only=False)["object"] is Data

@@ -65,7 +65,7 @@ def test_fit():
         D transfer_batch_to_device
         D on_after_batch_transfer
         A B M on_train_batch_start
-        A B M on_before_zero_grad    # before the forward, and not between it and the backward: no old gradients in memory
+        A B M on_before_zero_grad    # before the forward: no old gradients in memory while it runs
         M optimizer_zero_grad
         M training_step
         A B M on_before_backward
@@ -80,7 +80,7 @@ def test_fit():
         M on_validation_model_zero_grad
         {VALIDATION}
         A B M on_train_epoch_end
-        M lr_scheduler_step          # once per epoch, after its hooks, as plateau schedules: these may read what they log
+        M lr_scheduler_step          # once per epoch, after its hooks: a plateau may read what they log
         A B M on_fit_epoch_end       # ours
         A B M on_train_end
         A B M on_fit_end
@@ -224,7 +224,9 @@ def test_a_skipped_batch_steps_nothing():
         def training_step(self, batch, batch_idx):
             return None
 
-    assert training(Recorder(BEFORE), Skips, 1) == lines_of(f"""
+    with pytest.warns(UserWarning, match=r"No optimizer stepped in epoch 0 \(1 batches\)"):
+        found = training(Recorder(BEFORE), Skips, 1)
+    assert found == lines_of(f"""
         A B M on_train_batch_start
         {OPENS}
         M training_step

@@ -249,7 +249,9 @@ class TestRandomness:
     def test_shuffled_loader_and_dropout(self, dropout, workers):
         module = Net(dropout=dropout)
         torch.manual_seed(11)
-        quiet_trainer(max_epochs=3, accumulate_grad_batches=2).fit(module, loader(30, shuffle=True, num_workers=workers))
+        quiet_trainer(max_epochs=3, accumulate_grad_batches=2).fit(
+            module, loader(30, shuffle=True, num_workers=workers)
+        )
         torch.manual_seed(11)
         data = loader(30, shuffle=True, num_workers=workers)
         expected = by_hand(OPTIMIZERS["sgd"], data, epochs=3, accumulate=2, dropout=dropout)

@@ -126,7 +126,9 @@ class TestOthers:
     @pytest.mark.parametrize("accumulate", [1, 3])
     def test_bfloat16_mixed(self, accumulate):
         data, module = batches(10), Net(lambda p: torch.optim.AdamW(p, lr=0.01))
-        quiet_trainer(precision="bf16-mixed", accumulate_grad_batches=accumulate, gradient_clip_val=0.5).fit(module, data)
+        quiet_trainer(precision="bf16-mixed", accumulate_grad_batches=accumulate, gradient_clip_val=0.5).fit(
+            module, data
+        )
 
         net = network()
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)

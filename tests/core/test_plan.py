@@ -18,7 +18,7 @@ def plan(n, has_val=True, **arguments):
 
 
 def walk(plan, n):
-    """The batches after which this plan validates: asked before each batch and at the end of the epoch, as the loop does."""
+    """The batches after which this plan validates: asked before each batch and at the epoch's end, as the loop does."""
     progress, validated = Progress(), []
     while not plan.done(progress):
         for i in range(n + 1):
@@ -97,7 +97,7 @@ def test_intervals_that_do_not_fit(n, arguments, text):
 
 
 def test_a_fraction_across_epochs_is_refused():
-    with pytest.raises(MisconfigurationException, match="check_val_every_n_epoch=None with val_check_interval=0.5"):
+    with pytest.raises(MisconfigurationException, match=r"check_val_every_n_epoch=None with val_check_interval=0\.5"):
         quiet_trainer(check_val_every_n_epoch=None, val_check_interval=0.5)
 
 

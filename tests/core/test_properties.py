@@ -12,7 +12,9 @@ from lightlib.core.module import Module
 from tests.core.plain import Unsized, quiet_trainer
 
 
-def reference(n, accumulate, epochs, max_steps, interval, every_n_epochs, log_every, stop_at, least_epochs, least_steps):
+def reference(
+    n, accumulate, epochs, max_steps, interval, every_n_epochs, log_every, stop_at, least_epochs, least_steps
+):
     """Count by counting. Return the events in their order, and (epoch, batch of the epoch, batch, step) at the end."""
     events, epoch, i, batch, step, asked = [], 0, 0, 0, 0, False
     every = interval if isinstance(interval, int) else n if interval == 1.0 else max(1, int(n * interval))
@@ -69,7 +71,9 @@ def runs(draw):
     """Arguments of a Trainer, the loader, and the same in the reference's terms."""
     length = draw(st.integers(1, 8))
     sized = draw(st.booleans())
-    limit = draw(st.none() | st.integers(1, 9) | (st.sampled_from([0.5, 1.0]) if sized and length > 1 else st.nothing()))
+    limit = draw(
+        st.none() | st.integers(1, 9) | (st.sampled_from([0.5, 1.0]) if sized and length > 1 else st.nothing())
+    )
     n = length if limit is None else min(length, limit) if isinstance(limit, int) else int(length * limit)
     every_n_epochs = draw(st.none() | st.integers(1, 3))
     if every_n_epochs is None:

@@ -206,7 +206,12 @@ class TestFiles:
         arguments = {"max_epochs": 3, "val_check_interval": 1.0, "enable_checkpointing": True}
         first = checkpoint()
         whole, trainer = run(fresh(), trainer_for(first, **arguments), loaders())
-        assert {path.name for path in tmp_path.iterdir()} == {"epoch=0.ckpt", "epoch=1.ckpt", "epoch=2.ckpt", "last.ckpt"}
+        assert {path.name for path in tmp_path.iterdir()} == {
+            "epoch=0.ckpt",
+            "epoch=1.ckpt",
+            "epoch=2.ckpt",
+            "last.ckpt",
+        }
         for epoch in (0, 1):
             second = checkpoint()
             second.enable_version_counter = False

@@ -1,0 +1,60 @@
+"""A module with all steps, a data module and a logger that remembers: what several tests of the Trainer use."""
+
+from __future__ import annotations
+
+from lightlib.callbacks import LambdaCallback
+from lightlib.core.datamodule import DataModule
+from lightlib.loggers import Logger
+from tests.core.plain import Net, batches
+
+
+class Steps(Net):
+    """All four steps; `validation_step` logs the batch's mean."""
+
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        self.log("x", batch[0].mean(), batch_size=1)
+
+    test_step = validation_step
+
+    def predict_step(self, batch, batch_idx, dataloader_idx=0):
+        return self.net(batch[0])
+
+
+class Data(DataModule):
+    def __init__(self):
+        super().__init__()
+        self.stages = []
+
+    def setup(self, stage):
+        self.stages.append(stage)
+
+    def train_dataloader(self):
+        return batches(2)
+
+    def val_dataloader(self):
+        return batches(2, seed=3)
+
+    def test_dataloader(self):
+        return batches(1, seed=4)
+
+    def predict_dataloader(self):
+        return batches(3, seed=5)
+
+
+class Keeps(Logger):
+    """Remembers the numbers it was given."""
+
+    name, version = "keeps", 0
+
+    def __init__(self):
+        self.given = []
+
+    def log_metrics(self, metrics, step=None):
+        self.given.append((step, dict(metrics)))
+
+    def log_hyperparams(self, params, *args, **kwargs):
+        pass
+
+
+def on(**hooks):
+    return LambdaCallback(**hooks)

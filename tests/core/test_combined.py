@@ -1,0 +1,186 @@
+"""CombinedLoader: four modes over any nesting of loaders, with limits and lengths."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from lightlib.core.combined import CombinedLoader, flatten
+from lightlib.errors import MisconfigurationException, UnknownNameError
+from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer
+
+SHORT, LONG = range(1, 3), range(7, 10)
+
+
+def items(combined):
+    return [batch for batch, _, _ in combined]
+
+
+class TestModes:
+    @pytest.mark.parametrize(
+        ("mode", "expected", "length"),
+        [
+            ("min_size", [[1, 7], [2, 8]], 2),
+            ("max_size_cycle", [[1, 7], [2, 8], [1, 9]], 3),
+            ("max_size", [[1, 7], [2, 8], [None, 9]], 3),
+            ("sequential", [1, 2, 7, 8, 9], 5),
+        ],
+    )
+    def test_each(self, mode, expected, length):
+        combined = CombinedLoader([SHORT, LONG], mode)
+        assert len(combined) == length, "the length is known without iterating"
+        assert items(combined) == expected
+        assert items(combined) == expected, "and it can be iterated again"
+        assert items(CombinedLoader([Unsized(SHORT), Unsized(LONG)], mode)) == expected
+
+    def test_indices(self):
+        assert list(CombinedLoader([SHORT, LONG], "sequential")) == [
+            (1, 0, 0), (2, 1, 0), (7, 0, 1), (8, 1, 1), (9, 2, 1),
+        ]  # fmt: skip
+        assert [where for _, *where in CombinedLoader([SHORT, LONG], "max_size")] == [[0, 0], [1, 0], [2, 0]]
+
+    def test_a_shorter_loader_is_started_again_as_often_as_needed(self):
+        combined = CombinedLoader({"one": range(1, 2), "five": range(5)}, "max_size_cycle")
+        assert items(combined) == [{"one": 1, "five": i} for i in range(5)]
+
+    def test_equal_lengths(self):
+        for mode in ("min_size", "max_size_cycle", "max_size"):
+            assert items(CombinedLoader([range(1, 3), range(3, 5)], mode)) == [[1, 3], [2, 4]]
+
+    @pytest.mark.parametrize("mode", ["min_size", "max_size_cycle", "max_size", "sequential"])
+    def test_no_loaders_at_all(self, mode):
+        assert items(CombinedLoader({}, mode)) == []
+        assert len(CombinedLoader({}, mode)) == 0
+
+    def test_default(self):
+        assert CombinedLoader([SHORT, LONG]).mode == "min_size"
+
+    def test_unknown(self):
+        with pytest.raises(UnknownNameError, match="max_size_cycle"):
+            CombinedLoader([SHORT], "max_size_cycl")
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+class TestNesting:
+    def test_batches_have_the_nesting_of_the_loaders(self):
+        five = DataLoader(range(4, 6), batch_size=None)
+        nested = CombinedLoader({"a": range(2), "b": [range(2, 4), Pair(range(8, 10), {"c": five})]}, "min_size")
+        assert items(nested) == [
+            {"a": 0, "b": [2, Pair(8, {"c": 4})]},
+            {"a": 1, "b": [3, Pair(9, {"c": 5})]},
+        ]
+        assert len(nested.flattened) == 4
+
+    def test_flatten_and_back(self):
+        leaves, rebuild = flatten({"a": [range(1)], "b": (range(2), range(3))})
+        assert leaves == [range(1), range(2), range(3)]
+        assert rebuild([1, 2, 3]) == {"a": [1], "b": (2, 3)}
+
+    def test_a_list_of_batches_is_one_loader(self):
+        assert items(CombinedLoader([[1, 2], [3, 4]])) == [[1, 2], [3, 4]]
+        assert items(CombinedLoader({"a": [[1, 2], [3, 4]], "b": range(2)})) == [
+            {"a": [1, 2], "b": 0},
+            {"a": [3, 4], "b": 1},
+        ]
+        assert items(CombinedLoader([{"x": 1}, {"x": 2}])) == [{"x": 1}, {"x": 2}]
+
+    def test_what_cannot_be_iterated(self):
+        with pytest.raises(MisconfigurationException, match=r"A loader is 7 \(int\), which cannot be iterated"):
+            CombinedLoader({"a": 7})
+
+
+class TestLengths:
+    def test_limits(self):
+        combined = CombinedLoader([SHORT, LONG], "sequential")
+        combined.limits = [1, 2]
+        assert items(combined) == [1, 7, 8]
+        assert len(combined) == 3
+        combined.limits = [0, 2]
+        assert list(combined) == [(7, 0, 1), (8, 1, 1)]
+        combined.mode, combined.limits = "min_size", [2, 1]
+        assert items(combined) == [[1, 7]]
+        combined.mode, combined.limits = "max_size", [1, 3]
+        assert items(combined) == [[1, 7], [None, 8], [None, 9]]
+
+    def test_a_limit_stops_reading(self):
+        read = []
+        combined = CombinedLoader([(read.append(i) or i for i in range(9))], "sequential")
+        combined.limits = [3]
+        assert items(combined) == [0, 1, 2]
+        assert read == [0, 1, 2]
+
+    def test_unknown(self):
+        with pytest.raises(TypeError, match=r"has no length \(lengths: \[2, inf\]\)"):
+            len(CombinedLoader([SHORT, Unsized(LONG)], "max_size"))
+        assert len(CombinedLoader([SHORT, Unsized(LONG)], "min_size")) == 2
+
+    @pytest.mark.parametrize(
+        ("mode", "expected"),
+        [
+            ("min_size", [[0, 0], [1, 1], [2, 2]]),
+            ("max_size", [[0, 0], [1, 1], [2, 2], [2, 3]]),
+            ("max_size_cycle", [[1, 1], [2, 2], [1, 3]]),
+        ],
+    )
+    def test_places(self, mode, expected):
+        combined = CombinedLoader([SHORT, LONG], mode)
+        first = 1 if mode == "max_size_cycle" else 0
+        assert [combined.places(n) for n in range(first, first + len(expected))] == expected
+        assert CombinedLoader([SHORT, Unsized(LONG)], mode).places(1) in ([1, 1] if mode == "min_size" else None, None)
+
+    def test_places_in_sequence_are_not_told(self):
+        assert CombinedLoader([SHORT, LONG], "sequential").places(3) is None
+
+
+class Reads(Net):
+    """Keeps the batches that its steps are given."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(batch)
+        return sum(p.sum() for p in self.parameters())
+
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        self.seen.append((batch, batch_idx, dataloader_idx))
+
+
+class TestInARun:
+    def test_several_training_loaders_cycle_by_default(self):
+        module = Reads()
+        trainer = quiet_trainer(limit_val_batches=0)
+        trainer.fit(module, {"a": loader(8), "b": loader(20)})
+        assert trainer.num_training_batches == 5
+        assert [set(batch) for batch in module.seen] == [{"a", "b"}] * 5
+        assert module.seen[0]["a"][0].equal(module.seen[2]["a"][0])
+
+    @pytest.mark.parametrize(("mode", "number"), [("min_size", 2), ("max_size", 5), ("sequential", 7)])
+    def test_another_mode(self, mode, number):
+        module = Reads()
+        trainer = quiet_trainer(limit_val_batches=0)
+        trainer.fit(module, CombinedLoader([loader(8), loader(20)], mode))
+        assert trainer.num_training_batches == len(module.seen) == number
+
+    def test_validation_is_sequential_by_default(self):
+        module = Reads()
+        trainer = quiet_trainer(limit_val_batches=2)
+        trainer.validate(module, {"a": batches(1), "b": loader(20)}, verbose=False)
+        assert trainer.num_val_batches == [1, 2]
+        assert [where for _, *where in module.seen] == [[0, 0], [0, 1], [1, 1]]
+
+    def test_validation_in_parallel(self):
+        module = Reads()
+        trainer = quiet_trainer()
+        trainer.validate(module, CombinedLoader({"a": batches(1), "b": batches(3)}, "max_size"), verbose=False)
+        assert [(i, index) for _, i, index in module.seen] == [(0, 0), (1, 0), (2, 0)]
+        assert module.seen[2][0]["a"] is None
+        assert torch.equal(module.seen[2][0]["b"][0], batches(3)[2][0])

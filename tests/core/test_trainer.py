@@ -1,0 +1,271 @@
+"""The Trainer's verbs: what they return, what they leave, and what can be read and done in between."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import pytest
+import torch
+
+from lightlib.callbacks import ModelCheckpoint
+from lightlib.core.states import RunningStage, TrainerFn, TrainerStatus
+from lightlib.core.trainer import Trainer
+from tests.core.plain import QUIET, Net, batches, loader, quiet_trainer, same_weights
+from tests.core.steps import Data, Steps, on
+
+
+def mean(data):
+    return sum(x.mean().item() for x, _ in data) / len(data)
+
+
+class TestFit:
+    def test_returns_nothing_and_says_where_it_is(self):
+        trainer = quiet_trainer(max_epochs=2)
+        assert trainer.fit(Net(), batches(3)) is None
+        assert (trainer.current_epoch, trainer.global_step, trainer.num_training_batches) == (2, 6, 3)
+        assert (trainer.state.fn, trainer.state.stage, trainer.state.status) == ("fit", None, "finished")
+        assert trainer.state.finished
+        assert not trainer.interrupted
+
+    def test_again_goes_on_counting(self):
+        module, whole, trainer = Net(), Net(), quiet_trainer()
+        trainer.fit(module, batches(2))
+        trainer.max_epochs = 3
+        trainer.fit(module, batches(2))
+        quiet_trainer(max_epochs=3).fit(whole, batches(2))
+        assert (trainer.current_epoch, trainer.global_step) == (3, 6)
+        assert same_weights(module, whole)
+
+    def test_again_without_a_further_epoch_trains_nothing(self):
+        module, trainer = Net(), quiet_trainer()
+        trainer.fit(module, batches(2))
+        before = copy.deepcopy(module)
+        trainer.fit(module, batches(2))
+        assert same_weights(module, before)
+        assert trainer.global_step == 2
+
+    def test_another_module_starts_from_nothing(self):
+        trainer, one, other = quiet_trainer(), Net(), Net()
+        trainer.fit(one, batches(2))
+        trainer.fit(other, batches(2))
+        assert trainer.global_step == 2
+        assert same_weights(one, other)
+
+    def test_an_evaluation_of_another_module_in_between_changes_nothing(self):
+        trainer, module = quiet_trainer(), Steps()
+        trainer.fit(module, batches(2), batches(1))
+        trainer.test(Steps(), batches(1), verbose=False)
+        trainer.max_epochs = 2
+        trainer.fit(module, batches(2), batches(1))
+        assert (trainer.current_epoch, trainer.global_step) == (2, 4)
+
+    def test_a_data_module_by_name_or_in_second_place(self):
+        for call in (lambda t, m, d: t.fit(m, d), lambda t, m, d: t.fit(m, datamodule=d)):
+            data, trainer = Data(), quiet_trainer()
+            call(trainer, Steps(), data)
+            assert data.stages == ["fit"]
+            assert trainer.datamodule is data
+            assert data.trainer is trainer
+
+    def test_zero_epochs(self):
+        calls = []
+        module, trainer = Net(), quiet_trainer(max_epochs=0, callbacks=[
+            on(on_fit_start=lambda *_: calls.append("fit"), on_train_start=lambda *_: calls.append("train"))
+        ])  # fmt: skip
+        trainer.fit(module, batches(2))
+        assert calls == ["fit"]
+        assert same_weights(module, Net())
+
+    def test_in_another_thread(self):
+        module, whole, errors = Net(), Net(), []
+
+        def fit():
+            try:
+                quiet_trainer().fit(module, batches(3))
+            except BaseException as error:  # noqa: BLE001  handed to the test
+                errors.append(error)
+
+        thread = threading.Thread(target=fit)
+        thread.start()
+        thread.join()
+        quiet_trainer().fit(whole, batches(3))
+        assert not errors
+        assert same_weights(module, whole)
+
+    def test_the_state_within_hooks(self):
+        seen = {}
+
+        class States(Steps):
+            def setup(self, stage):
+                seen["setup"] = (self.trainer.state.fn, self.trainer.state.stage, self.trainer.training)
+
+            def training_step(self, batch, batch_idx):
+                seen["train"] = self.now()
+                return super().training_step(batch, batch_idx)
+
+            def validation_step(self, batch, batch_idx):
+                seen["sanity" if self.trainer.sanity_checking else "validate"] = self.now()
+
+            def now(self):
+                t = self.trainer
+                flags = (t.training, t.validating, t.sanity_checking, t.testing, t.predicting, t.evaluating)
+                return t.state.fn.value, t.state.stage.value, "".join("yn"[not flag] for flag in flags)
+
+        trainer = quiet_trainer(num_sanity_val_steps=1)
+        trainer.fit(States(), batches(1), batches(1))
+        assert seen.pop("setup")[0] is TrainerFn.FITTING
+        assert seen == {
+            "sanity": ("fit", "sanity_check", "nnynny"),
+            "train": ("fit", "train", "ynnnnn"),
+            "validate": ("fit", "validate", "nynnny"),
+        }
+        assert RunningStage.TRAINING == "train"
+        assert TrainerStatus.FINISHED == "finished"
+
+
+class TestEvaluation:
+    @pytest.mark.parametrize("verb", ["validate", "test"])
+    def test_one_dict_per_loader(self, verb):
+        one, other = loader(8), loader(4)
+        call = getattr(quiet_trainer(), verb)
+        assert call(Steps(), one, verbose=False) == [{"x": pytest.approx(mean(one))}]
+        assert call(Steps(), [one, other], verbose=False) == [
+            {"x/dataloader_idx_0": pytest.approx(mean(one))},
+            {"x/dataloader_idx_1": pytest.approx(mean(other))},
+        ]
+
+    def test_nothing_logged(self):
+        class Silent(Steps):
+            def validation_step(self, batch, batch_idx):
+                pass
+
+        assert quiet_trainer().validate(Silent(), batches(1), verbose=False) == [{}]
+
+    def test_values_are_floats(self):
+        (metrics,) = quiet_trainer().validate(Steps(), batches(1), verbose=False)
+        assert [type(value) for value in metrics.values()] == [float]
+
+    @pytest.mark.parametrize("verbose", [True, False])
+    def test_prints_a_table(self, capsys, verbose):
+        quiet_trainer().test(Steps(), [loader(4), loader(4)], verbose=verbose)
+        out = capsys.readouterr().out
+        assert all((words in out) == verbose for words in ("test metric", "loader 0", "loader 1", " x "))
+
+    def test_weights_modes_and_gradients_stay(self):
+        module = Steps()
+        module.net[2].train(False)
+        quiet_trainer().validate(module, batches(2), verbose=False)
+        assert [part.training for part in module.net] == [True, True, False, True]
+        assert same_weights(module, Steps())
+        assert torch.is_grad_enabled()
+
+    @pytest.mark.parametrize(("inference", "kind"), [(True, (True, False)), (False, (False, False))])
+    def test_inference_mode(self, inference, kind):
+        seen = {}
+
+        class Sees(Steps):
+            def validation_step(self, batch, batch_idx):
+                seen[self.trainer.state.fn.value] = (torch.ones(1).is_inference(), torch.is_grad_enabled())
+
+            test_step = predict_step = validation_step
+
+        trainer, module = quiet_trainer(inference_mode=inference), Sees()
+        trainer.fit(module, batches(1), batches(1))
+        trainer.validate(module, batches(1))
+        trainer.test(module, batches(1))
+        trainer.predict(module, batches(1))
+        assert seen.pop("fit") == (False, False)  # a tensor made there may be used in training
+        assert seen == dict.fromkeys(("validate", "test", "predict"), kind)
+
+    def test_the_data_module_of_the_last_fit(self):
+        trainer, module, data = quiet_trainer(), Steps(), Data()
+        trainer.fit(module, datamodule=data)
+        assert trainer.validate(verbose=False) == [{"x": pytest.approx(mean(data.val_dataloader()))}]
+        assert trainer.test(verbose=False) == [{"x": pytest.approx(mean(data.test_dataloader()))}]
+        assert len(trainer.predict()) == 3
+        assert data.stages == ["fit", "validate", "test", "predict"]
+
+    def test_not_when_loaders_are_given(self):
+        trainer, module = quiet_trainer(), Steps()
+        trainer.fit(module, datamodule=Data())
+        assert trainer.test(module, batches(2, seed=9), verbose=False) == [{"x": pytest.approx(mean(batches(2, seed=9)))}]
+
+
+class TestBestWeights:
+    def trained(self, tmp_path):
+        """A trainer whose best weights are those of the first epoch."""
+
+        class Worse(Steps):
+            def validation_step(self, batch, batch_idx):
+                self.log("x", float(self.current_epoch))
+
+        module, first = Worse(), Worse()
+        callback = ModelCheckpoint(tmp_path, monitor="x")
+        trainer = quiet_trainer(max_epochs=2, enable_checkpointing=True, callbacks=[callback])
+        trainer.fit(module, batches(2), batches(1))
+        quiet_trainer(max_epochs=1).fit(first, batches(2), batches(1))
+        return trainer, module, first
+
+    @pytest.mark.parametrize("verb", ["validate", "test", "predict"])
+    def test_are_taken_when_no_module_is_given(self, tmp_path, verb, caplog):
+        trainer, module, first = self.trained(tmp_path)
+        with caplog.at_level("INFO", logger="lightlib"):
+            getattr(trainer, verb)(dataloaders=batches(1))
+        assert same_weights(module, first)
+        assert f"trainer.{verb}() got no model: the best weights" in caplog.text
+
+    def test_not_when_it_is_given(self, tmp_path):
+        trainer, module, first = self.trained(tmp_path)
+        trainer.test(module, batches(1), verbose=False)
+        assert not same_weights(module, first)
+
+    def test_by_name(self, tmp_path):
+        trainer, module, first = self.trained(tmp_path)
+        trainer.test(module, batches(1), ckpt_path="best", verbose=False)
+        assert same_weights(module, first)
+        assert trainer.ckpt_path is None
+
+    def test_without_checkpoints_the_last_weights(self):
+        trainer, module = quiet_trainer(), Steps()
+        trainer.fit(module, batches(2), batches(1))
+        before = copy.deepcopy(module)
+        trainer.test(dataloaders=batches(1), verbose=False)
+        assert same_weights(module, before)
+
+
+class TestPredict:
+    def test_one_loader(self):
+        module, data = Steps(), batches(3)
+        outputs = quiet_trainer().predict(module, data)
+        assert len(outputs) == 3
+        module.eval()
+        assert all(torch.equal(output, module.net(x)) for output, (x, _) in zip(outputs, data, strict=True))
+
+    def test_several_loaders(self):
+        outputs = quiet_trainer().predict(Steps(), [loader(12), loader(4)])
+        assert [len(one) for one in outputs] == [3, 1]
+        assert outputs[1][0].shape == (4, 3)
+
+    def test_a_list_of_one_loader_is_one_loader(self):
+        assert len(quiet_trainer().predict(Steps(), [loader(12)])) == 3
+
+    def test_may_return_anything_and_be_dropped(self):
+        class Dicts(Steps):
+            def predict_step(self, batch):
+                return {"n": len(batch[0])}
+
+        assert quiet_trainer().predict(Dicts(), batches(2)) == [{"n": 4}, {"n": 4}]
+        assert quiet_trainer().predict(Dicts(), batches(2), return_predictions=False) is None
+
+    def test_callbacks_see_every_output(self):
+        seen = []
+        callback = on(on_predict_batch_end=lambda t, m, output, batch, i: seen.append((i, output.shape)))
+        quiet_trainer(callbacks=[callback]).predict(Steps(), batches(2), return_predictions=False)
+        assert seen == [(0, (4, 3)), (1, (4, 3))]
+
+
+def test_a_trainer_needs_no_argument(caplog):
+    with pytest.warns(UserWarning, match="Neither max_epochs nor max_steps was given: training runs for 1000 epochs"):
+        trainer = Trainer(**QUIET)
+    assert trainer.max_epochs == 1000

@@ -1,0 +1,120 @@
+"""Each example is one short file, uses only what is public, and does what it says."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MOST_LINES = {"image_classifier": 80}
+PUBLIC = {"lightlib", "lightlib.callbacks", "lightlib.loggers"}
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+def run(name: str, *arguments: str) -> str:
+    """Run an example in the current folder, as a user would, and return what it says."""
+    surroundings = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**surroundings, "PYTHONIOENCODING": "utf-8"},
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Warning" not in done.stderr
+    return done.stdout
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    head = path.read_bytes()[:24]
+    assert head.startswith(b"\x89PNG")
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+
+
+def number_after(words: str, text: str) -> float:
+    found = re.search(rf"{re.escape(words)}\s+([0-9.]+)", text)
+    assert found, text
+    return float(found[1].rstrip("."))
+
+
+# what they look like
+def test_all_examples_are_here() -> None:
+    assert NAMES == ["digits", "gan", "gpt", "image_classifier", "progressive_resizing", "segmentation"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_is_short_and_says_how_to_run_it(name: str) -> None:
+    text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES.get(name, 150)
+    assert f"    python examples/{name}.py\n" in (ast.get_docstring(ast.parse(text), clean=False) or "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_uses_only_what_is_public(name: str) -> None:
+    tree = ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert {module for module in imported if module.split(".")[0] == "lightlib"} <= PUBLIC
+    private = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr.startswith("_")}
+    assert private <= {"__init__", "__file__"}
+
+
+# what they do
+def test_digits_reaches_its_accuracy_and_says_where_everything_is() -> None:
+    said = run("digits")
+    assert number_after("test accuracy", said) >= 0.97
+    checkpoint = re.search(r"best checkpoint\s+(\S+)", said)
+    assert checkpoint
+    assert Path(checkpoint[1]).is_file()
+    assert re.fullmatch(r"epoch=\d-val_accuracy=0\.\d{3}\.ckpt", Path(checkpoint[1]).name)
+    logs = re.search(r"logs\s+(\S+)", said)
+    assert logs
+    assert list(Path(logs[1]).glob("events.out.tfevents.*"))
+
+
+def test_digits_in_another_precision() -> None:
+    said = run("digits", "--precision", "bf16-mixed", "--max_epochs", "3", "--accelerator", "cpu")
+    assert number_after("test accuracy", said) >= 0.9
+
+
+def test_gpt_learns_and_writes() -> None:
+    said = run("gpt", "--max_steps", "30", "--accumulate_grad_batches", "2")
+    assert number_after("validation loss", said) < 3.7  # knowing nothing is log(128) = 4.9
+    assert "after 30 steps it writes:\n\ndef read(self, " in said
+
+
+def test_gan_writes_a_picture() -> None:
+    said = run("gan", "--max_epochs", "2", "--picture", "pictures/some.png")
+    assert "64 generated digits" in said
+    assert png_size(Path("pictures/some.png")) == (320, 320)
+
+
+def test_image_classifier_classifies() -> None:
+    assert number_after("accuracy", run("image_classifier").splitlines()[-1]) >= 0.95
+
+
+def test_segmentation_paints_masks() -> None:
+    said = run("segmentation", "--max_epochs", "2", "--images", "64", "--pictures", "some")
+    assert 0 < number_after("best intersection over union", said) < 1
+    assert [path.name for path in sorted(Path("some").iterdir())] == ["epoch_00.png", "epoch_01.png"]
+    assert png_size(Path("some/epoch_01.png")) == (640, 480)
+
+
+def test_progressive_resizing_is_one_history() -> None:
+    said = run("progressive_resizing", "--epochs", "2")
+    rows = [line.split() for line in said.split("epoch  step  size  accuracy\n")[1].splitlines()[:6]]
+    assert [row[:3] for row in rows] == [
+        [str(epoch), str(23 * (epoch + 1)), str((4, 6, 8)[epoch // 2])] for epoch in range(6)
+    ]
+    assert all(0 <= float(row[3]) <= 1 for row in rows)
+    assert [path.name for path in Path("lightning_logs").iterdir()] == ["version_0"]
