@@ -40,7 +40,8 @@ if not log.handlers and not logging.getLogger().handlers:
     _handler.setFormatter(logging.Formatter("%(message)s"))
     log.addHandler(_handler)
     log.propagate = False
-    log.setLevel(logging.INFO)
+    if log.level == logging.NOTSET:  # the program has not chosen one
+        log.setLevel(logging.INFO)
 
 
 class LightlibWarning(UserWarning):

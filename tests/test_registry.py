@@ -127,7 +127,7 @@ def test_names_are_sorted_and_complete(installed):
 
 def test_unknown_name(installed):
     installed(strategies=[("counting", f"{HERE}:Counting")])
-    with pytest.raises(UnknownNameError, match="'countin'. Did you mean 'counting'") as caught:
+    with pytest.raises(UnknownNameError, match=r"'countin'. Did you mean 'counting'") as caught:
         registry.get("strategies", "countin")
     assert "one of 'counting', 'single_device'" in str(caught.value)
 
@@ -143,13 +143,13 @@ def test_the_error_says_what_is_unknown_in_the_singular(group, word):
 
 def test_a_plugin_may_not_take_a_built_in_name(installed):
     installed(accelerators=[("cpu", f"{HERE}:Elsewhere")])
-    with pytest.raises(MisconfigurationException, match="'cpu' = .*Elsewhere.* taken by 'lightlib.accelerators.cpu"):
+    with pytest.raises(MisconfigurationException, match=r"'cpu' = .*Elsewhere.* taken by 'lightlib.accelerators.cpu"):
         registry.get("accelerators", "cuda")
 
 
 def test_two_plugins_may_not_share_a_name(installed):
     installed(strategies=[("mine", "one:Strategy"), ("mine", "other:Strategy")])
-    with pytest.raises(MisconfigurationException, match="'mine' = 'other:Strategy'.*taken by 'one:Strategy'"):
+    with pytest.raises(MisconfigurationException, match=r"'mine' = 'other:Strategy'.*taken by 'one:Strategy'"):
         registry.names("strategies")
 
 

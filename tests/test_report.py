@@ -55,14 +55,17 @@ class TestInfo:
 
     def test_a_program_that_configured_logging_is_obeyed(self):
         code = (
-            "import logging, sys; logging.basicConfig(level='INFO', stream=sys.stdout, format='%(name)s: %(message)s'); "
+            "import logging, sys; "
+            "logging.basicConfig(level='INFO', stream=sys.stdout, format='%(name)s: %(message)s'); "
             "from lightlib import report; report.info('hello')"
         )
         assert python(code) == ("lightlib: hello\n", "")
 
     def test_can_be_silenced(self):
-        code = "import logging; from lightlib import report; logging.getLogger('lightlib').setLevel('ERROR'); report.info('x')"
-        assert python(code) == ("", "")
+        silence = "import logging; logging.getLogger('lightlib').setLevel('ERROR')"
+        use = "from lightlib import report"
+        for lines in ((silence, use), (use, silence)):
+            assert python("\n".join([*lines, "report.info('x')"])) == ("", "")
 
 
 class TestWarn:

@@ -89,17 +89,18 @@ class CheckpointWriter(Checkpoint):
         separator = "/" if files.is_remote(path) else os.sep
         return path.startswith(self.dirpath.rstrip(separator) + separator)
 
-    def _folder(self, trainer: Trainer) -> str:
+    def folder(self, trainer: Trainer) -> str:
+        """The folder of the files: `dirpath`, or a default beside the logs."""
         if self.dirpath is not None:
             return self.dirpath
         folder = absolute(os.path.join(trainer.log_dir or trainer.default_root_dir, "checkpoints"))
         assert folder is not None
         return folder
 
-    def _find_last_checkpoints(self, trainer: Trainer) -> set[str]:
+    def find_last_checkpoints(self, trainer: Trainer) -> set[str]:
         """The files in the folder that `save_last` may have written, in this run or an earlier one."""
         return files.listed(
-            self._folder(trainer), prefix=self.CHECKPOINT_NAME_LAST.partition("{")[0], ending=self.FILE_EXTENSION
+            self.folder(trainer), prefix=self.CHECKPOINT_NAME_LAST.partition("{")[0], ending=self.FILE_EXTENSION
         )
 
     def file_exists(self, filepath: str | os.PathLike[str], trainer: Trainer) -> bool:

@@ -165,7 +165,7 @@ class ModelCheckpoint(CheckpointWriter):
         """Choose the folder, once, when `fit` begins, and see whether it can be written."""
         if stage != "fit":
             return
-        self.dirpath = trainer.strategy.broadcast(self._folder(trainer))
+        self.dirpath = trainer.strategy.broadcast(self.folder(trainer))
         if self.save_last == "link" and files.is_remote(self.dirpath):
             raise MisconfigurationException(
                 f"ModelCheckpoint(save_last='link') with the remote folder {self.dirpath!r}.",

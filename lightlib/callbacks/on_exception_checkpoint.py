@@ -57,7 +57,10 @@ class OnExceptionCheckpoint(Checkpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
         """Save the run as it is; a failure to do so is reported and does not hide `exception`."""
-        if trainer.state.fn != "fit" or trainer.sanity_checking or not others_take_part(trainer, exception):
+        before_the_run = trainer.plan is None
+        if trainer.state.fn != "fit" or before_the_run or trainer.sanity_checking:
+            return
+        if not others_take_part(trainer, exception):
             return
         try:
             trainer.save_checkpoint(self.ckpt_path)

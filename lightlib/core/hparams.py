@@ -21,6 +21,9 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 __all__ = ["AttributeDict", "HyperparametersMixin", "plain_hparams"]
 
 
+_INITIALISERS = ("__init__", "__post_init__")
+
+
 class AttributeDict(dict[str, Any]):
     """A dictionary whose keys can be read and written as attributes.
 
@@ -82,7 +85,7 @@ class HyperparametersMixin:
             logger: Whether the loggers get them.
 
         Raises:
-            MisconfigurationException: A name is no argument of `__init__`.
+            MisconfigurationException: A name is no argument of `__init__`, or it was called elsewhere than there.
             ArgumentTypeError: Something else than names, or more than one object, was given.
 
         Example:
@@ -99,7 +102,15 @@ class HyperparametersMixin:
         if args and not all(isinstance(arg, str) for arg in args):
             given, name = _from_object(args, frame or _caller())
         else:
-            given = init_arguments(frame or _caller(), self)
+            frame = frame or _caller()
+            if frame.f_code.co_name not in _INITIALISERS:
+                raise MisconfigurationException(
+                    f"save_hyperparameters was called in `{frame.f_code.co_name}`, where the arguments of "
+                    f"{type(self).__name__}.__init__ are no longer known.",
+                    expected="a call in __init__ itself, or one dictionary of hyperparameters.",
+                    fix=f"move it to {type(self).__name__}.__init__.",
+                )
+            given = init_arguments(frame, self)
             unknown = [arg for arg in args if arg not in given]
             if unknown:
                 raise MisconfigurationException(

@@ -24,6 +24,7 @@ __all__ = [
     "metric_of",
     "no_meaning",
     "not_scalar",
+    "shared_metric",
     "unknown_reduction",
     "wrong_attribute",
 ]
@@ -81,7 +82,7 @@ def check_batch_size(name: str, given: Any) -> Any:
     """Return the weight of a mean: a number that is not negative, or a tensor with one element."""
     if isinstance(given, Tensor) and given.numel() == 1 and not given.is_complex():
         return given.detach().reshape(())
-    if not isinstance(given, Real) or not 0 <= given < math.inf:
+    if not isinstance(given, Real) or not 0 <= float(given) < math.inf:
         shown = f"a tensor of shape {tuple(given.shape)}" if isinstance(given, Tensor) else f"{given!r:.40}"
         raise LoggingError(
             f"self.log({name!r}, …, batch_size={shown}).",
@@ -121,6 +122,18 @@ def metric_of(name: str, known: Any, value: Any, *, fresh: bool) -> Any:
         f"self.log({name!r}, …) got {found}, but a {type(known).__name__} earlier in this epoch.",
         expected="the same metric object each time.",
         fix=f"build the metric once, in __init__, and log it: self.log({name!r}, self.metric)",
+    )
+
+
+def shared_metric(name: str, attribute: str, first: tuple[str, int], second: tuple[str, int]) -> LoggingError:
+    """Return the error for one torchmetric that would mix the values of two stages or loaders."""
+    places = [f"{stage}, loader {loader}" if first[0] == second[0] else stage for stage, loader in (first, second)]
+    metric = f"self.{attribute}"
+    return LoggingError(
+        f"self.log({name!r}, {metric}) was called in {places[1]}, but this metric is logged in {places[0]} already: "
+        "its value would mix both.",
+        expected="a metric of its own for training, for evaluation, and for each loader.",
+        fix=f"build another one in __init__ ({metric}.clone()) and update and log that.",
     )
 
 

@@ -204,7 +204,7 @@ def manual(run: Run, batch: Any, i: int, steps_now: bool) -> Any:  # noqa: ARG00
     return output
 
 
-def manual_backward(run: Run, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+def manual_backward(run: Run, loss: Any, *args: Any, **kwargs: Any) -> None:
     """`self.manual_backward(loss)`."""
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         raise unusable(loss, "manual_backward got")

@@ -23,6 +23,7 @@ from lightlib.core.logged import (
     metric_of,
     no_meaning,
     not_scalar,
+    shared_metric,
     unknown_reduction,
     wrong_attribute,
 )
@@ -166,6 +167,7 @@ class Results:
         self.scope: Rule | None = None
         self.scope_name = "outside of a run"
         self.find_metric = find_metric
+        self._homes: dict[str, tuple[str, int]] = {}  # where each torchmetric is logged
         self._callback: dict[str, Any] = {}
         self._logged: dict[str, Any] = {}
         self._bar: dict[str, Any] = {}
@@ -243,6 +245,9 @@ class Results:
             slot.metric, slot.attribute = value, self.find_metric(value)
             if attribute is not None and slot.attribute is None:
                 raise wrong_attribute(name, attribute)
+            home = ("training" if table.training else "evaluation", table.loader if of_a_loader else 0)
+            if slot.attribute is not None and self._homes.setdefault(slot.attribute, home) != home:
+                raise shared_metric(name, slot.attribute, self._homes[slot.attribute], home)
         else:
             check_kind(name, value)
         if known is not None:  # from a checkpoint: this is its first call since the resume

@@ -14,7 +14,7 @@ from lightlib.errors import ArgumentTypeError, CheckpointError, Misconfiguration
 __all__ = ["resolve_path", "say_how_to_go_on"]
 
 
-def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: str | Path | None) -> str | None:
+def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> str | None:
     """Return the file that is to be read, or None to take the module as it is.
 
     Args:
@@ -73,16 +73,16 @@ def _last(trainer: Any) -> str:
         known = getattr(callback, "last_model_path", "")
         if known and files.exists(known):
             candidates.append(str(known))
-        folder = getattr(callback, "dirpath", None)
-        if folder is not None and not files.is_remote(folder) and os.path.isdir(folder):
-            folders.append(str(folder))
-            candidates += [str(path) for path in Path(folder).glob("last*.ckpt")]
-            candidates += [str(path) for path in Path(folder).glob("interrupted.ckpt")]
+        if hasattr(callback, "find_last_checkpoints"):
+            folders.append(callback.folder(trainer))
+            candidates += callback.find_last_checkpoints(trainer)
+            interrupted = os.path.join(folders[-1], "interrupted.ckpt")
+            candidates += [interrupted] if files.exists(interrupted) else []
     if not candidates:
         where = f" in {', '.join(map(repr, folders))}" if folders else ""
         raise CheckpointError(
             f"ckpt_path='last', but there is no last checkpoint{where}.",
-            expected="a file last*.ckpt of a ModelCheckpoint with save_last=True, whose `dirpath` is known.",
+            expected="a file last*.ckpt of a ModelCheckpoint with save_last=True.",
             fix="pass a path, or leave ckpt_path out to start from nothing.",
         )
     return max(candidates, key=lambda path: os.path.getmtime(path) if os.path.exists(path) else 0.0)
@@ -94,7 +94,8 @@ def say_how_to_go_on(trainer: Any, saved: str | None, interrupted: bool) -> None
     where = f"Stopped in epoch {progress.epoch} after batch {progress.epoch_batch} (step {progress.step})."
     newest = saved or _newest(trainer)
     if newest:
-        report.info(f'{where} To go on from there: trainer.fit(module, …, ckpt_path="{newest}")')
+        place = "there" if saved else "the last checkpoint"
+        report.info(f'{where} To go on from {place}: trainer.fit(module, …, ckpt_path="{newest}")')
     elif interrupted or progress.step:
         report.info(f"{where} No checkpoint was written, so a new run starts from nothing.")
 

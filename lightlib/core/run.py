@@ -210,8 +210,7 @@ class Run:
             else:
                 why = "training_step never called self.optimizers().step()."
             report.warn(
-                f"No optimizer stepped in epoch 0 ({progress.batch} batches): {type(self.module).__name__}."
-                f"{why}",
+                f"No optimizer stepped in epoch 0 ({progress.batch} batches): {type(self.module).__name__}.{why}",
                 report.PossibleUserWarning,
             )
 

@@ -213,11 +213,13 @@ class Session:
     def _prepare_loggers(self) -> Fanout:
         for logger in self.trainer.loggers:
             logger.prepare()
+            logger.share(self.trainer.strategy.broadcast)
         return Fanout(self.trainer.loggers)
 
     def _set_up(self, stage: str, module: Module, datamodule: DataModule | None) -> None:
         assert self.hooks is not None
         trainer = self.trainer
+        trainer.accelerator.setup(trainer)
         if trainer.profiler is not None:
             trainer.profiler.watch(module)
             trainer.profiler.setup(stage=stage, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
@@ -266,6 +268,13 @@ class Session:
             if line not in self._said:
                 self._said.add(line)
                 report.info(line)
+        if trainer.state.fn is TrainerFn.FITTING and run.plan.done(run.progress):
+            at = f"epoch {run.progress.epoch}, step {run.progress.step}"
+            limits = f"max_epochs={run.plan.max_epochs:g}, max_steps={run.plan.max_steps:g}"
+            report.info(
+                f"Nothing to train: the run is at {at} already, with {limits} and "
+                f"{run.plan.num_batches:g} training batches."
+            )
 
     def rebuild_hooks(self, run: Run) -> None:
         assert self.builder is not None
@@ -344,6 +353,8 @@ class Session:
             callback._pl_module = None  # noqa: SLF001  there is nothing to log any more
         trainer.ckpt_path = self._ckpt_path_before
         trainer.state = TrainerState(trainer.state.fn, None, TrainerStatus.INTERRUPTED if errors else status)
+        if self.signals.received is not None:
+            self.signals.received.__traceback__ = None  # its frames hold the last batch
         if run is not None:
             run.stage = "done"
         if errors:

@@ -30,6 +30,8 @@ class Undisturbed:
 class Signals:
     """Notes the first Ctrl-C or SIGTERM; the loop raises it between two steps. A second Ctrl-C is obeyed at once.
 
+    A handler that somebody else had set is called as well; a signal that is ignored stays ignored.
+
     Attributes:
         received: The exception to raise at the next good moment, or None.
     """
@@ -37,6 +39,7 @@ class Signals:
     def __init__(self) -> None:
         self.received: BaseException | None = None
         self._process = os.getpid()
+        self._before: dict[signal.Signals, Any] = {}
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -45,16 +48,23 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before: dict[int, Any] = {}
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            before[signal.SIGINT] = signal.signal(signal.SIGINT, self._on_interrupt)
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            before[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._on_terminate)
+        handlers = {signal.SIGINT: self._on_interrupt, signal.SIGTERM: self._on_terminate}
+        self._before = {number: signal.getsignal(number) for number in handlers}
+        for number, handler in handlers.items():
+            if self._before[number] not in (signal.SIG_IGN, None):
+                signal.signal(number, handler)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for number, before in self._before.items():
+                if before is not None:  # it was not set from Python, and we left it
+                    signal.signal(number, before)
+
+    def _chain(self, number: int, frame: Any) -> None:
+        """Call the handler that was there before, when it is somebody's own."""
+        before = self._before.get(signal.Signals(number))
+        if callable(before) and before is not signal.default_int_handler:
+            before(number, frame)
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
         if os.getpid() != self._process:  # a forked worker: it goes on until the run has left
@@ -63,6 +73,7 @@ class Signals:
             raise KeyboardInterrupt
         self.received = KeyboardInterrupt()
         report.info("\nStopping after this step; press Ctrl-C again to stop at once.")
+        self._chain(number, frame)
 
     def _on_terminate(self, number: int, frame: Any) -> None:
         if os.getpid() != self._process:  # a forked worker that is to end
@@ -70,3 +81,4 @@ class Signals:
             os.kill(os.getpid(), number)
             return
         self.received = self.received or SIGTERMException()
+        self._chain(number, frame)

@@ -309,7 +309,8 @@ class Trainer(TrainerViews):
                 expected="None: options of a store are part of its URL or of fsspec's configuration.",
                 fix="leave it out.",
             )
-        if not isinstance(filepath, (str, os.PathLike)) or not os.fspath(filepath):
+        given: Any = filepath
+        if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
             raise ArgumentTypeError(
                 f"save_checkpoint got the path {shown(filepath)}.",
                 expected="a path or a URL.",

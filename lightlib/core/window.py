@@ -158,7 +158,7 @@ def _check_weight(weight: Any) -> None:
         fits = weight.numel() == 1 and not weight.is_complex()
         found = f"a tensor of shape {tuple(weight.shape)}" if fits or weight.numel() != 1 else "a complex number"
     else:
-        fits = isinstance(weight, Real) and 0 <= weight < math.inf
+        fits = isinstance(weight, Real) and 0 <= float(weight) < math.inf
         found = f"{weight!r:.60} ({type(weight).__name__})"
     if not fits:
         raise MisconfigurationException(

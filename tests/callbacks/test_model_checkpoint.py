@@ -413,7 +413,7 @@ class TestLast:
         trainer.epoch(m=1)
         trainer.epoch(m=1)
         assert kept(callback) == ["last-epoch=1.ckpt"]
-        assert callback._find_last_checkpoints(trainer) == {callback.last_model_path}
+        assert callback.find_last_checkpoints(trainer) == {callback.last_model_path}
 
     def test_a_file_named_last_by_the_template(self, tmp_path):
         callback, trainer = started(tmp_path, filename="last", save_last=True)

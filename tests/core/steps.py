@@ -1,4 +1,4 @@
-"""A module with all steps, a data module and a logger that remembers: what several tests of the Trainer use."""
+"""A module with all steps, a data module, a logger that remembers, a schedule: what several tests use."""
 
 from __future__ import annotations
 
@@ -58,3 +58,40 @@ class Keeps(Logger):
 
 def on(**hooks):
     return LambdaCallback(**hooks)
+
+
+class OwnSchedule:
+    """A schedule that is no LRScheduler: it has a step and a state."""
+
+    def __init__(self, optimizer=None):
+        self.count = 0
+
+    def step(self, *values):
+        self.count += 1
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+class Counts(Steps):
+    """Counts the calls of its steps."""
+
+    def __init__(self, configure=None):
+        super().__init__(configure)
+        self.calls = dict.fromkeys(("train", "sanity", "val", "test", "predict"), 0)
+
+    def training_step(self, batch, batch_idx):
+        self.calls["train"] += 1
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        self.calls["sanity" if self.trainer.sanity_checking else "val"] += 1
+
+    def test_step(self, batch, batch_idx):
+        self.calls["test"] += 1
+
+    def predict_step(self, batch, batch_idx):
+        self.calls["predict"] += 1

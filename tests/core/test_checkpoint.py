@@ -126,7 +126,8 @@ class TestContent:
         content = saved(tmp_path / "a.ckpt", callbacks=[EarlyStopping("vl", patience=9), Extra()])
         assert set(content) == {
             "epoch", "global_step", "pytorch-lightning_version", "state_dict", "loops", "callbacks", "optimizer_states",
-            "lr_schedulers", "hparams_name", "hyper_parameters", "datamodule_hparams_name", "datamodule_hyper_parameters",
+            "lr_schedulers", "hparams_name", "hyper_parameters", "datamodule_hparams_name",
+            "datamodule_hyper_parameters",
             "Data", "extra", "lightlib",
         }  # fmt: skip
         assert (content["epoch"], content["global_step"]) == (1, 8)
@@ -284,7 +285,9 @@ class TestWriting:
             os.umask(before)
         assert stat.S_IMODE(os.stat(tmp_path / "a.ckpt").st_mode) == 0o666 & ~mask
 
-    @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("disk"), KeyboardInterrupt()])
+    @pytest.mark.parametrize(
+        "error", [OSError(28, "No space left on device"), RuntimeError("disk"), KeyboardInterrupt()]
+    )
     def test_whole_or_not_at_all(self, tmp_path, monkeypatch, error):
         files.write({"state_dict": {}, "which": "old"}, tmp_path / "a.ckpt")
 
@@ -325,9 +328,59 @@ class TestWriting:
             save(content, file)
 
         monkeypatch.setattr(torch, "save", full)
-        with pytest.raises(CheckpointWriteError, match=r"epoch=1.ckpt' could not be written.*No space[\s\S]*free some space"):
+        with pytest.raises(
+            CheckpointWriteError, match=r"epoch=1.ckpt' could not be written.*No space[\s\S]*free some space"
+        ):
             quiet_trainer(max_epochs=3, enable_checkpointing=True, callbacks=[checkpoint]).fit(Net(), batches(1))
         assert os.listdir(tmp_path) == ["epoch=0.ckpt"]
+
+
+class TestPath:
+    def trained(self, tmp_path, **arguments):
+        module, trainer = (
+            Net(),
+            quiet_trainer(max_epochs=2, enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path, **arguments)]),
+        )
+        trainer.fit(module, batches(2))
+        return module, trainer
+
+    def test_last_is_the_newest(self, tmp_path):
+        self.trained(tmp_path, save_last=True)
+        trainer = quiet_trainer(max_epochs=3, enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path)])
+        trainer.fit(Net(), batches(2), ckpt_path="last")
+        assert trainer.global_step == 6
+        interrupted = tmp_path / "interrupted.ckpt"
+        content = torch.load(tmp_path / "last.ckpt", weights_only=True)
+        content["lightlib"]["progress"]["step"] = 40
+        torch.save(content, interrupted)
+        os.utime(interrupted, (2e9, 2e9))
+        trainer = quiet_trainer(max_epochs=3, enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path)])
+        trainer.fit(Net(), batches(2), ckpt_path="last")
+        assert trainer.global_step == 42
+
+    def test_best_of_this_trainer(self, tmp_path):
+        module, trainer = self.trained(tmp_path)
+        whole = Net()
+        trainer.max_epochs = 3
+        trainer.fit(module, batches(2), ckpt_path="best")
+        quiet_trainer(max_epochs=3).fit(whole, batches(2))
+        assert same_weights(module, whole)
+
+    @pytest.mark.parametrize(
+        ("name", "text"), [("best", "no best checkpoint is known"), ("last", "there is no last checkpoint")]
+    )
+    def test_there_is_none(self, tmp_path, name, text):
+        with pytest.raises(CheckpointError, match=text):
+            quiet_trainer(enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path)]).fit(
+                Net(), batches(1), ckpt_path=name
+            )
+
+    def test_set_on_the_trainer(self, tmp_path):
+        self.trained(tmp_path)
+        trainer = quiet_trainer(max_epochs=3, enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path)])
+        trainer.ckpt_path = tmp_path / "epoch=1-step=4.ckpt"
+        trainer.fit(Net(), batches(2))
+        assert trainer.global_step == 6
 
 
 def of_lightning(module, *, epochs, batches_done, is_last_batch, steps, ended=False):
@@ -335,10 +388,18 @@ def of_lightning(module, *, epochs, batches_done, is_last_batch, steps, ended=Fa
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
 
     def counts(number, *names, total=None):
-        return {"total": dict.fromkeys(names, number if total is None else total), "current": dict.fromkeys(names, number)}
+        return {
+            "total": dict.fromkeys(names, number if total is None else total),
+            "current": dict.fromkeys(names, number),
+        }
 
     every = ("ready", "completed", "started", "processed")
-    begun = {"ready": epochs, "started": epochs, "processed": epochs - (not is_last_batch), "completed": epochs - (not ended)}
+    begun = {
+        "ready": epochs,
+        "started": epochs,
+        "processed": epochs - (not is_last_batch),
+        "completed": epochs - (not ended),
+    }
     fit = {
         "state_dict": {},
         "epoch_loop.state_dict": {"_batches_that_stepped": steps},

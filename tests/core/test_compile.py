@@ -18,7 +18,8 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def fresh_compiler():
+def fresh_compiler(monkeypatch):
+    monkeypatch.setattr(pytest.importorskip("tqdm").tqdm, "monitor_interval", 0)  # torch's bars would leave a thread
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -46,7 +47,9 @@ class Logs(Plain):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("arguments", [{}, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.1}], ids=["plain", "more"])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.1}], ids=["plain", "more"]
+)
 def test_equal_weights(backend, arguments):
     module, plain = Plain(), Plain()
     quiet_trainer(max_epochs=2, **arguments).fit(torch.compile(module, backend=backend), batches(5))
@@ -77,7 +80,9 @@ def test_logging_breaks_the_graph_once_at_most():
 def test_dynamic_and_fullgraph_are_handed_on():
     counter = CompileCounterWithBackend("eager")
     module = Plain()
-    quiet_trainer().fit(torch.compile(module, backend=counter, fullgraph=True, dynamic=True), [*batches(2), *batches(1, 3)])
+    quiet_trainer().fit(
+        torch.compile(module, backend=counter, fullgraph=True, dynamic=True), [*batches(2), *batches(1, 3)]
+    )
     assert counter.frame_count == 1
 
 

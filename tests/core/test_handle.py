@@ -43,7 +43,9 @@ class Shared(Module):
         self.check = check
 
     def training_step(self, batch, batch_idx):
-        self.check(self, *self.optimizers())
+        optimizers = self.optimizers()
+        self.check(self, *optimizers)
+        optimizers[0].step()
 
     def state(self):
         return "".join(name[0] for name in ("one", "two", "both", "frozen") if self.needs(name))
@@ -289,5 +291,7 @@ class TestClipping:
             def configure_gradient_clipping(self, optimizer, gradient_clip_val, gradient_clip_algorithm):
                 self.clip_gradients(optimizer, 2.0, gradient_clip_algorithm)
 
-        with pytest.raises(MisconfigurationException, match=r"gradient_clip_val=2\.0, but the Trainer has gradient_clip_val=1\.0"):
+        with pytest.raises(
+            MisconfigurationException, match=r"gradient_clip_val=2\.0, but the Trainer has gradient_clip_val=1\.0"
+        ):
             quiet_trainer(gradient_clip_val=1.0).fit(Clips(), batches(1))

@@ -81,8 +81,24 @@ class TestArguments:
                 super().__init__()
                 self.save_hyperparameters("widht")
 
-        with pytest.raises(MisconfigurationException, match="'widht', which is no argument of Wrong.__init__"):
+        with pytest.raises(MisconfigurationException, match=r"'widht', which is no argument of Wrong.__init__"):
             Wrong()
+
+    def test_elsewhere_than_in_init(self):
+        class Late(Module):
+            def __init__(self, width=1):
+                super().__init__()
+
+            def setup(self, stage):
+                self.save_hyperparameters()
+
+        with pytest.raises(MisconfigurationException, match=r"called in `setup`[\s\S]*move it to Late.__init__"):
+            Late().setup("fit")
+        with pytest.raises(MisconfigurationException, match="called in `test_elsewhere_than_in_init`"):
+            Late().save_hyperparameters()
+        late = Late()
+        late.save_hyperparameters({"width": 3})  # one object can be given anywhere
+        assert late.hparams == {"width": 3}
 
     @pytest.mark.parametrize("given", [(3,), ({"a": 1}, {"b": 2}), ("a", 3), ([1],)])
     def test_something_else(self, given):
@@ -183,7 +199,8 @@ class AsDataclass(Module):
 
 class TestObjects:
     @pytest.mark.parametrize(
-        "config", [Config(), {"width": 8, "names": ["a"]}, Namespace(width=8, names=["a"]), AttributeDict(width=8, names=["a"])]
+        "config",
+        [Config(), {"width": 8, "names": ["a"]}, Namespace(width=8, names=["a"]), AttributeDict(width=8, names=["a"])],
     )
     def test_one_object(self, config):
         module = Configured(config)
@@ -260,7 +277,7 @@ class Colour(Enum):
     RED = "red"
 
 
-class Name(str, Enum):  # noqa: UP042  as users of Python 3.10 write it
+class Name(str, Enum):
     BLUE = "blue"
 
 
@@ -322,7 +339,9 @@ class TestPlain:
 
         module, trainer = Holds(), quiet_trainer()
         trainer.fit(module, batches(1))
-        with pytest.warns(UserWarning, match=r"'activation' of Holds are no plain values.*load_from_checkpoint\(path, activation=…\)"):
+        with pytest.warns(
+            UserWarning, match=r"'activation' of Holds are no plain values.*load_from_checkpoint\(path, activation=…\)"
+        ):
             trainer.save_checkpoint(tmp_path / "a.ckpt")
         content = torch.load(tmp_path / "a.ckpt", weights_only=True)
         assert content["hyper_parameters"] == {"width": 1}
@@ -384,7 +403,7 @@ class TestLoggers:
     def test_one_name_with_two_values(self):
         with pytest.raises(
             MisconfigurationException,
-            match=r"'batch_size' is 8 in the data module and 4 in the module[\s\S]*save_hyperparameters\(ignore='batch_size'\)",
+            match=r"'batch_size' is 8 in the data module and 4 in the module[\s\S]*ignore='batch_size'",
         ):
             self.given(Logged(), Data(batch_size=8))
 

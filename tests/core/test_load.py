@@ -96,7 +96,9 @@ class TestHyperparameters:
                 super().__init__()
 
         save(Needs(3), path)
-        with pytest.raises(CheckpointError, match=r"Needs cannot be built from the checkpoint[\s\S]*save_hyperparameters"):
+        with pytest.raises(
+            CheckpointError, match=r"Needs cannot be built from the checkpoint[\s\S]*save_hyperparameters"
+        ):
             Needs.load_from_checkpoint(path)
         assert isinstance(Needs.load_from_checkpoint(path, width=3), Needs)
 
@@ -172,12 +174,12 @@ class TestFile:
     def test_something_else_than_a_mapping(self, path, tmp_path, text):
         save(Sized(3), path)
         (tmp_path / "hparams.csv").write_text(text)
-        with pytest.raises(CheckpointError, match="hparams.csv"):
+        with pytest.raises(CheckpointError, match=r"hparams.csv"):
             Sized.load_from_checkpoint(path, hparams_file=tmp_path / "hparams.csv")
 
     def test_one_that_is_not_there(self, path):
         save(Sized(3), path)
-        with pytest.raises(CheckpointError, match="nothing.yaml"):
+        with pytest.raises(CheckpointError, match=r"nothing.yaml"):
             Sized.load_from_checkpoint(path, hparams_file="nothing.yaml")
 
 
@@ -206,7 +208,12 @@ class TestPlaces:
     def test_map_location(self, path):
         save(Sized(3), path)
         seen = []
-        places = ["cpu", torch.device("cpu"), {"cpu": "cpu"}, lambda storage, location: seen.append(location) or storage]
+        places = [
+            "cpu",
+            torch.device("cpu"),
+            {"cpu": "cpu"},
+            lambda storage, location: seen.append(location) or storage,
+        ]
         for place in places:
             assert Sized.load_from_checkpoint(path, map_location=place).device == torch.device("cpu")
         assert set(seen) == {"cpu"}
@@ -254,7 +261,7 @@ class TestStrict:
 
     def test_shapes(self, path):
         save(Sized(3), path)
-        with pytest.raises(CheckpointError, match="size mismatch for extra.weight"):
+        with pytest.raises(CheckpointError, match=r"size mismatch for extra.weight"):
             Sized.load_from_checkpoint(path, width=4)
 
 

@@ -53,7 +53,9 @@ class TestDetached:
         assert module.hparams == {}
 
     def test_there_is_no_trainer(self):
-        with pytest.raises(RuntimeError, match=r"^Net is not attached to a Trainer\.\n  Expected.*\n  Fix: call trainer\.fit"):
+        with pytest.raises(
+            RuntimeError, match=r"^Net is not attached to a Trainer\.\n  Expected.*\n  Fix: call trainer\.fit"
+        ):
             Net().trainer  # noqa: B018  the property raises
 
     @pytest.mark.parametrize(
@@ -84,7 +86,9 @@ class TestDetached:
         assert capsys.readouterr().out == "a-1\n"
 
     def test_manual_backward_in_automatic_optimization(self):
-        with pytest.raises(MisconfigurationException, match="called manual_backward, but its automatic_optimization is True"):
+        with pytest.raises(
+            MisconfigurationException, match="called manual_backward, but its automatic_optimization is True"
+        ):
             Net().manual_backward(torch.ones(1))
 
     @pytest.mark.parametrize("step", ["training_step", "validation_step", "test_step", "configure_optimizers"])
@@ -97,7 +101,9 @@ class TestDetached:
             def __init__(self):
                 self.layer = nn.Linear(1, 1)
 
-        with pytest.raises(MisconfigurationException, match=r"Early.__init__ assigned `layer` before[\s\S]*super\(\).__init__\(\)"):
+        with pytest.raises(
+            MisconfigurationException, match=r"Early.__init__ assigned `layer` before[\s\S]*super\(\).__init__\(\)"
+        ):
             Early()
 
 
@@ -402,7 +408,9 @@ class TestExport:
         with pytest.raises(Exception, match=r"(?i)guard|constrain|expected"):
             loaded(torch.randn(7, 5))
 
-    @pytest.mark.parametrize("sample", [(torch.ones(2, 4), 2.0), {"x": torch.ones(2, 4), "scale": 2.0}], ids=["tuple", "dict"])
+    @pytest.mark.parametrize(
+        "sample", [(torch.ones(2, 4), 2.0), {"x": torch.ones(2, 4), "scale": 2.0}], ids=["tuple", "dict"]
+    )
     def test_several_inputs(self, module, sample):
         program = module.to_torch_export(input_sample=sample)
         found = program.module()(**sample) if isinstance(sample, dict) else program.module()(*sample)
@@ -411,7 +419,9 @@ class TestExport:
 
     @pytest.mark.parametrize("name", ["to_torch_export", "to_onnx"])
     def test_without_an_input(self, name, tmp_path):
-        with pytest.raises(MisconfigurationException, match=rf"Small.{name} has no input to trace with[\s\S]*input_sample="):
+        with pytest.raises(
+            MisconfigurationException, match=rf"Small.{name} has no input to trace with[\s\S]*input_sample="
+        ):
             getattr(Small(), name)(tmp_path / "model")
 
     def test_onnx_without_a_path(self):
@@ -419,7 +429,7 @@ class TestExport:
             Small().to_onnx(input_sample=torch.ones(1, 4))
 
     def test_modes_come_back_after_an_error(self, module):
-        with pytest.raises(Exception, match="."):
+        with pytest.raises(Exception, match=r"."):
             module.to_torch_export(input_sample="not a tensor")
         assert [part.training for part in module.modules()] == [True, True, True, True, False]
 

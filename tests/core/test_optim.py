@@ -10,8 +10,6 @@ import torch
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
-    ExponentialLR,
-    LambdaLR,
     LinearLR,
     OneCycleLR,
     PolynomialLR,
@@ -19,12 +17,12 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from lightlib.core.optim import Schedules, SchedulerConfig, configure
+from lightlib.core.optim import configure
 from lightlib.core.plan import Plan
-from lightlib.core.progress import Progress
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from tests.core.plain import Net, Unsized, batches, quiet_trainer
+from tests.core.plain import Net, batches, quiet_trainer
+from tests.core.steps import OwnSchedule
 
 PLAN = Plan(num_batches=10, max_epochs=3, accumulate=2)
 
@@ -70,22 +68,6 @@ def both_with_schedules(module):
     return [one, other], [StepLR(one, 1), {"scheduler": StepLR(other, 1), "interval": "step", "name": "second"}]
 
 
-class Own:
-    """A schedule that is no LRScheduler: it has a step and a state."""
-
-    def __init__(self, optimizer=None):
-        self.count = 0
-
-    def step(self, *values):
-        self.count += 1
-
-    def state_dict(self):
-        return {"count": self.count}
-
-    def load_state_dict(self, state):
-        self.count = state["count"]
-
-
 class TestForms:
     @pytest.mark.parametrize(
         ("returned", "kinds"),
@@ -117,7 +99,13 @@ class TestForms:
 
     def test_lists_of_optimizers_and_schedulers(self):
         (one, other), (first, second) = configured(both_with_schedules)
-        assert (first.interval, first.frequency, first.name, first.monitor, first.strict) == ("epoch", 1, None, None, True)
+        assert (first.interval, first.frequency, first.name, first.monitor, first.strict) == (
+            "epoch",
+            1,
+            None,
+            None,
+            True,
+        )
         assert (second.interval, second.name) == ("step", "second")
         assert (first.scheduler.optimizer, second.scheduler.optimizer) == (one, other)
 
@@ -153,7 +141,7 @@ class TestForms:
             assert (config.monitor, config.reduce_on_plateau) == ("x", True)
 
     def test_any_object_with_step_and_state(self):
-        own = Own()
+        own = OwnSchedule()
         _, (config,) = configured(lambda module: ([sgd(module)], [own]))
         assert config.scheduler is own
 
@@ -163,7 +151,9 @@ class TestLateValues:
         def make(optimizer, total_steps):
             return LinearLR(optimizer, total_iters=total_steps)
 
-        _, (config,) = configured(lambda m: {"optimizer": sgd(m), "lr_scheduler": {"scheduler": make, "interval": "step"}})
+        _, (config,) = configured(
+            lambda m: {"optimizer": sgd(m), "lr_scheduler": {"scheduler": make, "interval": "step"}}
+        )
         assert config.scheduler.total_iters == 15
 
     def test_all_three(self):
@@ -177,12 +167,16 @@ class TestLateValues:
 
     def test_what_is_bound_stays(self):
         make = partial(OneCycleLR, max_lr=1.0, total_steps=15)
-        _, (config,) = configured(lambda m: {"optimizer": sgd(m), "lr_scheduler": {"scheduler": make, "interval": "step"}})
+        _, (config,) = configured(
+            lambda m: {"optimizer": sgd(m), "lr_scheduler": {"scheduler": make, "interval": "step"}}
+        )
         assert config.scheduler.total_steps == 15
 
     def test_one_cycle_with_its_highest_rate_alone(self):
         make = partial(OneCycleLR, max_lr=0.5)
-        _, (config,) = configured(lambda m: {"optimizer": sgd(m), "lr_scheduler": {"scheduler": make, "interval": "step"}})
+        _, (config,) = configured(
+            lambda m: {"optimizer": sgd(m), "lr_scheduler": {"scheduler": make, "interval": "step"}}
+        )
         assert config.scheduler.total_steps == 15
 
     def test_one_cycle_when_only_the_steps_are_known(self):
@@ -196,7 +190,7 @@ class TestLateValues:
     @pytest.mark.parametrize("name", ["total_steps", "epochs", "steps_per_epoch"])
     def test_what_the_run_cannot_tell(self, name):
         scope = {}
-        exec(f"def make(optimizer, {name}): return None", scope)  # noqa: S102  one function per name
+        exec(f"def make(optimizer, {name}): return None", scope)
         with pytest.raises(MisconfigurationException, match=f"make asks for `{name}`, which this run cannot tell"):
             configured(lambda module: ([sgd(module)], [scope["make"]]), Plan())
 
@@ -210,8 +204,8 @@ class TestLateValues:
     def test_classes_and_partials_of_schedulers(self):
         _, (config,) = configured(lambda module: {"optimizer": SGD, "lr_scheduler": partial(StepLR, step_size=2)})
         assert config.scheduler.step_size == 2
-        _, (config,) = configured(lambda module: {"optimizer": SGD, "lr_scheduler": Own})
-        assert isinstance(config.scheduler, Own)
+        _, (config,) = configured(lambda module: {"optimizer": SGD, "lr_scheduler": OwnSchedule})
+        assert isinstance(config.scheduler, OwnSchedule)
 
     def test_in_a_run(self):
         rates = []
@@ -269,7 +263,9 @@ class TestRefused:
             configured(with_schedule(ReduceLROnPlateau))
 
     def test_a_schedule_of_another_optimizer(self):
-        with pytest.raises(MisconfigurationException, match="belongs to an optimizer that configure_optimizers does not return"):
+        with pytest.raises(
+            MisconfigurationException, match="belongs to an optimizer that configure_optimizers does not return"
+        ):
             configured(lambda module: ([sgd(module)], [StepLR(sgd(module), 1)]))
 
     def test_two_of_one_name(self):
@@ -285,11 +281,23 @@ class TestMisfit:
     @pytest.mark.parametrize(
         ("make", "config", "text"),
         [
-            (lambda o: CosineAnnealingLR(o, T_max=4), {"interval": "step"}, r"T_max=4.*calls it 15 times: it goes on after"),
-            (lambda o: CosineAnnealingLR(o, T_max=40), {"interval": "step"}, r"T_max=40.*calls it 15 times: it stops before"),
+            (
+                lambda o: CosineAnnealingLR(o, T_max=4),
+                {"interval": "step"},
+                r"T_max=4.*calls it 15 times: it goes on after",
+            ),
+            (
+                lambda o: CosineAnnealingLR(o, T_max=40),
+                {"interval": "step"},
+                r"T_max=40.*calls it 15 times: it stops before",
+            ),
             (lambda o: CosineAnnealingLR(o, T_max=15), {}, r"T_max=15.*calls it 3 times"),
             (lambda o: PolynomialLR(o, total_iters=4), {"interval": "step", "frequency": 5}, "calls it 3 times"),
-            (lambda o: OneCycleLR(o, 1.0, total_steps=30), {"interval": "step"}, "total_steps=30.*stops before its end"),
+            (
+                lambda o: OneCycleLR(o, 1.0, total_steps=30),
+                {"interval": "step"},
+                "total_steps=30.*stops before its end",
+            ),
         ],
     )
     def test_warns(self, make, config, text):
@@ -297,11 +305,15 @@ class TestMisfit:
             configured(with_schedule(make, **config))
 
     def test_one_cycle_that_would_raise_is_an_error_before(self):
-        with pytest.raises(MisconfigurationException, match=r"total_steps=4\), but this run calls it 15 times: it would raise"):
+        with pytest.raises(
+            MisconfigurationException, match=r"total_steps=4\), but this run calls it 15 times: it would raise"
+        ):
             configured(with_schedule(lambda o: OneCycleLR(o, 1.0, total_steps=4), interval="step"))
 
     def test_an_epoch_schedule_in_a_run_of_less_than_an_epoch(self):
-        with pytest.warns(UserWarning, match="StepLR steps at the end of every epoch, but this run ends before its first"):
+        with pytest.warns(
+            UserWarning, match="StepLR steps at the end of every epoch, but this run ends before its first"
+        ):
             configured(with_schedule(lambda o: StepLR(o, 1)), Plan(num_batches=10, max_steps=4))
 
     @pytest.mark.parametrize(
@@ -319,173 +331,3 @@ class TestMisfit:
     def test_is_silent_when_the_length_is_unknown(self):
         configured(with_schedule(lambda o: CosineAnnealingLR(o, T_max=4), interval="step"), Plan())
         configured(with_schedule(lambda o: CosineAnnealingLR(o, T_max=4)), Plan(max_steps=100))
-
-
-class TestWhen:
-    @pytest.mark.parametrize(("interval", "frequency", "count"), [("step", 1, 6), ("step", 4, 1), ("epoch", 1, 3), ("epoch", 2, 1)])
-    def test_counts(self, interval, frequency, count):
-        own = Own()
-
-        def configure(parameters):
-            return [SGD(parameters, lr=0.1)], [{"scheduler": own, "interval": interval, "frequency": frequency}]
-
-        quiet_trainer(max_epochs=3, accumulate_grad_batches=2).fit(Net(configure), batches(4))
-        assert own.count == count
-
-    def test_unknown_length(self):
-        own = Own()
-        quiet_trainer(max_epochs=2).fit(Net(lambda p: ([SGD(p, lr=0.1)], [own])), Unsized(batches(3)))
-        assert own.count == 2
-
-    def test_not_in_an_epoch_that_is_cut(self):
-        own = Own()
-        quiet_trainer(max_steps=5, max_epochs=-1).fit(Net(lambda p: ([SGD(p, lr=0.1)], [own])), batches(4))
-        assert own.count == 1
-
-    def test_not_in_manual_optimization(self):
-        class Manual(Net):
-            automatic_optimization = False
-
-            def training_step(self, batch, batch_idx):
-                self.optimizers().step()
-
-        own = Own()
-        trainer = quiet_trainer()
-        trainer.fit(Manual(lambda p: ([SGD(p, lr=0.1)], [{"scheduler": own, "interval": "step"}])), batches(2))
-        assert own.count == 0
-        assert trainer.lr_scheduler_configs[0].scheduler is own
-
-    @pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")
-    def test_not_when_the_scaler_skipped_the_step(self):
-        class Overflows(Net):
-            def on_after_backward(self):
-                if self.trainer.progress.batch in (0, 2):
-                    self.net[0].weight.grad[0, 0] = torch.inf
-
-        own = Own()
-
-        def configure(parameters):
-            return [SGD(parameters, lr=0.1)], [{"scheduler": own, "interval": "step"}]
-
-        trainer = quiet_trainer(precision="16-mixed")
-        trainer.fit(Overflows(configure), batches(5))
-        assert own.count == trainer.global_step == 3
-
-
-class Plateau(Net):
-    """Logs a number in training or validation; a plateau scheduler reads it."""
-
-    def __init__(self, values, logs, interval="epoch", monitor="x", **config):
-        def configure(parameters):
-            optimizer = SGD(parameters, lr=1.0)
-            plateau = ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
-            config_ = {"scheduler": plateau, "interval": interval, "monitor": monitor, **config}
-            return {"optimizer": optimizer, "lr_scheduler": config_}
-
-        super().__init__(configure)
-        self.values, self.logs = values, logs
-
-    def training_step(self, batch, batch_idx):
-        if self.logs == "step":
-            self.log("x", self.values[self.global_step])
-        elif self.logs == "epoch":
-            self.log("x", self.values[self.current_epoch], on_step=False, on_epoch=True)
-        return super().training_step(batch, batch_idx)
-
-    def validation_step(self, batch, batch_idx):
-        if self.logs == "validation":
-            self.log("x", self.values[self.current_epoch])
-
-    def rates(self, **arguments):
-        trainer = quiet_trainer(max_epochs=3, **arguments)
-        trainer.fit(self, batches(1), batches(1))
-        return trainer.optimizers[0].param_groups[0]["lr"]
-
-
-class TestPlateau:
-    @pytest.mark.parametrize("logs", ["epoch", "validation", "step"])
-    @pytest.mark.parametrize(("values", "rate"), [([3.0, 2.0, 1.0], 1.0), ([1.0, 2.0, 3.0], 0.25), ([1.0, 2.0, 0.5], 0.5)])
-    def test_reads_the_value_of_the_epoch(self, logs, values, rate):
-        assert Plateau(values, logs).rates() == rate
-
-    def test_at_every_step(self):
-        assert Plateau([1.0, 2.0, 3.0], "step", interval="step").rates() == 0.25
-
-    def test_with_a_frequency(self):
-        # reads after the second epoch only
-        assert Plateau([1.0, 2.0, 3.0], "validation", frequency=2).rates(check_val_every_n_epoch=2) == 1.0
-
-    def test_a_metric_that_nobody_logged(self):
-        with pytest.raises(MisconfigurationException, match=r"reads 'y', which was not logged[\s\S]*there are: 'x'"):
-            Plateau([1.0] * 3, "validation", monitor="y").rates()
-
-    def test_is_a_warning_when_it_is_not_strict(self):
-        with pytest.warns(UserWarning, match="reads 'y', which was not logged.*it keeps its rate"):
-            assert Plateau([1.0] * 3, "validation", monitor="y", strict=False).rates() == 1.0
-
-    def test_an_object_of_ones_own_that_takes_the_value(self):
-        class Reads(Own):
-            def step(self, value):
-                seen.append(float(value))
-
-        class Logs(Net):
-            def training_step(self, batch, batch_idx):
-                self.log("x", float(self.current_epoch), on_step=False, on_epoch=True)
-                return super().training_step(batch, batch_idx)
-
-        seen = []
-
-        def configure(parameters):
-            return [SGD(parameters, lr=0.1)], [{"scheduler": Reads(), "reduce_on_plateau": True, "monitor": "x"}]
-
-        quiet_trainer(max_epochs=3).fit(Logs(configure), batches(1))
-        assert seen == [0.0, 1.0, 2.0]
-
-
-class TestSaid:
-    def lines(self, caplog, configure, **arguments):
-        with caplog.at_level("INFO", logger="lightlib"):
-            quiet_trainer(max_epochs=2, **arguments).fit(Net(configure), batches(4))
-        return [message for message in caplog.messages if "LR" in message or "Own" in message]
-
-    @pytest.mark.parametrize(
-        ("config", "line"),
-        [
-            ({}, "ExponentialLR: every epoch = 2 optimizer steps"),
-            ({"frequency": 2}, "ExponentialLR: every 2 epochs = 4 optimizer steps"),
-            ({"interval": "step"}, "ExponentialLR: every optimizer step"),
-            ({"interval": "step", "frequency": 3}, "ExponentialLR: every 3 optimizer steps"),
-        ],
-    )
-    def test_every_schedule_in_one_line(self, caplog, config, line):
-        def configure(parameters):
-            optimizer = SGD(parameters, lr=0.1)
-            return [optimizer], [{"scheduler": ExponentialLR(optimizer, 0.9), **config}]
-
-        assert self.lines(caplog, configure, accumulate_grad_batches=2) == [line]
-
-    def test_all_kinds(self):
-        optimizer = SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-        configs = [
-            SchedulerConfig(ReduceLROnPlateau(optimizer), monitor="x", reduce_on_plateau=True),
-            SchedulerConfig(LambdaLR(optimizer, lambda step: 1.0)),
-        ]
-        assert Schedules(configs, lambda *_: None, dict).describe(Plan()) == [
-            "ReduceLROnPlateau: every epoch, reads 'x'",
-            "LambdaLR: every epoch",
-        ]
-        assert Schedules(configs, lambda *_: None, dict, automatic=False).describe(Plan()) == [
-            "ReduceLROnPlateau: stepped by the module (manual optimization)",
-            "LambdaLR: stepped by the module (manual optimization)",
-        ]
-
-
-def test_state_of_schedules_goes_back():
-    one, other = Own(), Own()
-    schedules = Schedules([SchedulerConfig(one, "step"), SchedulerConfig(other)], lambda s, _: s.step(), dict)
-    schedules.step_batch(Progress())
-    state = schedules.state_dict()
-    assert state == [{"count": 1}, {"count": 0}]
-    fresh = Schedules([SchedulerConfig(Own()), SchedulerConfig(Own())], lambda *_: None, dict)
-    fresh.load_state_dict(state)
-    assert fresh.state_dict() == state

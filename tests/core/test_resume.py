@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -19,13 +18,6 @@ from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, same_
 from tests.core.resumable import Everything, SavesEverywhere, fresh, loaders, run, trainer_for
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _workers_end():
-    """The workers of a user's loader live as long as it does."""
-    yield
-    gc.collect()
 
 
 def same_states(one, other):
@@ -69,10 +61,16 @@ class TestEveryStep:
 
     @pytest.mark.parametrize("sanity", [0, 1])
     def test_with_workers_for_validation(self, tmp_path, sanity):
-        workers = {"num_workers": 1, "persistent_workers": True, "shuffle": True}
-        data = lambda: loaders(val=workers)  # noqa: E731
+        made = []
+
+        def data():
+            made.append(loaders(val={"num_workers": 1, "persistent_workers": True, "shuffle": True}))
+            return made[-1]
+
         with pytest.warns(UserWarning, match="The validation loader shuffles"):
             check_every_step(tmp_path, data, only=(1, 5, 7), num_sanity_val_steps=sanity)
+        for _, val in made:
+            val._iterator._shutdown_workers()  # they belong to the user
 
     @pytest.mark.parametrize(
         "arguments",

@@ -60,7 +60,9 @@ class TestSeedEverything:
 
     def test_a_wrong_seed_of_the_environment_is_not_replaced_silently(self, monkeypatch):
         monkeypatch.setenv("PL_GLOBAL_SEED", "eleven")
-        with pytest.raises(MisconfigurationException, match="the environment variable PL_GLOBAL_SEED got the seed 'eleven'"):
+        with pytest.raises(
+            MisconfigurationException, match="the environment variable PL_GLOBAL_SEED got the seed 'eleven'"
+        ):
             seed_everything()
 
     def test_says_it_once_and_only_when_wanted(self, caplog):
@@ -116,6 +118,5 @@ class TestIsolate:
         first = draw()
         set_rng_state(state)
         with pytest.raises(ZeroDivisionError), isolate_rng():
-            draw()
-            raise ZeroDivisionError
+            raise ZeroDivisionError(draw())
         assert draw() == first

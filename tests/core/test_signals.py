@@ -77,14 +77,15 @@ class TestNoted:
         assert (signal.getsignal(INT), signal.getsignal(TERM)) == (signal.default_int_handler, signal.SIG_DFL)
 
     @pytest.mark.parametrize("number", [INT, TERM])
-    def test_a_handler_of_the_users_own_stays(self, number):
+    def test_a_handler_of_the_users_own_is_called_as_well(self, number):
         got = []
         signal.signal(number, lambda *_: got.append(number))
         signals = Signals()
         with signals.noted():
             signal.raise_signal(number)
         assert got == [number]
-        assert signals.received is None
+        assert signals.received is not None
+        assert signal.getsignal(number) not in (signal.default_int_handler, signal.SIG_DFL)
 
     def test_a_signal_that_is_ignored_stays_ignored(self):
         signal.signal(TERM, signal.SIG_IGN)
@@ -130,7 +131,9 @@ class TestInARun:
     @pytest.mark.parametrize(("accumulate", "batch"), [(1, 3), (2, 4), (5, 5)])
     def test_ends_at_the_next_optimizer_step(self, number, accumulate, batch):
         told = []
-        watch = on(on_exception=lambda t, m, error: told.append(type(error)), teardown=lambda *_: told.append("teardown"))
+        watch = on(
+            on_exception=lambda t, m, error: told.append(type(error)), teardown=lambda *_: told.append("teardown")
+        )
         trainer = quiet_trainer(accumulate_grad_batches=accumulate, callbacks=[sends(number), watch])
         with pytest.raises(SystemExit) as caught:
             trainer.fit(Net(), batches(10))
@@ -153,11 +156,13 @@ class TestInARun:
 
     def test_what_was_saved_goes_on_as_if_nothing_had_happened(self, tmp_path, caplog):
         checkpoint = ModelCheckpoint(tmp_path, save_top_k=0)
-        trainer = quiet_trainer(accumulate_grad_batches=2, enable_checkpointing=True, callbacks=[sends(TERM), checkpoint])
+        trainer = quiet_trainer(
+            accumulate_grad_batches=2, enable_checkpointing=True, callbacks=[sends(TERM), checkpoint]
+        )
         with caplog.at_level("INFO", logger="lightlib"), pytest.raises(SystemExit):
             trainer.fit(Net(), batches(10))
         path = tmp_path / "interrupted.ckpt"
-        assert f'Stopped in epoch 0 after batch 4 (step 2). To go on from there: trainer.fit(module, …, ckpt_path="{path}")' in caplog.text
+        assert f'after batch 4 (step 2). To go on from there: trainer.fit(module, …, ckpt_path="{path}")' in caplog.text
         resumed, whole = Net(), Net()
         quiet_trainer(accumulate_grad_batches=2, enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path)]).fit(
             resumed, batches(10), ckpt_path=path
@@ -236,12 +241,14 @@ class TestInARun:
         assert same_weights(module, whole)
         assert not trainer.interrupted
 
-    def test_a_handler_of_the_users_own_is_called_and_training_goes_on(self):
+    def test_a_handler_of_the_users_own_is_called_and_the_run_stops(self):
         got = []
         signal.signal(INT, lambda *_: got.append(True))
         trainer = quiet_trainer(callbacks=[sends(INT)])
-        trainer.fit(Net(), batches(5))
-        assert (got, trainer.global_step) == ([True], 5)
+        with pytest.raises(SystemExit):
+            trainer.fit(Net(), batches(5))
+        assert got == [True]
+        assert trainer.interrupted
 
     def test_an_interrupt_while_the_run_is_built(self):
         class Interrupts(Callback):

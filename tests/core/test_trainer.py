@@ -186,10 +186,18 @@ class TestEvaluation:
         assert len(trainer.predict()) == 3
         assert data.stages == ["fit", "validate", "test", "predict"]
 
+    def test_a_data_module_in_second_place(self):
+        trainer, module, data = quiet_trainer(), Steps(), Data()
+        assert trainer.validate(module, data, verbose=False) == [{"x": pytest.approx(mean(data.val_dataloader()))}]
+        assert trainer.test(module, data, verbose=False) == [{"x": pytest.approx(mean(data.test_dataloader()))}]
+        assert len(trainer.predict(module, data)) == 3
+
     def test_not_when_loaders_are_given(self):
         trainer, module = quiet_trainer(), Steps()
         trainer.fit(module, datamodule=Data())
-        assert trainer.test(module, batches(2, seed=9), verbose=False) == [{"x": pytest.approx(mean(batches(2, seed=9)))}]
+        assert trainer.test(module, batches(2, seed=9), verbose=False) == [
+            {"x": pytest.approx(mean(batches(2, seed=9)))}
+        ]
 
 
 class TestBestWeights:

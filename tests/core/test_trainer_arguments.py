@@ -1,47 +1,21 @@
-"""What the Trainer's arguments do: limits, ends, sanity check, torch's flags, folders, profilers, defaults."""
+"""What the Trainer's arguments do to the loop: limits, ends, sanity check, the number of steps, accumulation."""
 
 from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
-import time
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import torch
 import torchmetrics
 
-from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint, Timer
+from lightlib.callbacks import EarlyStopping, ModelCheckpoint, Timer
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
-from lightlib.profilers import SimpleProfiler
-from tests.core.plain import QUIET, Net, Unsized, batches, loader, quiet_trainer, same_weights
-from tests.core.steps import Keeps, Steps, on
-
-
-class Counts(Steps):
-    """Counts the calls of its steps."""
-
-    def __init__(self, configure=None):
-        super().__init__(configure)
-        self.calls = dict.fromkeys(("train", "sanity", "val", "test", "predict"), 0)
-
-    def training_step(self, batch, batch_idx):
-        self.calls["train"] += 1
-        return super().training_step(batch, batch_idx)
-
-    def validation_step(self, batch, batch_idx, dataloader_idx=0):
-        self.calls["sanity" if self.trainer.sanity_checking else "val"] += 1
-
-    def test_step(self, batch, batch_idx):
-        self.calls["test"] += 1
-
-    def predict_step(self, batch, batch_idx):
-        self.calls["predict"] += 1
+from tests.core.plain import QUIET, Net, Unsized, batches, loader, quiet_trainer
+from tests.core.steps import Counts, Keeps, Steps, on
 
 
 def counted(val=8, **arguments):
@@ -52,7 +26,9 @@ def counted(val=8, **arguments):
 
 
 class TestLimits:
-    @pytest.mark.parametrize(("limit", "count"), [(1, 1), (1.0, 10), (3, 3), (0.3, 3), (0.39, 3), (0, 0), (0.0, 0), (99, 10)])
+    @pytest.mark.parametrize(
+        ("limit", "count"), [(1, 1), (1.0, 10), (3, 3), (0.3, 3), (0.39, 3), (0, 0), (0.0, 0), (99, 10)]
+    )
     def test_of_training(self, limit, count):
         calls = counted(limit_train_batches=limit)
         assert calls["train"] == count
@@ -76,14 +52,18 @@ class TestLimits:
         assert module.calls["val"] == 4 + 1
 
     def test_a_fraction_that_leaves_none(self):
-        with pytest.raises(MisconfigurationException, match=r"limit_train_batches=0\.05 of 10 training batches leaves none"):
+        with pytest.raises(
+            MisconfigurationException, match=r"limit_train_batches=0\.05 of 10 training batches leaves none"
+        ):
             counted(limit_train_batches=0.05)
 
     def test_unknown_length(self):
         module = Counts()
         quiet_trainer(limit_train_batches=3).fit(module, Unsized(batches(10)), batches(1))
         assert module.calls["train"] == 3
-        with pytest.raises(MisconfigurationException, match=r"limit_train_batches=0\.5 is a fraction, but the training loader has no"):
+        with pytest.raises(
+            MisconfigurationException, match=r"limit_train_batches=0\.5 is a fraction, but the training loader has no"
+        ):
             quiet_trainer(limit_train_batches=0.5).fit(Counts(), Unsized(batches(10)), batches(1))
 
 
@@ -91,8 +71,9 @@ class TestFastDevRun:
     @pytest.mark.parametrize(("fast", "count"), [(True, 1), (3, 3)])
     def test_a_few_batches_of_everything(self, tmp_path, fast, count):
         module = Counts()
-        trainer = Trainer(fast_dev_run=fast, max_epochs=50, accelerator="cpu", enable_progress_bar=False,
-                          enable_model_summary=False, default_root_dir=tmp_path, callbacks=[EarlyStopping("never")])  # fmt: skip
+        quiet = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
+        callbacks = [EarlyStopping("never")]
+        trainer = Trainer(**quiet, fast_dev_run=fast, max_epochs=50, default_root_dir=tmp_path, callbacks=callbacks)
         trainer.fit(module, batches(10), batches(10))
         trainer.test(module, batches(10), verbose=False)
         trainer.predict(module, batches(10))
@@ -222,7 +203,11 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        for module in ("lightlib.callbacks.timer.time.monotonic", "lightlib.core.run.monotonic", "lightlib.core.loop.monotonic"):
+        for module in (
+            "lightlib.callbacks.timer.time.monotonic",
+            "lightlib.core.run.monotonic",
+            "lightlib.core.loop.monotonic",
+        ):
             monkeypatch.setattr(module, lambda: self.now)
 
     def tick(self, *_):
@@ -299,7 +284,7 @@ class TestEstimatedSteps:
 
         trainer = quiet_trainer(**arguments)
         trainer.fit(Asks(), data)
-        assert seen + [trainer.estimated_stepping_batches] == [steps] * 3
+        assert [*seen, trainer.estimated_stepping_batches] == [steps] * 3
 
     def test_without_a_limit(self):
         seen = []
@@ -377,125 +362,3 @@ class TestAccumulation:
             optimizer.step()
         for ours, theirs in zip(module.parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs)
-
-
-class TestTorchsFlags:
-    @pytest.fixture(autouse=True)
-    def restored(self, monkeypatch):
-        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that it is put back
-        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
-        before = torch.backends.cudnn.benchmark
-        yield
-        torch.use_deterministic_algorithms(False)
-        torch.backends.cudnn.benchmark = before
-
-    @pytest.mark.parametrize(("value", "on", "warns"), [(True, True, False), ("warn", True, True), (False, False, False)])
-    def test_deterministic(self, value, on, warns):
-        torch.backends.cudnn.benchmark = True
-        quiet_trainer(deterministic=value)
-        assert torch.are_deterministic_algorithms_enabled() == on
-        assert torch.is_deterministic_algorithms_warn_only_enabled() == warns
-        assert torch.backends.cudnn.benchmark == (not on)
-        assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == (":4096:8" if on else None)
-
-    def test_left_alone(self):
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = True
-        quiet_trainer()
-        assert torch.are_deterministic_algorithms_enabled()
-        assert torch.backends.cudnn.benchmark
-
-    @pytest.mark.parametrize("value", [True, False])
-    def test_benchmark(self, value):
-        torch.backends.cudnn.benchmark = not value
-        quiet_trainer(benchmark=value)
-        assert torch.backends.cudnn.benchmark == value
-
-    def test_detect_anomaly_in_fit_alone(self):
-        class Bad(Steps):
-            def training_step(self, batch, batch_idx):
-                seen.append(torch.is_anomaly_enabled())
-                return super().training_step(batch, batch_idx) * torch.tensor(math.nan).sqrt()
-
-            def predict_step(self, batch):
-                seen.append(torch.is_anomaly_enabled())
-
-        seen, trainer = [], quiet_trainer(detect_anomaly=True, limit_val_batches=0)
-        with pytest.warns(UserWarning, match="(?i)anomaly|traceback"), pytest.raises(RuntimeError, match="returned nan values"):
-            trainer.fit(Bad(), batches(1))
-        trainer.predict(Bad(), batches(1))
-        assert seen == [True, False]
-        assert not torch.is_anomaly_enabled()
-
-
-class TestFolders:
-    def test_default_root_dir(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("HOME", str(tmp_path))
-        assert quiet_trainer().default_root_dir == os.getcwd()
-        assert quiet_trainer(default_root_dir="~/runs").default_root_dir == str(tmp_path / "runs")
-        assert quiet_trainer(default_root_dir=Path("here")).default_root_dir == "here"
-
-    def test_files_go_there(self, tmp_path):
-        quiet = {name: value for name, value in QUIET.items() if name not in ("logger", "enable_checkpointing")}
-        trainer = Trainer(**quiet, max_epochs=1, logger="csv", default_root_dir=tmp_path / "runs")
-        trainer.fit(Net(), batches(1))
-        (checkpoint,) = (tmp_path / "runs").rglob("*.ckpt")
-        assert checkpoint.parent == Path(trainer.log_dir) / "checkpoints"
-
-
-class TestBarebones:
-    def test_nothing_but_training(self, tmp_path):
-        module = Counts()
-        trainer = Trainer(barebones=True, max_epochs=1, accelerator="cpu", default_root_dir=tmp_path)
-        trainer.fit(module, batches(4), batches(2))
-        assert module.calls == {"train": 4, "sanity": 0, "val": 2, "test": 0, "predict": 0}
-        assert trainer.loggers == trainer.callbacks == []
-        assert os.listdir(tmp_path) == []
-
-    def test_the_weights_are_the_same(self):
-        module, plain = Net(), Net()
-        Trainer(barebones=True, max_epochs=2, accelerator="cpu").fit(module, batches(4))
-        quiet_trainer(max_epochs=2).fit(plain, batches(4))
-        assert same_weights(module, plain)
-
-
-class TestProfiler:
-    @pytest.mark.parametrize("name", ["simple", "advanced"])
-    def test_by_name_it_is_shown(self, name, caplog):
-        with caplog.at_level("INFO", logger="lightlib"):
-            quiet_trainer(profiler=name).fit(Net(), batches(2))
-        assert "[LightningModule]Net.training_step" in caplog.text
-        assert "run_training_batch" in caplog.text
-
-    def test_pytorch_writes_a_trace(self, tmp_path, caplog):
-        with caplog.at_level("INFO", logger="lightlib"):
-            quiet_trainer(profiler="pytorch", default_root_dir=tmp_path).fit(Net(), batches(8))
-        assert list(tmp_path.rglob("*.json"))
-
-    def test_into_a_file(self, tmp_path):
-        quiet_trainer(profiler=SimpleProfiler(tmp_path, "times")).fit(Net(), batches(2))
-        (file,) = tmp_path.iterdir()
-        assert "run_training_batch" in file.read_text()
-
-    def test_the_weights_are_the_same(self):
-        module, plain = Net(), Net()
-        quiet_trainer(profiler=SimpleProfiler(), accumulate_grad_batches=2).fit(module, batches(5))
-        quiet_trainer(accumulate_grad_batches=2).fit(plain, batches(5))
-        assert same_weights(module, plain)
-
-
-class TestEnvironment:
-    def test_defaults(self, monkeypatch):
-        monkeypatch.setenv("LIGHTLIB_MAX_EPOCHS", "7")
-        monkeypatch.setenv("PL_TRAINER_GRADIENT_CLIP_VAL", "0.5")
-        monkeypatch.setenv("LIGHTLIB_ACCELERATOR", "cpu")
-        monkeypatch.setenv("LIGHTLIB_MAX_TIME", "{'hours': 1}")
-        trainer = Trainer(enable_checkpointing=False, logger=False)
-        assert (trainer.max_epochs, trainer.gradient_clip_val, trainer.max_time) == (7, 0.5, 3600.0)
-        assert trainer.accelerator.name() == "cpu"
-        assert Trainer(max_epochs=2, logger=False).max_epochs == 2
-
-    def test_a_wrong_value_is_an_error_of_the_argument(self, monkeypatch):
-        monkeypatch.setenv("LIGHTLIB_MAX_EPOCHS", "many")
-        with pytest.raises(MisconfigurationException, match="max_epochs is 'many'"):
-            Trainer(**QUIET)

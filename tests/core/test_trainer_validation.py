@@ -1,4 +1,4 @@
-"""When a fit validates: every form of the interval, across epochs, by the clock; and when loaders are asked for again."""
+"""When a fit validates: every form of the interval; and when loaders are asked for again."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ class TestInterval:
         assert validated_at(val_check_interval=0.5, limit_train_batches=4) == [2, 4]
 
     def test_more_batches_than_an_epoch_has(self):
-        with pytest.raises(MisconfigurationException, match=r"val_check_interval=11 is more than the 10[\s\S]*check_val_every_n_epoch=None"):
+        with pytest.raises(
+            MisconfigurationException,
+            match=r"val_check_interval=11 is more than the 10[\s\S]*check_val_every_n_epoch=None",
+        ):
             validated_at(val_check_interval=11)
 
     def test_unknown_length(self):
@@ -82,7 +85,9 @@ class TestInterval:
             validated_at(data=Unsized(batches(10)), val_check_interval=0.5)
 
     def test_a_fraction_across_epochs(self):
-        with pytest.raises(MisconfigurationException, match="check_val_every_n_epoch=None with val_check_interval=0.5"):
+        with pytest.raises(
+            MisconfigurationException, match=r"check_val_every_n_epoch=None with val_check_interval=0.5"
+        ):
             quiet_trainer(val_check_interval=0.5, check_val_every_n_epoch=None)
 
     def test_max_steps_within_an_epoch(self):
@@ -104,7 +109,11 @@ class TestClock:
     def test_across_epochs(self, monkeypatch):
         clock = Clock(monkeypatch)
         found = validated_at(
-            6, callbacks=[clock.callback()], val_check_interval={"seconds": 4}, check_val_every_n_epoch=None, max_epochs=3
+            6,
+            callbacks=[clock.callback()],
+            val_check_interval={"seconds": 4},
+            check_val_every_n_epoch=None,
+            max_epochs=3,
         )
         assert found == [4, 8, 12, 16]
 

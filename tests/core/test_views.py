@@ -44,8 +44,8 @@ class TestViews:
             seen.update(train=trainer.num_training_batches, val=trainer.num_val_batches, every=trainer.val_check_batch)
             seen.update(sanity=trainer.num_sanity_val_batches)
 
-        trainer = quiet_trainer(limit_train_batches=4, limit_val_batches=2, val_check_interval=0.5, num_sanity_val_steps=1,
-                                callbacks=[on(on_train_start=look)])  # fmt: skip
+        limits = {"limit_train_batches": 4, "limit_val_batches": 2, "num_sanity_val_steps": 1}
+        trainer = quiet_trainer(**limits, val_check_interval=0.5, callbacks=[on(on_train_start=look)])
         trainer.fit(Steps(), batches(6), [loader(12), loader(4)])
         assert seen == {"train": 4, "val": [2, 1], "every": 2, "sanity": [1, 1]}
         trainer.test(trainer.model, batches(3), verbose=False)
@@ -73,9 +73,11 @@ class TestViews:
 
     def test_what_was_part_of_lightnings_inside(self):
         trainer = quiet_trainer()
-        with pytest.raises(AttributeError, match=r"'Trainer' object has no attribute 'fit_loop'.*read `trainer\.progress`"):
+        with pytest.raises(
+            AttributeError, match=r"'Trainer' object has no attribute 'fit_loop'.*read `trainer\.progress`"
+        ):
             trainer.fit_loop  # noqa: B018  the property raises
-        with pytest.raises(AttributeError, match="^'Trainer' object has no attribute 'nothing'\\.$"):
+        with pytest.raises(AttributeError, match=r"^'Trainer' object has no attribute 'nothing'\.$"):
             trainer.nothing  # noqa: B018  the property raises
 
     def test_log_dir(self, tmp_path):
@@ -135,7 +137,9 @@ class TestHelpers:
     @pytest.mark.parametrize("change", ["append", "extend", "insert", "remove", "clear", "__iadd__"])
     def test_callbacks_are_closed_while_it_runs(self, change):
         def add(trainer, module):
-            with pytest.raises(MisconfigurationException, match=r"trainer\.callbacks can no longer be changed; the run has started"):
+            with pytest.raises(
+                MisconfigurationException, match=r"trainer\.callbacks can no longer be changed; the run has started"
+            ):
                 getattr(trainer.callbacks, change)(Callback())
 
         trainer = quiet_trainer(callbacks=[on(on_train_start=add)])

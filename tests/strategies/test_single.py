@@ -48,12 +48,16 @@ class TestPlacing:
         assert strategy(device="meta").root_device == META
 
     def test_several_devices_are_refused(self):
-        with pytest.raises(MisconfigurationException, match=r"single_device got 2 devices.*\n.*\n.*Trainer\(devices=1\)"):
+        with pytest.raises(
+            MisconfigurationException, match=r"single_device got 2 devices.*\n.*\n.*Trainer\(devices=1\)"
+        ):
             SingleDeviceStrategy().setup_environment(CPUAccelerator(), [CPU, CPU], named(32))
 
     def test_setup_moves_the_module_and_binds_the_steps(self):
         made, module = strategy(device="meta"), nn.Linear(2, 2)
-        made.setup(module, {"training_step": lambda batch: ("train", batch), "test_step": lambda batch: ("test", batch)})
+        made.setup(
+            module, {"training_step": lambda batch: ("train", batch), "test_step": lambda batch: ("test", batch)}
+        )
         assert module.weight.device == META
         assert made.module is module
         assert made.training_step(1) == ("train", 1)
