@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.callbacks import LearningRateMonitor
 
-BATCH_SIZE, CONTEXT = 32, 64
+BATCH_SIZE, CONTEXT = 16, 64
 INDENT = "    "  # one character, a tab, to the model
 SOURCES = ("argparse", "ast", "dataclasses", "datetime", "functools", "inspect", "pathlib", "random", "typing")
 
@@ -122,7 +122,7 @@ def warmup_and_cosine(optimizer: torch.optim.Optimizer, total_steps: int) -> Lam
 def main() -> None:
     """Learn, and write a page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--max_steps", type=int, default=400)
+    parser.add_argument("--max_steps", type=int, default=800)
     parser.add_argument("--accelerator", default="auto")
     parser.add_argument("--precision", default="32-true")
     parser.add_argument("--accumulate_grad_batches", type=int, default=1)
@@ -135,7 +135,7 @@ def main() -> None:
         max_steps=args.max_steps,
         accumulate_grad_batches=args.accumulate_grad_batches,
         gradient_clip_val=1.0,
-        val_check_interval=min(100, args.max_steps),
+        val_check_interval=min(200, args.max_steps),
         check_val_every_n_epoch=None,
         callbacks=LearningRateMonitor(),
     )

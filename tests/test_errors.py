@@ -1,4 +1,4 @@
-"""Every error says what happened, what was expected and how to fix it, and can be caught as Python's own."""
+"""Every error says what happened, what was expected and how to fix it."""
 
 from __future__ import annotations
 

@@ -42,6 +42,9 @@ class DataModule(DataHooks, HyperparametersMixin):
     def __init__(self) -> None:
         super().__init__()
 
+    def __getstate__(self) -> dict[str, Any]:  # a loader's `collate_fn=self.…` travels to its workers without a run
+        return {**self.__dict__, "trainer": None}
+
     def on_exception(self, exception: BaseException) -> None:
         """Called when the run is ended by an exception or Ctrl-C."""
 

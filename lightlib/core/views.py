@@ -141,7 +141,8 @@ class TrainerViews:
     @property
     def num_training_batches(self) -> float:
         """Training batches per epoch; `inf` before the loader is known or when it has no length."""
-        return self.run.train_data.num_batches if self.run is not None and self.run.train_data is not None else math.inf
+        run = self._trained
+        return run.train_data.num_batches if run is not None and run.train_data is not None else math.inf
 
     def _num_batches(self, key: str) -> list[float]:
         evaluations = self._session.builder.evaluations if self._session.builder is not None else {}
@@ -264,7 +265,8 @@ class TrainerViews:
     @property
     def train_dataloader(self) -> Any:
         """What was given or returned as training loaders."""
-        return self.run.train_data.loaders if self.run is not None and self.run.train_data is not None else None
+        run = self._trained
+        return run.train_data.loaders if run is not None and run.train_data is not None else None
 
     def _loaders(self, key: str) -> Any:
         evaluations = self._session.builder.evaluations if self._session.builder is not None else {}

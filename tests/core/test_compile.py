@@ -1,4 +1,4 @@
-"""Modules from torch.compile: the same weights, few graph breaks, and the module itself stays the user's."""
+"""Modules from torch.compile: the same weights, few graph breaks, and the module stays the user's."""
 
 from __future__ import annotations
 

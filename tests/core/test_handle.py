@@ -1,4 +1,4 @@
-"""Optimizers in the user's hands: LightningOptimizer, toggling, and manual optimization with clipping and scaler."""
+"""Optimizers in the user's hands: LightningOptimizer, toggling, manual optimization with clipping."""
 
 from __future__ import annotations
 

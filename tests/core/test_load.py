@@ -1,4 +1,4 @@
-"""load_from_checkpoint of modules and data modules: hyperparameters, overrides, places, and what does not fit."""
+"""load_from_checkpoint of modules and data modules: hyperparameters, overrides, places, what fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module: its properties and helpers, detached from a Trainer and attached to one; building, copying, exporting."""
+"""Module: properties and helpers, detached and attached; building, copying, exporting."""
 
 from __future__ import annotations
 
@@ -15,20 +15,9 @@ from lightlib.core.module import Module
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
 from tests.core.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.core.steps import Data, Steps
 
 META = torch.device("meta")
-
-
-class Steps(Net):
-    """A module with all four steps."""
-
-    def validation_step(self, batch, batch_idx):
-        self.net(batch[0])
-
-    test_step = validation_step
-
-    def predict_step(self, batch, batch_idx):
-        return self.net(batch[0])
 
 
 class Small(Module):
@@ -360,6 +349,22 @@ class TestCopies:
         module = PickledNet()
         quiet_trainer().fit(module, batches(1))
         assert len(pickle.dumps(module)) < 2 * len(pickle.dumps(PickledNet()))
+
+    @pytest.mark.parametrize("copied", [copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))])
+    def test_a_data_module_does_not_drag_the_trainer_either(self, copied):
+        data, trainer = Data(), quiet_trainer()
+        trainer.fit(Steps(), datamodule=data)
+        made = copied(data)
+        assert made.stages == ["fit"]
+        assert made.trainer is None
+        assert data.trainer is trainer
+
+    def test_its_methods_can_be_handed_to_the_workers_of_a_loader(self):
+        data, module = Data(), PickledNet()
+        quiet_trainer().fit(module, batches(1))
+        data.trainer = module.trainer
+        for method in (data.setup, module.training_step):
+            assert pickle.loads(pickle.dumps(method)).__self__ is not None
 
 
 class PickledNet(Module):

@@ -1,4 +1,4 @@
-"""All that configure_optimizers may return: forms, factories, when schedules step, and what is said about them."""
+"""All that configure_optimizers may return: its forms, factories, and what does not fit the run."""
 
 from __future__ import annotations
 

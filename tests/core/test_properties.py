@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightlib.callbacks.callback import Callback
 from lightlib.core.module import Module
-from tests.core.plain import Unsized, quiet_trainer
+from tests.core.plain import Unsized, quiet_trainer, same_weights
 
 
 def reference(
@@ -136,3 +137,52 @@ def test_estimated_steps_are_the_steps_taken(n, accumulate, epochs, max_steps):
     module.on_fit_start = lambda: estimated.append(trainer.estimated_stepping_batches)
     trainer.fit(module, [torch.zeros(1)] * n)
     assert estimated == [trainer.global_step] == [module.steps]
+
+
+class Draws(Counts):
+    """A weight that depends on every batch, every random number and every validation so far."""
+
+    def training_step(self, batch, batch_idx):
+        super().training_step(batch, batch_idx)
+        self.log("mean", float(batch), on_step=False, on_epoch=True)
+        return (self.weight * (batch + torch.rand(1))).sum()
+
+    def validation_step(self, batch, batch_idx):
+        self.events.append(("validate", self.trainer.progress.batch))
+        torch.rand(1)
+
+    def on_log(self, metrics):
+        self.events.append((self.global_step, dict(metrics)))
+
+
+class SavesOnce(Callback):
+    """Saves at one optimizer step, and remembers what had happened before."""
+
+    def __init__(self, step, path):
+        self.step, self.path, self.happened = step, path, None
+
+    def on_accumulation_end(self, trainer, pl_module):
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+
+    def on_checkpoint_written(self, trainer, pl_module, path):
+        self.happened = len(pl_module.events)
+
+
+@settings(max_examples=60, derandomize=True)
+@given(runs(), st.integers(1, 12))
+def test_resumed_anywhere(run, step):
+    _, length, sized, arguments, _ = run
+    items = [torch.tensor(float(i)) for i in range(length)]
+    saves = SavesOnce(step, "one.ckpt")
+    whole, trainer = Draws(0), quiet_trainer(callbacks=[saves], **arguments)
+    torch.manual_seed(1)
+    trainer.fit(whole, items if sized else Unsized(items), [torch.zeros(1)])
+    if saves.happened is None or step == arguments["max_steps"]:
+        return
+    module, again = Draws(0), quiet_trainer(**arguments)
+    torch.manual_seed(2)
+    again.fit(module, items if sized else Unsized(items), [torch.zeros(1)], ckpt_path="one.ckpt")
+    assert again.progress == trainer.progress
+    assert module.events == whole.events[saves.happened :]
+    assert same_weights(module, whole)

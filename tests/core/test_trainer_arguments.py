@@ -1,4 +1,4 @@
-"""What the Trainer's arguments do to the loop: limits, ends, sanity check, the number of steps, accumulation."""
+"""What the Trainer's arguments do to the loop: limits, ends, sanity check, steps, accumulation."""
 
 from __future__ import annotations
 

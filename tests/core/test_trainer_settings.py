@@ -1,4 +1,4 @@
-"""What the Trainer's arguments set besides the loop: torch's flags, folders, profilers, defaults, bare bones."""
+"""What the Trainer's arguments set besides: torch's flags, folders, profilers, defaults."""
 
 from __future__ import annotations
 

@@ -71,6 +71,17 @@ class TestViews:
         quiet_trainer(limit_train_batches=limit, max_epochs=2).fit(Sees(), batches(4))
         assert seen == marks * 2
 
+    def test_an_evaluation_leaves_what_belongs_to_the_training(self):
+        module, trainer, train = Steps(), quiet_trainer(), batches(2)
+        trainer.fit(module, train, batches(1))
+        (optimizer,) = trainer.optimizers
+        trainer.test(module, batches(3), verbose=False)
+        assert trainer.optimizers == [optimizer]
+        assert trainer.train_dataloader is train
+        assert (trainer.num_training_batches, trainer.estimated_stepping_batches) == (2, 2)
+        trainer.test(Steps(), batches(3), verbose=False)
+        assert trainer.optimizers == []
+
     def test_what_was_part_of_lightnings_inside(self):
         trainer = quiet_trainer()
         with pytest.raises(
