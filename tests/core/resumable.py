@@ -1,4 +1,4 @@
-"""A run with everything that a resume can get wrong: dropout, shuffling, momenta, schedules, sums of metrics."""
+"""A run with all that a resume can get wrong: dropout, shuffling, momenta, schedules, sums."""
 
 from __future__ import annotations
 

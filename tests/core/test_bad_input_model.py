@@ -1,4 +1,4 @@
-"""Bad input: what is no module, modules that lack something, steps that cannot be called, misspelt hooks."""
+"""Bad input: what is no module, modules that lack something, and misspelt hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manual optimization, LBFGS and the module's overridden methods against loops written by hand, bit for bit."""
+"""Manual optimization, LBFGS and overridden methods against loops written by hand, bit for bit."""
 
 from __future__ import annotations
 

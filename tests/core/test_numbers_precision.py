@@ -1,4 +1,4 @@
-"""Every precision on the CPU against a loop written by hand with autocast, GradScaler and casts, bit for bit."""
+"""Each precision on the CPU against a loop by hand with autocast, GradScaler and casts, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that is resumed anywhere ends as the run that was never interrupted: weights, numbers and counters."""
+"""A run that is resumed anywhere ends as the run that was never interrupted."""
 
 from __future__ import annotations
 
