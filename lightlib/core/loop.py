@@ -94,6 +94,7 @@ def train_batch(run: Run, batch: Any) -> None:
             hooks.on_accumulation_end()
         if plan.logging_due(progress):
             run.log_step()
+    window.loss = None  # and its graph
 
 
 def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
@@ -163,7 +164,7 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
                 hooks.on_before_optimizer_step(optimizer)
                 if run.clip is not None:
                     run.clip(optimizer)
-        return window.loss
+        return window.value
 
     if not steps_now:
         forward_backward()
@@ -173,7 +174,7 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
 
         def once(handle: LightningOptimizer = handle) -> Any:
             owner[:] = owner or [handle]
-            return forward_backward() if owner[0] is handle else window.loss
+            return forward_backward() if owner[0] is handle else window.value
 
         assert run.step_method is not None
         run.step_method(run.progress.epoch, i, handle, once)

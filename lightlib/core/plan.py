@@ -81,7 +81,7 @@ class Plan:
 
     def window_size(self, progress: Progress) -> int:
         """How many batches the window that starts now will have: the last one of an epoch may be shorter."""
-        return int(min(self.accumulate, self.num_batches - progress.epoch_batch))
+        return 1 if self.accumulate == 1 else int(min(self.accumulate, self.num_batches - progress.epoch_batch))
 
     def steps_now(self, progress: Progress, exhausted: bool) -> bool:
         """Whether the batch that is about to run closes its accumulation window."""

@@ -166,7 +166,7 @@ class Run:
     def log_step(self) -> None:
         """Hand what was logged per step to the loggers."""
         values = self.results.fresh_step_values()
-        loss = self.window.loss
+        loss = self.window.value
         floats = to_floats(values if loss is None else {**values, "": loss})
         self._look_for_nonfinite(floats)
         floats.pop("", None)

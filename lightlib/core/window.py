@@ -28,7 +28,7 @@ class Window:
             between two steps begins within a window.
         taken: How many losses it has had; a step that returned None is none.
         stepped: Whether an optimizer stepped during the last batch.
-        loss: The last loss as the user returned it, detached.
+        loss: The loss as the user returned it, while its batch runs.
     """
 
     __slots__ = ("loss", "planned", "stepped", "taken", "unit", "weight")
@@ -43,6 +43,11 @@ class Window:
         self.taken = 0
         self.weight: Any = None
         self.unit: Any = None
+
+    @property
+    def value(self) -> Tensor | None:
+        """The loss of this batch as the user returned it, without its graph; None when there was none."""
+        return None if self.loss is None else self.loss.detach()
 
     def loss_of(self, output: Any) -> Tensor | None:
         """Return the loss to be differentiated, or None when the step asks to be skipped."""
@@ -63,7 +68,7 @@ class Window:
         if self.unit is not None:
             raise _mixed("a plain loss after a weighted one")
         self.taken += 1
-        self.loss = loss.detach()
+        self.loss = loss
         return loss if self.planned == 1 else loss / self.planned
 
     def _weighted(self, output: Mapping[str, Any]) -> Tensor | None:

@@ -74,7 +74,10 @@ def house(root: Path, **files: str) -> list[File]:
             "plan.py:2: imports lightlib.core.loop against the order",
         ),
         ({"core__module": "from .datamodule import DataModule"}, "imports lightlib.core.datamodule against the order"),
-        ({"callbacks__timer": "import lightlib.loggers.csv"}, "callbacks/ may import: errors, report, registry, version."),
+        (
+            {"callbacks__timer": "import lightlib.loggers.csv"},
+            "callbacks/ may import: errors, report, registry, version.",
+        ),
         ({"loggers__csv": "from lightlib.core.run import Run"}, "imports lightlib.core.run against the order"),
         ({"core__novelty": ""}, "`novelty` has no place in core; give it one in CORE_ORDER"),
         ({"novelty": ""}, "`novelty` has no place in the house; give it one in MAY_IMPORT"),

@@ -68,7 +68,9 @@ def trainer(tmp_path, *callbacks, **arguments):
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     if not any(isinstance(callback, (ModelCheckpoint, OnExceptionCheckpoint)) for callback in callbacks):
         quiet["enable_checkpointing"] = False
-    return Trainer(**{"default_root_dir": tmp_path, "max_epochs": 3, **quiet, "callbacks": list(callbacks), **arguments})
+    return Trainer(
+        **{"default_root_dir": tmp_path, "max_epochs": 3, **quiet, "callbacks": list(callbacks), **arguments}
+    )
 
 
 def names(callback):
@@ -92,7 +94,9 @@ class TestModelCheckpoint:
         run.fit(model)
         assert names(callback) == ["epoch=1-val_loss=1.ckpt", "last.ckpt"]
         assert run.checkpoint_callback is callback
-        assert torch.load(callback.last_model_path, weights_only=True)["state_dict"]["layer.weight"].equal(model.layer.weight)
+        assert torch.load(callback.last_model_path, weights_only=True)["state_dict"]["layer.weight"].equal(
+            model.layer.weight
+        )
 
     def test_what_training_logs_per_epoch_can_be_monitored(self, tmp_path):
         callback = ModelCheckpoint(tmp_path, monitor="train_loss")
@@ -100,7 +104,9 @@ class TestModelCheckpoint:
         assert names(callback) == ["epoch=2-step=12.ckpt"]
 
     def test_at_steps_with_the_validation_of_the_step(self, tmp_path):
-        callback = ModelCheckpoint(tmp_path, "{step}-{val_loss:.0f}", monitor="val_loss", every_n_train_steps=2, save_top_k=-1)
+        callback = ModelCheckpoint(
+            tmp_path, "{step}-{val_loss:.0f}", monitor="val_loss", every_n_train_steps=2, save_top_k=-1
+        )
         trainer(tmp_path, callback, val_check_interval=2).fit(Line([6, 5, 4, 3, 2, 1]))
         assert names(callback) == [f"step={2 * n}-val_loss={7 - n}.ckpt" for n in (5, 6, 1, 2, 3, 4)]
 
@@ -131,7 +137,7 @@ class TestModelCheckpoint:
         assert len(names(callback)) == 4
 
     def test_never_logged(self, tmp_path):
-        with pytest.raises(MisconfigurationException, match="nobody logged this metric. Did you mean 'val_loss'"):
+        with pytest.raises(MisconfigurationException, match=r"nobody logged this metric\. Did you mean 'val_loss'"):
             trainer(tmp_path, ModelCheckpoint(monitor="val_los")).fit(Line())
 
     def test_resume_goes_on_with_the_same_files(self, tmp_path):
@@ -169,7 +175,11 @@ class TestModelCheckpoint:
         with pytest.raises(NonFiniteLossError):
             run.fit(Line(bad_batch=2))
         assert names(callback) == ["epoch=0-step=2.ckpt"]
-        assert torch.load(tmp_path / "epoch=0-step=2.ckpt", weights_only=True)["state_dict"]["layer.weight"].isfinite().all()
+        assert (
+            torch.load(tmp_path / "epoch=0-step=2.ckpt", weights_only=True)["state_dict"]["layer.weight"]
+            .isfinite()
+            .all()
+        )
 
 
 class TestOnExceptionCheckpoint:

@@ -1,4 +1,4 @@
-"""Bugs that a review found, one test each: what a run leaves to the next one, resumes, odd but legal inputs."""
+"""Bugs that a review found, one test each: the next run, resumes, odd but legal inputs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import collections
 import contextlib
 import dataclasses
 import enum
-import logging
 import os
 import signal
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 
 import pytest
 import torch
-import torchmetrics
 from torch.utils.data import DataLoader, Dataset
 
 from lightlib.callbacks import GradientAccumulationScheduler
@@ -25,7 +21,6 @@ from lightlib.core.checkpoint import _present_device
 from lightlib.core.combined import CombinedLoader
 from lightlib.core.results import batch_size_of
 from lightlib.core.trainer import Trainer
-from lightlib.errors import LoggingError
 from lightlib.report import PossibleUserWarning
 from lightlib.strategies.single import to_device
 from tests.core.plain import QUIET, Net, batches, loader, quiet_trainer, same_weights
@@ -469,128 +464,3 @@ class TestData:
     def test_the_batch_size_of_many_tensors(self):
         with pytest.warns(PossibleUserWarning, match=r"differ \(4 and 3\)"):
             assert batch_size_of([torch.ones(4)] * 1000 + [torch.ones(3)]) == 4
-
-
-class TestLogging:
-    def test_a_metric_of_several_numbers(self):
-        class Validating(Net):
-            def __init__(self):
-                super().__init__()
-                self.accuracy = torchmetrics.classification.MulticlassAccuracy(3, average="none")
-
-            def validation_step(self, batch, batch_idx):
-                self.accuracy(self.net(batch[0]), batch[1])
-                self.log("accuracy", self.accuracy)
-
-        with pytest.raises(LoggingError, match=r"'accuracy', …\) got a metric whose value is a tensor of shape \(3,\)"):
-            quiet_trainer().fit(Validating(), batches(1), batches(2))
-
-    def test_the_logger_can_be_used_in_a_fast_dev_run(self):
-        class Drawing(Net):
-            def on_train_start(self):
-                self.logger.experiment.add_image("input", torch.rand(1, 2, 2), 0)
-
-        settings = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
-        Trainer(fast_dev_run=True, **settings).fit(Drawing(), batches(2))
-        assert Trainer(fast_dev_run=True, logger=False, **settings).loggers == []
-
-
-class TestState:
-    def test_stage(self):
-        stages = []
-
-        class Net2(Net):
-            def on_train_start(self):
-                self.note()
-
-            def training_step(self, batch, batch_idx):
-                self.note()
-                return super().training_step(batch, batch_idx)
-
-            def validation_step(self, batch, batch_idx):
-                self.note()
-
-            def note(self):
-                stages.append((self.trainer.state.fn, self.trainer.state.stage, self.trainer.training))
-
-        trainer = quiet_trainer(num_sanity_val_steps=1)
-        trainer.fit(Net2(), batches(1), batches(1))
-        training, validating = ("fit", "train", True), ("fit", "validate", False)
-        assert stages == [("fit", "sanity_check", False), training, training, validating]
-        assert trainer.state.stage is None
-
-    def test_the_handler_of_messages_suits_python_3_10(self, monkeypatch):
-        monkeypatch.delattr(logging.StreamHandler, "__class_getitem__", raising=False)
-        code = "import logging; del logging.StreamHandler.__class_getitem__; import lightlib.report"
-        if sys.version_info < (3, 11):
-            code = "import lightlib.report"
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-_SPAWNED = """
-import os, signal, sys, time
-import torch
-from torch.utils.data import DataLoader
-from tests.core.plain import Net
-from lightlib.core.trainer import Trainer
-
-class Slow(torch.utils.data.Dataset):
-    def __len__(self):
-        return 400
-    def __getitem__(self, i):
-        time.sleep(0.01)
-        return torch.ones(6), 0
-
-class Interrupting(Net):
-    def training_step(self, batch, batch_idx):
-        if batch_idx == 2:
-            os.killpg(0, signal.SIGINT)  # as Ctrl-C in a terminal: all processes get it
-        return super().training_step(batch, batch_idx)
-
-if __name__ == "__main__":
-    trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False,
-        enable_model_summary=False, default_root_dir=sys.argv[1], accumulate_grad_batches=16)
-    trainer.fit(Interrupting(), DataLoader(Slow(), 2, num_workers=1, multiprocessing_context="spawn"))
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs process groups")
-def test_ctrl_c_within_an_accumulation_window_with_spawned_workers(tmp_path):
-    (tmp_path / "script.py").write_text(_SPAWNED)
-    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=120, env=environment, start_new_session=True
-    )
-    assert done.returncode == 130, done.stderr
-    assert "after batch 16 (step 1)" in done.stderr
-    assert (tmp_path / "checkpoints" / "interrupted.ckpt").exists()
-
-
-_FORKED = """
-import os, signal, time
-from lightlib.core.signals import Signals
-signals = Signals()
-with signals.noted():
-    child = os.fork()
-    if child == 0:
-        time.sleep(30)
-        os._exit(0)
-    time.sleep(0.2)
-    os.kill(child, signal.{name})
-    time.sleep(0.2)
-    ended, status = os.waitpid(child, os.WNOHANG)
-    print(bool(ended), os.WTERMSIG(status) if ended else 0)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize(("name", "expected"), [("SIGTERM", "True 15"), ("SIGINT", "False 0")])
-def test_signals_of_forked_workers(name, expected):
-    """A worker can be terminated, and lives through a Ctrl-C until the run has left, without a word."""
-    command = [sys.executable, "-c", _FORKED.format(name=name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
-    assert (done.stdout.strip(), done.stderr) == (expected, "")

@@ -1,0 +1,82 @@
+"""Signals that reach DataLoader workers, forked and spawned: the run goes on to its next step."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+
+
+_SPAWNED = """
+import os, signal, sys, time
+import torch
+from torch.utils.data import DataLoader
+from tests.core.plain import Net
+from lightlib.core.trainer import Trainer
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, i):
+        time.sleep(0.01)
+        return torch.ones(6), 0
+
+class Interrupting(Net):
+    def training_step(self, batch, batch_idx):
+        if batch_idx == 2:
+            os.killpg(0, signal.SIGINT)  # as Ctrl-C in a terminal: all processes get it
+        return super().training_step(batch, batch_idx)
+
+if __name__ == "__main__":
+    trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=sys.argv[1], accumulate_grad_batches=16)
+    trainer.fit(Interrupting(), DataLoader(Slow(), 2, num_workers=1, multiprocessing_context="spawn"))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs process groups")
+def test_ctrl_c_within_an_accumulation_window_with_spawned_workers(tmp_path):
+    (tmp_path / "script.py").write_text(_SPAWNED)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=120, env=environment, start_new_session=True
+    )
+    assert done.returncode == 130, done.stderr
+    assert "after batch 16 (step 1)" in done.stderr
+    assert (tmp_path / "checkpoints" / "interrupted.ckpt").exists()
+
+
+_FORKED = """
+import os, signal, time
+from lightlib.core.signals import Signals
+signals = Signals()
+with signals.noted():
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    time.sleep(0.2)
+    os.kill(child, signal.{name})
+    time.sleep(0.2)
+    ended, status = os.waitpid(child, os.WNOHANG)
+    print(bool(ended), os.WTERMSIG(status) if ended else 0)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize(("name", "expected"), [("SIGTERM", "True 15"), ("SIGINT", "False 0")])
+def test_signals_of_forked_workers(name, expected):
+    """A worker can be terminated, and lives through a Ctrl-C until the run has left, without a word."""
+    command = [sys.executable, "-c", _FORKED.format(name=name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
+    assert (done.stdout.strip(), done.stderr) == (expected, "")
