@@ -90,7 +90,10 @@ def _last(trainer: Any) -> str:
 def say_how_to_go_on(trainer: Any, saved: str | None, interrupted: bool) -> None:
     """Print where the run stopped and the call that resumes it."""
     progress = trainer.progress
-    where = f"Stopped in epoch {progress.epoch} after batch {progress.epoch_batch} (step {progress.step})."
+    where = (
+        f"Stopped at current_epoch={progress.epoch} after {progress.epoch_batch} of its batches "
+        f"(global_step={progress.step})."
+    )
     newest = saved or _newest(trainer)
     if newest:
         place = "there" if saved else "the last checkpoint"

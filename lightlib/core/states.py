@@ -8,7 +8,12 @@ from enum import Enum
 __all__ = ["RunningStage", "TrainerFn", "TrainerState", "TrainerStatus"]
 
 
-class TrainerFn(str, Enum):
+class _Word(str, Enum):
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class TrainerFn(_Word):
     """What was called."""
 
     FITTING = "fit"
@@ -17,7 +22,7 @@ class TrainerFn(str, Enum):
     PREDICTING = "predict"
 
 
-class RunningStage(str, Enum):
+class RunningStage(_Word):
     """What is running at this moment."""
 
     TRAINING = "train"
@@ -27,7 +32,7 @@ class RunningStage(str, Enum):
     PREDICTING = "predict"
 
 
-class TrainerStatus(str, Enum):
+class TrainerStatus(_Word):
     """How the last call stands."""
 
     INITIALIZING = "initializing"

@@ -225,7 +225,7 @@ class TestInterrupts:
     def test_it_is_said_how_to_go_on(self, said, tmp_path):
         run = self.interrupted(callbacks=[ModelCheckpoint(tmp_path)], enable_checkpointing=True)
         path = tmp_path / "epoch=0-step=4.ckpt"
-        where = "Stopped in epoch 1 after batch 1 (step 5). To go on from the last checkpoint:"
+        where = "Stopped at current_epoch=1 after 1 of its batches (global_step=5). To go on from the last checkpoint:"
         assert said[-1] == f'{where} trainer.fit(module, …, ckpt_path="{path}")'
         module = Net()
         again = trainer(max_epochs=3, callbacks=ModelCheckpoint(tmp_path), enable_checkpointing=True)
@@ -236,5 +236,5 @@ class TestInterrupts:
     def test_nothing_was_saved(self, said):
         self.interrupted()
         assert said[-1] == (
-            "Stopped in epoch 1 after batch 1 (step 5). No checkpoint was written, so a new run starts from nothing."
+            "Stopped at current_epoch=1 after 1 of its batches (global_step=5). No checkpoint was written, so a new run starts from nothing."
         )
