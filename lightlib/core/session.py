@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -23,7 +24,7 @@ from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
 from lightlib.core.module import Module
 from lightlib.core.progress import Progress
 from lightlib.core.resume import resolve_path, say_how_to_go_on
-from lightlib.core.run import Run
+from lightlib.core.run import PREDICT, TEST, VALIDATION, Run
 from lightlib.core.signals import Signals
 from lightlib.core.sources import check_given, find
 from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
@@ -185,8 +186,6 @@ class Session:
             )
 
     def _loader_count(self, builder: Builder, name: str, fn: TrainerFn) -> int:
-        from lightlib.core.run import PREDICT, TEST, VALIDATION  # optional: constants, kept near their use
-
         stage = {"validation": VALIDATION, "test": TEST, "predict": PREDICT}[name]
         key = {"validation": "val"}.get(name, name)
         used = {"fit": "val", "validate": "val", "test": "test", "predict": "predict"}[fn.value] == key
@@ -261,7 +260,7 @@ class Session:
             f"torch {torch.__version__}",
             f"{len(trainer.devices)}×{device}",  # noqa: RUF001  a multiplication sign is meant
             trainer.precision,
-            {"SingleDevice": "single_device"}.get(strategy, strategy),
+            re.sub(r"(?<=[a-z])(?=[A-Z])", "_", strategy).lower(),
             f"seed {seed}" if seed is not None else "no seed",
         ]
         for line in (" · ".join(parts), *run.schedules.describe(run.plan)):

@@ -16,6 +16,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.core import files, loop
 from lightlib.core.arguments import checked_call
+from lightlib.core.check import check_callbacks
 from lightlib.core.checkpoint import dump
 from lightlib.core.hooks import in_priority
 from lightlib.core.module import Module
@@ -28,6 +29,7 @@ from lightlib.core.resolve import (
     profiler_of,
     strategy_of,
 )
+from lightlib.core.results import to_floats
 from lightlib.core.run import TEST, VALIDATION, Run
 from lightlib.core.session import Session
 from lightlib.core.settings import Settings, whole
@@ -172,7 +174,6 @@ class Trainer(TrainerViews):
 
     def _all_callbacks(self, given: Any, arguments: dict[str, Any]) -> list[Any]:
         from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
-        from lightlib.core.check import check_callbacks  # optional: only here, to keep the order of imports
 
         several = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
         several = [callback for callback in several if callback is not None] + callbacks_of_packages()
@@ -345,8 +346,6 @@ class Trainer(TrainerViews):
 
     def log_metrics_now(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Hand numbers to all loggers and to `on_log` at once."""
-        from lightlib.core.results import to_floats  # optional: only here, to keep the order of imports
-
         if self.run is not None:
             self.run.hand_over(to_floats(metrics), step)
 

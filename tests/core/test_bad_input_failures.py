@@ -236,5 +236,6 @@ class TestInterrupts:
     def test_nothing_was_saved(self, said):
         self.interrupted()
         assert said[-1] == (
-            "Stopped at current_epoch=1 after 1 of its batches (global_step=5). No checkpoint was written, so a new run starts from nothing."
+            "Stopped at current_epoch=1 after 1 of its batches (global_step=5). "
+            "No checkpoint was written, so a new run starts from nothing."
         )
