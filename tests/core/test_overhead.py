@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 import sys
@@ -25,11 +26,14 @@ def calls(function, *args):
         nonlocal counted
         counted += event == "call"
 
+    gc.collect()
+    gc.disable()  # what other tests have left is not collected in between: finalizers are calls too
     sys.setprofile(profile)
     try:
         function(*args)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return counted
 
 

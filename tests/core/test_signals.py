@@ -162,7 +162,10 @@ class TestInARun:
         with caplog.at_level("INFO", logger="lightlib"), pytest.raises(SystemExit):
             trainer.fit(Net(), batches(10))
         path = tmp_path / "interrupted.ckpt"
-        assert f'after batch 4 (step 2). To go on from there: trainer.fit(module, …, ckpt_path="{path}")' in caplog.text
+        assert (
+            f'after 4 of its batches (global_step=2). To go on from there: trainer.fit(module, …, ckpt_path="{path}")'
+            in caplog.text
+        )
         resumed, whole = Net(), Net()
         quiet_trainer(accumulate_grad_batches=2, enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path)]).fit(
             resumed, batches(10), ckpt_path=path

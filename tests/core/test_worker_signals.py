@@ -49,7 +49,7 @@ def test_ctrl_c_within_an_accumulation_window_with_spawned_workers(tmp_path):
         command, check=False, capture_output=True, text=True, timeout=120, env=environment, start_new_session=True
     )
     assert done.returncode == 130, done.stderr
-    assert "after batch 16 (step 1)" in done.stderr
+    assert "after 16 of its batches (global_step=1)" in done.stderr
     assert (tmp_path / "checkpoints" / "interrupted.ckpt").exists()
 
 

@@ -13,6 +13,7 @@ from lightlib import Callback, Module, Trainer
 from lightlib.callbacks import LambdaCallback, ModelCheckpoint
 from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.loggers.logger import Logger
+from lightlib.precision import precision
 
 QUIET = {
     "accelerator": "cpu",
@@ -231,6 +232,7 @@ def test_16_mixed_on_the_cpu_is_float16():
             return (self.weight * batch).sum()
 
     net = Seen()
+    precision._warn_of_float16_on_cpu.cache_clear()  # it warns once per process
     with pytest.warns(UserWarning, match="float16 on the CPU"):
         trainer(precision="16-mixed").fit(net, [torch.ones(1, 1)])
     assert net.dtype_seen is torch.float16
