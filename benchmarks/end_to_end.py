@@ -56,7 +56,7 @@ def cnn(steps: int, folder: Path) -> Task:
     batch_size = 32
     images = torch.randn(batch_size * steps, 1, 28, 28, generator=generator)
     digits = torch.randint(10, (batch_size * steps,), generator=generator)
-    return Task(_cnn, Rows(images, digits), batch_size, 10, REALISTIC, folder, Clock(0, steps - 1))
+    return Task(_cnn, Rows(images, digits), batch_size, 10, REALISTIC, folder, Clock(0))
 
 
 def _cnn() -> nn.Module:
@@ -73,7 +73,7 @@ def gpt(steps: int, folder: Path) -> Task:
     batch_size, length, characters = 8, 64, 64
     text = torch.randint(characters, (batch_size * steps, length + 1), generator=generator)
     rows = Rows(text[:, :-1], text[:, 1:])
-    return Task(lambda: GPT(characters, length), rows, batch_size, characters, REALISTIC, folder, Clock(0, steps - 1))
+    return Task(lambda: GPT(characters, length), rows, batch_size, characters, REALISTIC, folder, Clock(0))
 
 
 class GPT(nn.Module):

@@ -31,8 +31,8 @@ class Size:
     processes: int
 
 
-FULL = Size(rounds=7, steps=2500, warm_up=200, counted=200, large_steps=150, processes=5)
-QUICK = Size(rounds=3, steps=400, warm_up=50, counted=50, large_steps=20, processes=1)
+FULL = Size(rounds=15, steps=1000, warm_up=100, counted=200, large_steps=150, processes=5)
+QUICK = Size(rounds=3, steps=300, warm_up=50, counted=50, large_steps=20, processes=1)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lightlib import lazy
 from lightlib.version import __version__
 
 if TYPE_CHECKING:
@@ -30,26 +30,17 @@ __all__ = [
     "seed_everything",
 ]
 
-_PLACES = {
-    "Callback": "lightlib.callbacks.callback",
-    "CombinedLoader": "lightlib.core.combined",
-    "DataModule": "lightlib.core.datamodule",
-    "Module": "lightlib.core.module",
-    "Trainer": "lightlib.core.trainer",
-    "isolate_rng": "lightlib.core.seed",
-    "seed_everything": "lightlib.core.seed",
-}
-_ALIASES = {"LightningModule": "Module", "LightningDataModule": "DataModule"}
-
-
-def __getattr__(name: str) -> Any:
-    original = _ALIASES.get(name, name)
-    if original not in _PLACES:
-        raise AttributeError(f"module 'lightlib' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PLACES[original]), original)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.attributes(
+    __name__,
+    {
+        "Callback": "callbacks.callback",
+        "CombinedLoader": "core.combined",
+        "DataModule": "core.datamodule",
+        "LightningDataModule": "core.datamodule:DataModule",
+        "LightningModule": "core.module:Module",
+        "Module": "core.module",
+        "Trainer": "core.trainer",
+        "isolate_rng": "core.seed",
+        "seed_everything": "core.seed",
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lightlib import lazy
 
 if TYPE_CHECKING:
     from lightlib.callbacks.callback import Callback
@@ -49,36 +50,27 @@ __all__ = [
     "default_progress_bar",
 ]
 
-_MODULES = {
-    "Callback": "callback",
-    "Checkpoint": "checkpoint",
-    "EarlyStopping": "early_stopping",
-    "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
-    "LambdaCallback": "lambda_callback",
-    "LearningRateMonitor": "lr_monitor",
-    "ModelCheckpoint": "model_checkpoint",
-    "ModelSummary": "model_summary",
-    "OnExceptionCheckpoint": "on_exception_checkpoint",
-    "PlainProgressBar": "progress_bar",
-    "ProgressBar": "progress_bar",
-    "RichModelSummary": "model_summary",
-    "RichProgressBar": "progress_bar",
-    "RichProgressBarTheme": "progress_bar",
-    "TQDMProgressBar": "progress_bar",
-    "TerminateOnNaN": "terminate_on_nan",
-    "TimedProgressBar": "progress_bar",
-    "Timer": "timer",
-    "default_progress_bar": "progress_bar",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.attributes(
+    __name__,
+    {
+        "Callback": "callback",
+        "Checkpoint": "checkpoint",
+        "EarlyStopping": "early_stopping",
+        "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
+        "LambdaCallback": "lambda_callback",
+        "LearningRateMonitor": "lr_monitor",
+        "ModelCheckpoint": "model_checkpoint",
+        "ModelSummary": "model_summary",
+        "OnExceptionCheckpoint": "on_exception_checkpoint",
+        "PlainProgressBar": "progress_bar",
+        "ProgressBar": "progress_bar",
+        "RichModelSummary": "model_summary",
+        "RichProgressBar": "progress_bar",
+        "RichProgressBarTheme": "progress_bar",
+        "TQDMProgressBar": "progress_bar",
+        "TerminateOnNaN": "terminate_on_nan",
+        "TimedProgressBar": "progress_bar",
+        "Timer": "timer",
+        "default_progress_bar": "progress_bar",
+    },
+)

@@ -30,7 +30,7 @@ from lightlib.core.resolve import (
     strategy_of,
 )
 from lightlib.core.results import to_floats
-from lightlib.core.run import TEST, VALIDATION, Run
+from lightlib.core.run import TEST, VALIDATION, Run, Stage
 from lightlib.core.session import Session
 from lightlib.core.settings import Settings, whole
 from lightlib.core.states import TrainerFn, TrainerState
@@ -240,13 +240,9 @@ class Trainer(TrainerViews):
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
         """Validate `model` (default: the last, with its best weights); return the metrics, one dict per loader."""
-        self._session.begin(
-            TrainerFn.VALIDATING, model, {"val_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only
-        )
-        with self._session as run:
-            metrics = loop.evaluate(run, VALIDATION)
-        self._session.tell(metrics, verbose)
-        return metrics
+        given = {"val_dataloaders": dataloaders}
+        self._session.begin(TrainerFn.VALIDATING, model, given, datamodule, ckpt_path, weights_only)
+        return self._evaluate(VALIDATION, verbose)
 
     def test(
         self,
@@ -258,11 +254,13 @@ class Trainer(TrainerViews):
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
         """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader."""
-        self._session.begin(
-            TrainerFn.TESTING, model, {"test_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only
-        )
+        given = {"test_dataloaders": dataloaders}
+        self._session.begin(TrainerFn.TESTING, model, given, datamodule, ckpt_path, weights_only)
+        return self._evaluate(TEST, verbose)
+
+    def _evaluate(self, stage: Stage, verbose: bool) -> list[dict[str, float]]:
         with self._session as run:
-            metrics = loop.evaluate(run, TEST)
+            metrics = loop.evaluate(run, stage)
         self._session.tell(metrics, verbose)
         return metrics
 

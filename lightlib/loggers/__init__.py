@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lightlib import lazy
 
 if TYPE_CHECKING:
     from lightlib.loggers.comet import CometLogger
@@ -32,30 +33,21 @@ __all__ = [
     "rank_zero_experiment",
 ]
 
-_FILES = {
-    "CSVLogger": "csv",
-    "CometLogger": "comet",
-    "DummyExperiment": "logger",
-    "DummyLogger": "logger",
-    "Fanout": "fanout",
-    "Logger": "logger",
-    "MLFlowLogger": "mlflow",
-    "NeptuneLogger": "neptune",
-    "TensorBoardLogger": "tensorboard",
-    "WandbLogger": "wandb",
-    "flatten": "hyperparameters",
-    "plain": "hyperparameters",
-    "rank_zero_experiment": "logger",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.attributes(
+    __name__,
+    {
+        "CSVLogger": "csv",
+        "CometLogger": "comet",
+        "DummyExperiment": "logger",
+        "DummyLogger": "logger",
+        "Fanout": "fanout",
+        "Logger": "logger",
+        "MLFlowLogger": "mlflow",
+        "NeptuneLogger": "neptune",
+        "TensorBoardLogger": "tensorboard",
+        "WandbLogger": "wandb",
+        "flatten": "hyperparameters",
+        "plain": "hyperparameters",
+        "rank_zero_experiment": "logger",
+    },
+)

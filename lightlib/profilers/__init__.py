@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lightlib import lazy
 
 if TYPE_CHECKING:
     from lightlib.profilers.advanced import AdvancedProfiler
@@ -13,22 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AdvancedProfiler", "PassThroughProfiler", "Profiler", "PyTorchProfiler", "SimpleProfiler"]
 
-_MODULES = {
-    "AdvancedProfiler": "advanced",
-    "PassThroughProfiler": "profiler",
-    "Profiler": "profiler",
-    "PyTorchProfiler": "pytorch",
-    "SimpleProfiler": "simple",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy.attributes(
+    __name__,
+    {
+        "AdvancedProfiler": "advanced",
+        "PassThroughProfiler": "profiler",
+        "Profiler": "profiler",
+        "PyTorchProfiler": "pytorch",
+        "SimpleProfiler": "simple",
+    },
+)

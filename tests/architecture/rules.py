@@ -15,12 +15,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "lightlib"
 
-BASE = ("errors", "report", "registry", "version")
+BASE = ("errors", "report", "registry", "lazy", "version")
 PLUGINS = ("accelerators", "precision", "launch", "profilers", "loggers", "callbacks")
 BELOW_CORE = (*BASE, *PLUGINS, "strategies")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "version": (),
+    "lazy": (),
     "report": ("errors",),
     "registry": ("errors", "report"),
     **dict.fromkeys(PLUGINS, BASE),
