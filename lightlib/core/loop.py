@@ -79,7 +79,7 @@ def train_batch(run: Run, batch: Any) -> None:
     assert data is not None
     i = progress.epoch_batch
     table.batch, table.batch_size = batch, None
-    if hooks.on_train_batch_start is not nothing and hooks.on_train_batch_start(batch, i) == SKIP_EPOCH:
+    if hooks.on_train_batch_start(batch, i) == SKIP_EPOCH:
         data.skip_epoch()
         return
     window = run.window
@@ -90,8 +90,7 @@ def train_batch(run: Run, batch: Any) -> None:
     if hooks.on_train_batch_end is not nothing:
         hooks.on_train_batch_end(detached(output), batch, i)
     if stepped:
-        if hooks.on_accumulation_end is not nothing:
-            hooks.on_accumulation_end()
+        hooks.on_accumulation_end()
         if plan.logging_due(progress):
             run.log_step()
     window.loss = None  # and its graph
@@ -103,8 +102,7 @@ def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     if run.plan.window_starts(run.progress) or not window.planned:
         window.open(run.plan.window_size(run.progress))
         for optimizer in optimizers:
-            if hooks.on_before_zero_grad is not nothing:
-                hooks.on_before_zero_grad(optimizer)
+            hooks.on_before_zero_grad(optimizer)
             run.zero_grad(optimizer)
     output = run.strategy.forward_backward(batch, i, run.backward, steps_now)
     if steps_now and window.taken:
@@ -113,8 +111,7 @@ def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
             scaler.unscale(optimizer)
         window.close(optimizers)
         for optimizer in optimizers:
-            if hooks.on_before_optimizer_step is not nothing:
-                hooks.on_before_optimizer_step(optimizer)
+            hooks.on_before_optimizer_step(optimizer)
             if run.clip is not None:
                 run.clip(optimizer)
             if scaler is None:
@@ -136,12 +133,9 @@ def backward(run: Run, output: Any, by: Callable[[Tensor], None] | None = None) 
         return
     if run.scaler is not None:
         loss = run.scaler.scale(loss)
-    hooks = run.hooks
-    if hooks.on_before_backward is not nothing:
-        hooks.on_before_backward(loss)
+    run.hooks.on_before_backward(loss)
     (by or run.module_backward)(loss)
-    if hooks.on_after_backward is not nothing:
-        hooks.on_after_backward()
+    run.hooks.on_after_backward()
 
 
 def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
