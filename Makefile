@@ -27,7 +27,7 @@ help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
 	@echo 'make test    run every test'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions'
-	@echo 'make bench   measure the overhead of a step and of a checkpoint'
+	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
 	@echo 'make clean   remove the environment and what the tools left'
 
 demo: $(VENV)/.examples

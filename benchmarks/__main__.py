@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 
 import torch
 
@@ -32,15 +33,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure. Return 0; a missed target is printed and is no error, for times depend on the machine."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="about a minute, less exact; nothing is written")
-    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), help="some of the benchmarks")
+    parser.add_argument(
+        "--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), help="some of the benchmarks"
+    )
     parser.add_argument("--output", type=Path, help=f"where to write; default: {RESULTS.name}, if all was measured")
     given = parser.parse_args(arguments)
     size = QUICK if given.quick else FULL
-    _quiet()
+    quiet()
     before, results = load(), list[Result]()
     for name in given.only:
-        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        began = monotonic()
+        print(f"measuring {name} … ", end="", file=sys.stderr, flush=True)
         results += BENCHMARKS[name](size)
+        print(f"{monotonic() - began:.0f} s", file=sys.stderr)
     print(table.versions(), table.text(results), sep="\n\n")
     complete = not given.quick and len(given.only) == len(BENCHMARKS)
     output = given.output or (RESULTS if complete else None)
@@ -49,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """One thread, no GPU, and no messages of the frameworks between the numbers."""
     torch.set_num_threads(1)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""

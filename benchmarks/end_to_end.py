@@ -1,4 +1,4 @@
-"""(f) How much longer a whole run of a small CNN and a small GPT takes than the plain loop, start and end included."""
+"""(f) How much longer a whole run of a small CNN and a small GPT takes than the plain loop."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from benchmarks.terminal import terminal
 
 __all__ = ["GPT", "cnn", "gpt", "run"]
 
-TITLE = "end to end"
-
 
 def run(size: Size) -> Iterator[Result]:
+    """Yield how many times as long as the plain loop a run takes."""
     for name, new_task in (("CNN", cnn), ("GPT", gpt)):
         ratios: dict[Peer, list[float]] = {peer: [] for peer in (LIGHTLIB, LIGHTNING) if peer.installed}
         plain: list[float] = []
         for peer in (PLAIN, *ratios):
             _seconds(peer, new_task, 3)  # to warm up
         before = _seconds(PLAIN, new_task, size.large_steps)
-        for _ in range(size.rounds):
+        for _ in range(size.fewer_rounds):
             taken = {peer: _seconds(peer, new_task, size.large_steps) for peer in ratios}
             after = _seconds(PLAIN, new_task, size.large_steps)
             plain.append(after * 1e3 / size.large_steps)
@@ -38,7 +37,7 @@ def run(size: Size) -> Iterator[Result]:
         yield Row(f"ms per step of the plain loop itself: {name}", PLAIN.name, plain, "ms")
         for peer in (LIGHTLIB, LIGHTNING):
             note = "" if peer.installed else NOT_INSTALLED
-            yield Row(f"whole run over plain: {name}, realistic", peer.name, ratios.get(peer, []), "×", note)
+            yield Row(f"whole run over plain: {name}, realistic", peer.name, ratios.get(peer, []), "times", note)
 
 
 def _seconds(peer: Peer, new_task: Callable[[int, Path], Task], steps: int) -> float:
@@ -56,7 +55,7 @@ def cnn(steps: int, folder: Path) -> Task:
     batch_size = 32
     images = torch.randn(batch_size * steps, 1, 28, 28, generator=generator)
     digits = torch.randint(10, (batch_size * steps,), generator=generator)
-    return Task(_cnn, Rows(images, digits), batch_size, 10, REALISTIC, folder, Clock(0))
+    return Task(_cnn, Rows(images, digits), batch_size, 10, REALISTIC, folder, Clock(0, steps - 1))
 
 
 def _cnn() -> nn.Module:
@@ -73,11 +72,11 @@ def gpt(steps: int, folder: Path) -> Task:
     batch_size, length, characters = 8, 64, 64
     text = torch.randint(characters, (batch_size * steps, length + 1), generator=generator)
     rows = Rows(text[:, :-1], text[:, 1:])
-    return Task(lambda: GPT(characters, length), rows, batch_size, characters, REALISTIC, folder, Clock(0))
+    return Task(lambda: GPT(characters, length), rows, batch_size, characters, REALISTIC, folder, Clock(0, steps - 1))
 
 
 class GPT(nn.Module):
-    """Two transformer blocks of width 64; returns the logits of all positions in one long list."""
+    """Two transformer blocks of width 64; returns logits as (row, character, position)."""
 
     def __init__(self, characters: int, length: int, width: int = 64, layers: int = 2) -> None:
         super().__init__()
@@ -90,4 +89,4 @@ class GPT(nn.Module):
 
     def forward(self, text: Tensor) -> Tensor:
         found = self.blocks(self.characters(text) + self.positions, mask=self.mask, is_causal=True)
-        return self.logits(found).flatten(0, 1)
+        return self.logits(found).transpose(1, 2)

@@ -13,11 +13,14 @@ from benchmarks.task import BARE, tiny
 
 __all__ = ["run"]
 
-TITLE = "evaluation"
-_VERBS = {"validate": "µs per validation batch over plain, one self.log", "predict": "µs per predicted batch over plain"}
+_VERBS = {
+    "validate": "µs per validation batch over plain, one self.log",
+    "predict": "µs per predicted batch over plain",
+}
 
 
 def run(size: Size) -> Iterator[Result]:
+    """Yield the cost per batch of lightlib and Lightning over the plain loop."""
     for verb, what in _VERBS.items():
         costs: dict[Peer, list[float]] = {peer: [] for peer in (LIGHTLIB, LIGHTNING) if peer.installed}
         _microseconds(PLAIN, verb, size)  # to warm up

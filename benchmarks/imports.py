@@ -9,29 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import Result, Row, Size, Target
-from benchmarks.peers import LIGHTLIB, NOT_INSTALLED, PEERS, Peer
+from benchmarks.peers import LIGHTLIB, LIGHTNING, NOT_INSTALLED, PEERS, Peer
 
 __all__ = ["cost_of", "run"]
 
-TITLE = "import"
 ROOT = Path(__file__).parents[1]
 _LIMIT = 0.15
-_STATEMENTS = {
-    "lightlib": "from lightlib import Module, Trainer",
-    "Lightning": "import lightning.pytorch",
-    "Ignite": "import ignite.engine, ignite.handlers, ignite.metrics",
-    "Accelerate": "from accelerate import Accelerator",
-    "Fabric": "from lightning.fabric import Fabric",
-    "skorch": "import skorch",
-    "torchtnt": "import torchtnt.framework",
-    "pytorch-accelerated": "import pytorch_accelerated",
-    "transformers' Trainer": "from transformers import Trainer",
-}
 _PROGRAM = """
-import json, resource, sys, time, torch
-from_kilobytes = 1024 if sys.platform != "darwin" else 1
+import json, os, sys, time, torch
 def megabytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * from_kilobytes / 2**20
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except OSError:
+        import resource
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 before, began = megabytes(), time.perf_counter()
 {statement}
 seconds = time.perf_counter() - began
@@ -40,13 +32,14 @@ print(json.dumps([seconds, megabytes() - before]))
 
 
 def run(size: Size) -> Iterator[Result]:
-    peers = [peer for peer in (LIGHTLIB, *PEERS) if peer.name in _STATEMENTS]
+    """Yield the seconds and megabytes of every import, and the target."""
+    peers = [LIGHTLIB, *(PEERS if size.all_imports else [LIGHTNING])]
     costs: dict[Peer, list[tuple[float, float]]] = {peer: [] for peer in peers if peer.installed}
-    for turn in range(size.processes + 1):
+    for peer in costs:
+        cost_of(peer.statement)  # fills the caches of the disk
+    for _ in range(size.processes):
         for peer, found in costs.items():
-            cost = cost_of(_STATEMENTS[peer.name])
-            if turn:  # the first one fills the caches of the disk
-                found.append(cost)
+            found.append(cost_of(peer.statement))
     for what, unit, k in (("s of import over torch", "s", 0), ("MB of import over torch", "MB", 1)):
         for peer in peers:
             values = [cost[k] for cost in costs.get(peer, [])]

@@ -15,24 +15,32 @@ class Size:
     """How much is measured.
 
     Attributes:
-        rounds: How often everything is measured, in turns.
+        rounds: How often tiny steps are measured, in turns.
+        fewer_rounds: How often that is measured which takes longer.
         steps: Steps per measurement of a tiny model.
         warm_up: Steps before the clock starts.
         counted: Steps whose calls are counted.
         large_steps: Steps per measurement of the models of `end_to_end`.
         processes: How many processes are started per import and per start of a run.
+        all_imports: Whether all imports are measured, or only lightlib's and Lightning's.
     """
 
     rounds: int
+    fewer_rounds: int
     steps: int
     warm_up: int
     counted: int
     large_steps: int
     processes: int
+    all_imports: bool
 
 
-FULL = Size(rounds=15, steps=1000, warm_up=100, counted=200, large_steps=150, processes=5)
-QUICK = Size(rounds=3, steps=300, warm_up=50, counted=50, large_steps=20, processes=1)
+FULL = Size(
+    rounds=15, fewer_rounds=7, steps=1000, warm_up=100, counted=200, large_steps=150, processes=3, all_imports=True
+)
+QUICK = Size(
+    rounds=2, fewer_rounds=1, steps=300, warm_up=50, counted=50, large_steps=20, processes=1, all_imports=False
+)
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,24 @@ __all__ = ["markdown", "text", "versions"]
 _HEAD = ("what", "who", "median", "quartiles", "least")
 _TARGET_HEAD = ("target", "measured", "at most", "")
 _METHOD = """\
-`make bench` writes this file. Absolute times move between machines and hours; what may be claimed are ratios within one
-run. All frameworks run in turns in one process, on one torch thread of a CPU; a cost per step is a framework's time less
-that of the plain loops before and after it, over {steps} steps, {rounds} rounds, starting excluded. The network is a
-Linear 32-32, ReLU, Linear 32-2 with SGD and 16 rows per batch from a DataLoader. "Realistic" is a logged loss (per step,
-per epoch, in the bar), a progress bar in a terminal, TensorBoard every 50 steps, one torchmetrics Accuracy, clipping by
-norm and a schedule that steps with the optimizer; the plain loop updates the Accuracy, clips and steps the schedule, and
-neither shows nor logs. Calls are counted exactly and drawings of the bar, which come by the clock, are not among them. The
-bar's drawings are among the microseconds. Frameworks without an own service do it by hand: tqdm, SummaryWriter.
+`make bench` writes this file. Absolute times move between machines and hours; what may be claimed are ratios within
+one run. All frameworks run in turns in one process, on one torch thread of a CPU. A cost per step is a framework's
+time less that of the plain loops before and after it, in {rounds} turns of {steps} steps ({fewer} turns of the
+realistic run), without the start of a run. With everything off it is the median step; in the realistic run, where
+things are done seldom, it is the mean, in processor time. The network is a Linear 32-32, ReLU, Linear 32-2 with SGD
+and 16 rows per batch from a DataLoader.
+
+Realistic is: a loss logged per step, per epoch and in the bar, a progress bar in a terminal, TensorBoard every 50
+steps, one torchmetrics Accuracy, clipping by norm, and a schedule that steps with the optimizer. The plain loop
+updates the Accuracy, clips and steps the schedule; it neither shows nor logs. A framework without a service of a kind
+gets it as its users do it, with tqdm and SummaryWriter. Calls are counted exactly; drawings of the bar, which come by
+the clock, are not among them. torch itself imports a second's worth of its compiler when the first optimizer is made:
+that is in the seconds to the first step, also of the plain loop.
 """
 
 
 def _number(value: float, unit: str) -> str:
-    digits = {"calls": 1, "µs": 1, "ms": 2, "s": 3, "MB": 1, "×": 3}.get(unit, 4)
+    digits = {"calls": 1, "µs": 1, "ms": 2, "s": 3, "MB": 1, "times": 3}.get(unit, 4)
     return f"{value:.{digits}f}{' ' + unit if unit else ''}"
 
 
@@ -80,7 +85,7 @@ def markdown(results: Sequence[Result], size: Size, busy: tuple[str, str]) -> st
     lines = [
         "# What lightlib costs",
         "",
-        _METHOD.format(steps=f"{size.steps:,}", rounds=size.rounds),
+        _METHOD.format(steps=f"{size.steps:,}", rounds=size.rounds, fewer=size.fewer_rounds),
         f"Measured on {datetime.now(timezone.utc):%Y-%m-%d} with {versions()}.",
         f"Processes running besides (load average) at the start {busy[0]}, at the end {busy[1]}.",
     ]

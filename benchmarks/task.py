@@ -1,4 +1,4 @@
-"""What every framework is given to train: a network, data, a loss and the services that are switched on."""
+"""What every framework is given to train: a network, data, a loss, the services that are on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 __all__ = ["BARE", "LOGGED", "LOGGED_EVERYWHERE", "REALISTIC", "Clock", "Rows", "Switches", "Task", "tiny"]
 
-LOG_EVERY = BLOCK = 50
+LOG_EVERY = 50
 MAX_NORM = 1.0
 Batch = tuple[Tensor, Tensor]
 
@@ -64,38 +64,43 @@ class Rows(Dataset[Batch]):
 
     def __getitems__(self, indices: list[int]) -> Batch:
         first, count = indices[0], len(indices)  # they are asked for in order
-        return self.inputs[first : first + count], self.targets[first : first + count].flatten()
+        return self.inputs[first : first + count], self.targets[first : first + count]
 
 
 class Clock:
-    """A collate function that looks at the time at every 50th batch, from the `start`-th one on.
+    """A collate function that looks at the time at every batch, from number `first` to number `last`.
 
     Every framework asks a DataLoader for its batches, so that what passes between two of them is a step, whatever a
-    framework does in it, and what comes before the first and after the last is left out. The time is the processor time
-    of this process, with all of its threads: other programs make it pass no faster.
+    framework does in it, and what comes before the first and after the last is left out.
     """
 
-    def __init__(self, start: int) -> None:
-        self.start = start
+    def __init__(self, first: int, last: int) -> None:
+        self.first, self.last = first, last
         self.seen = 0
         self.times: list[float] = []
+        self.worked = 0.0
 
     def __call__(self, batch: Batch) -> Batch:
-        passed = self.seen - self.start
+        if self.first <= self.seen <= self.last:
+            if self.seen == self.first:
+                self.worked -= process_time()
+            elif self.seen == self.last:
+                self.worked += process_time()
+            self.times.append(perf_counter())
         self.seen += 1
-        if passed >= 0 and passed % BLOCK == 0:
-            self.times.append(process_time())
         return batch
 
     @property
-    def mean(self) -> float:
-        """Seconds per batch, with all that is done seldom."""
-        return (self.times[-1] - self.times[0]) / (BLOCK * (len(self.times) - 1))
+    def typical(self) -> float:
+        """Seconds of the median step: nothing disturbed it, and nothing was done in it that is done seldom."""
+        assert len(self.times) == self.last - self.first + 1, f"only {self.seen} batches were asked for"
+        return median(after - before for before, after in pairwise(self.times))
 
     @property
-    def typical(self) -> float:
-        """Seconds per batch in the median of all blocks of 50 batches: the least disturbed number."""
-        return median(after - before for before, after in pairwise(self.times)) / BLOCK
+    def mean(self) -> float:
+        """Processor seconds per step, of all threads, with what is done seldom; other programs do not count."""
+        assert len(self.times) == self.last - self.first + 1, f"only {self.seen} batches were asked for"
+        return self.worked / (self.last - self.first)
 
 
 @dataclass
@@ -166,7 +171,7 @@ def tiny(steps: int, warm_up: int, switches: Switches, folder: Path) -> Task:
     rows = Rows(
         torch.randn(count, features, generator=generator), torch.randint(classes, (count,), generator=generator)
     )
-    return Task(_tiny_network, rows, batch_size, classes, switches, folder, Clock(warm_up))
+    return Task(_tiny_network, rows, batch_size, classes, switches, folder, Clock(warm_up, warm_up + steps))
 
 
 def _tiny_network() -> nn.Module:

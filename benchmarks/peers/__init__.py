@@ -1,4 +1,4 @@
-"""The frameworks that are measured; each file does the same work in the way its framework is meant to be used."""
+"""The frameworks that are measured; each does the same work in the way it is meant to be used."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Peer:
         name: As it is shown.
         package: What is imported.
         file: Its file in this folder.
+        statement: How its users import it.
         distribution: What is installed; default: `package`.
         trainer: Whether it is a full trainer: it owns the loop, and shows and logs by itself.
     """
@@ -29,6 +30,7 @@ class Peer:
     name: str
     package: str
     file: str
+    statement: str
     distribution: str = ""
     trainer: bool = True
 
@@ -53,18 +55,24 @@ class Peer:
         self.code.train(task)
 
 
-PLAIN = Peer("plain PyTorch", "torch", "plain", trainer=False)
-LIGHTLIB = Peer("lightlib", "lightlib", "lightlib")
-LIGHTNING = Peer("Lightning", "lightning", "lightning")
-IGNITE = Peer("Ignite", "ignite", "ignite", "pytorch-ignite", trainer=False)
+PLAIN = Peer("plain PyTorch", "torch", "plain", "import torch", trainer=False)
+LIGHTLIB = Peer("lightlib", "lightlib", "lightlib", "from lightlib import Module, Trainer")
+LIGHTNING = Peer("Lightning", "lightning", "lightning", "import lightning.pytorch")
+IGNITE = Peer(
+    "Ignite",
+    "ignite",
+    "ignite",
+    "import ignite.engine, ignite.handlers, ignite.metrics",
+    "pytorch-ignite",
+    trainer=False,
+)
 PEERS = (
     LIGHTNING,
-    Peer("Lightning, tqdm bar", "lightning", "lightning_tqdm"),
     IGNITE,
-    Peer("Accelerate", "accelerate", "accelerate", trainer=False),
-    Peer("Fabric", "lightning", "fabric", trainer=False),
-    Peer("skorch", "skorch", "skorch"),
-    Peer("torchtnt", "torchtnt", "torchtnt"),
-    Peer("pytorch-accelerated", "pytorch_accelerated", "pytorch_accelerated"),
-    Peer("transformers' Trainer", "transformers", "transformers"),
+    Peer("Accelerate", "accelerate", "accelerate", "from accelerate import Accelerator", trainer=False),
+    Peer("Fabric", "lightning", "fabric", "from lightning.fabric import Fabric", trainer=False),
+    Peer("skorch", "skorch", "skorch", "import skorch"),
+    Peer("torchtnt", "torchtnt", "torchtnt", "import torchtnt.framework"),
+    Peer("pytorch-accelerated", "pytorch_accelerated", "pytorch_accelerated", "import pytorch_accelerated"),
+    Peer("transformers' Trainer", "transformers", "transformers", "from transformers import Trainer"),
 )

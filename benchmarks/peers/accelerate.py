@@ -11,6 +11,7 @@ __all__ = ["train"]
 
 
 def train(task: Task) -> None:
+    """Train for one epoch."""
     accelerator = Accelerator()
     network = task.network()
     optimizer = task.optimizer(network.parameters())

@@ -11,6 +11,7 @@ __all__ = ["train"]
 
 
 def train(task: Task) -> None:
+    """Train for one epoch."""
     fabric = Fabric(accelerator="cpu", devices=1)
     network = task.network()
     plain_optimizer = task.optimizer(network.parameters())

@@ -15,12 +15,13 @@ __all__ = ["train"]
 
 
 def train(task: Task) -> None:
+    """Train for one epoch."""
     switches = task.switches
     network = task.network()
     optimizer = task.optimizer(network.parameters())
     accuracy = task.accuracy() if switches.accuracy else None
 
-    def update(engine: Engine, batch: tuple[Tensor, Tensor]) -> float | None:
+    def update(engine: Engine, batch: tuple[Tensor, Tensor]) -> float | None:  # noqa: ARG001  Ignite's signature
         inputs, targets = batch
         optimizer.zero_grad()
         logits = network(inputs)
@@ -36,7 +37,7 @@ def train(task: Task) -> None:
     trainer = Engine(update)
     if switches.schedule:
         schedule = task.schedule(optimizer)
-        trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: schedule.step())
+        trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda: schedule.step())  # noqa: PLW0108  or it would get the engine
     if switches.log is not None:
         Average().attach(trainer, "loss_epoch")
     if switches.bar:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import lightlib as framework
-
 from benchmarks.peers import lightning_style
 
 __all__ = ["predict", "train", "train_with_defaults", "validate"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -74,7 +73,7 @@ def evaluated(framework: ModuleType, task: Task) -> Any:
     return Evaluated()
 
 
-def trainer(framework: ModuleType, task: Task, callbacks: Sequence[Any] = ()) -> Any:
+def trainer(framework: ModuleType, task: Task) -> Any:
     """Return a Trainer with the task's services, and all others off."""
     switches, logger = task.switches, False
     if switches.tensorboard:
@@ -85,12 +84,12 @@ def trainer(framework: ModuleType, task: Task, callbacks: Sequence[Any] = ()) ->
         enable_progress_bar=switches.bar,
         gradient_clip_val=MAX_NORM if switches.clip else None,
         log_every_n_steps=LOG_EVERY,
-        callbacks=list(callbacks),
     )
 
 
-def train(framework: ModuleType, task: Task, callbacks: Sequence[Any] = ()) -> None:
-    trainer(framework, task, callbacks).fit(module(framework, task), task.loader())
+def train(framework: ModuleType, task: Task) -> None:
+    """Train for one epoch with the task's services."""
+    trainer(framework, task).fit(module(framework, task), task.loader())
 
 
 def train_with_defaults(framework: ModuleType, task: Task, **arguments: Any) -> Any:
@@ -101,8 +100,10 @@ def train_with_defaults(framework: ModuleType, task: Task, **arguments: Any) -> 
 
 
 def validate(framework: ModuleType, task: Task) -> None:
+    """Compute and log the mean loss of all batches."""
     trainer(framework, task).validate(evaluated(framework, task), task.loader(), verbose=False)
 
 
 def predict(framework: ModuleType, task: Task) -> None:
+    """Compute the logits of all batches, and drop them."""
     trainer(framework, task).predict(evaluated(framework, task), task.loader(), return_predictions=False)

@@ -11,6 +11,7 @@ __all__ = ["predict", "train", "validate"]
 
 
 def train(task: Task) -> None:
+    """Train for one epoch."""
     switches = task.switches
     network = task.network()
     optimizer = task.optimizer(network.parameters())
@@ -31,6 +32,7 @@ def train(task: Task) -> None:
 
 
 def validate(task: Task) -> None:
+    """Compute the mean loss of all batches."""
     network = task.network().eval()
     total, count = 0.0, 0
     with torch.inference_mode():
@@ -41,6 +43,7 @@ def validate(task: Task) -> None:
 
 
 def predict(task: Task) -> None:
+    """Compute the logits of all batches, and drop them."""
     network = task.network().eval()
     with torch.inference_mode():
         for inputs, _ in task.loader():

@@ -29,6 +29,7 @@ class _Clipping(Trainer):  # type: ignore[misc]
 
 
 def train(task: Task) -> None:
+    """Train for one epoch."""
     switches = task.switches
     network, services = task.network(), Services(task, bar=False)
     callbacks: list[Any] = [_AtStep(services)] if switches.log is not None else []

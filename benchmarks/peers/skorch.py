@@ -25,6 +25,7 @@ class _AtStep(Callback):  # type: ignore[misc]
 
 
 def train(task: Task) -> None:
+    """Train for one epoch."""
     switches = task.switches
     services = Services(task, bar=False)
     callbacks: list[Any] = []

@@ -38,6 +38,7 @@ class _Unit(AutoUnit[tuple[Tensor, Tensor]]):  # type: ignore[misc]
 
 
 def train(task: Task) -> None:
+    """Train for one epoch."""
     services = Services(task, bar=False)
     callbacks = [TQDMProgressBar()] if task.switches.bar else []
     tnt_train(_Unit(task, services), task.loader(), max_epochs=1, callbacks=callbacks)

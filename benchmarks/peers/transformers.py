@@ -13,6 +13,7 @@ __all__ = ["train"]
 
 
 def train(task: Task) -> None:
+    """Train for one epoch."""
     switches = task.switches
     network = task.network()
     optimizer = task.optimizer(network.parameters())

@@ -1,0 +1,163 @@
+"""Every benchmark runs, at its smallest, and what it says of a target is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import calls, end_to_end, evaluation, first_step, imports, peers, step, table
+from benchmarks.__main__ import main
+from benchmarks.measure import Row, Size, Target
+from benchmarks.peers import LIGHTLIB, LIGHTNING, NOT_INSTALLED, PLAIN, Peer
+from benchmarks.task import BARE, LOGGED, REALISTIC, tiny
+
+SMALLEST = Size(rounds=1, fewer_rounds=1, steps=3, warm_up=1, counted=1, large_steps=2, processes=1, all_imports=False)
+MISSING = Peer("Missing", "no_such_framework", "no_such_file", "import no_such_framework")
+
+
+@pytest.fixture(autouse=True)
+def only_lightlib(monkeypatch):
+    """Measure no other framework: what is installed besides must not decide how long the tests take."""
+    for module in (calls, imports, first_step, evaluation, end_to_end, step):
+        if hasattr(module, "LIGHTNING"):
+            monkeypatch.setattr(module, "LIGHTNING", MISSING)
+    monkeypatch.setattr(first_step, "_PEERS", (PLAIN, LIGHTLIB, MISSING))
+    monkeypatch.setattr(step, "PEERS", (MISSING,))
+
+
+def rows_of(benchmark):
+    results = list(benchmark.run(SMALLEST))
+    rows = [result for result in results if isinstance(result, Row)]
+    missing = [row for row in rows if row.who == "Missing"]
+    assert missing
+    assert all(not row.values and row.note == NOT_INSTALLED for row in missing)
+    return [row for row in rows if row.who != "Missing"], [r for r in results if isinstance(r, Target)]
+
+
+def test_calls():
+    rows, targets = rows_of(calls)
+    assert all(row.who == "lightlib" and len(row.values) == 1 for row in rows)
+    assert len(targets) == 4
+    assert all(target.met for target in targets)
+
+
+def test_calls_do_not_depend_on_the_number_of_batches():
+    assert calls.calls_per_batch(LIGHTLIB.train, 50, LOGGED) == calls.calls_per_batch(LIGHTLIB.train, 100, LOGGED)
+
+
+def test_step():
+    rows, targets = rows_of(step)
+    assert [row.who for row in rows] == ["plain PyTorch", "lightlib"] * 2
+    assert not targets  # there is nothing to compare with
+
+
+def test_a_peer_that_fails_does_not_end_the_measurement(monkeypatch):
+    monkeypatch.setattr(Peer, "installed", True)
+    failed = step.over_plain([MISSING], BARE, SMALLEST)[-1]
+    assert failed.note == "failed: ModuleNotFoundError"
+
+
+@pytest.mark.parametrize(
+    ("medians", "met"),
+    [
+        ({"lightlib": 20.0, "Lightning": 330.0, "Ignite": 20.0}, [True, True]),
+        ({"lightlib": 20.0, "Lightning": 290.0, "Ignite": 19.0}, [False, False]),
+        ({"lightlib": 20.0}, []),
+    ],
+)
+def test_targets_with_everything_off(medians, met, monkeypatch):
+    monkeypatch.setattr(step, "LIGHTNING", LIGHTNING)
+    assert [target.met for target in step.targets("everything off", medians)] == met
+
+
+def test_the_realistic_run_is_compared_with_the_fastest_full_trainer(monkeypatch):
+    monkeypatch.setattr(step, "LIGHTNING", LIGHTNING)
+    monkeypatch.setattr(step, "PEERS", peers.PEERS)
+    medians = {"lightlib": 60.0, "Lightning": 1300.0, "skorch": 100.0, "torchtnt": 300.0, "Fabric": 50.0}
+    share, least = step.targets("realistic", medians)
+    assert share.met
+    assert least.limit == 100.0
+    assert "skorch" in least.what
+
+
+def test_imports():
+    rows, (target,) = rows_of(imports)
+    assert [(row.who, row.unit) for row in rows] == [("lightlib", "s"), ("lightlib", "MB")]
+    assert 0 < target.value < 5
+
+
+def test_first_step():
+    rows, _ = rows_of(first_step)
+    assert [row.who for row in rows] == ["plain PyTorch", "lightlib"] * 3
+    assert all(row.median > 0 for row in rows)
+
+
+def test_evaluation():
+    rows, _ = rows_of(evaluation)
+    assert [row.who for row in rows] == ["lightlib"] * 2
+
+
+def test_end_to_end():
+    rows, _ = rows_of(end_to_end)
+    assert [row.unit for row in rows] == ["ms", "times"] * 2
+    assert all(row.median > 0 for row in rows)
+
+
+def test_lightlib_computes_what_the_plain_loop_computes(tmp_path, monkeypatch):
+    weights = {}
+    for peer in (PLAIN, LIGHTLIB):
+        task = tiny(20, 0, REALISTIC, tmp_path)
+        network = task.network()
+        monkeypatch.setattr(task, "new_network", lambda network=network: network)
+        peer.train(task)
+        weights[peer.name] = [parameter.detach().clone() for parameter in network.parameters()]
+    for one, other in zip(*weights.values(), strict=True):
+        assert one.equal(other)
+
+
+def test_the_clock_refuses_a_run_that_was_too_short(tmp_path):
+    task = tiny(5, 1, BARE, tmp_path)
+    task.clock.last += 1
+    PLAIN.train(task)
+    with pytest.raises(AssertionError, match="only 7 batches were asked for"):
+        _ = task.clock.typical
+
+
+RESULTS = [
+    Row("µs per step", "lightlib", [3.0, 1.0, 2.0, 4.0, 5.0], "µs"),
+    Row("µs per step", "other", [], "µs", NOT_INSTALLED),
+    Row("calls", "lightlib", [22.0], "calls"),
+    Target("calls", 22.0, 45.0, "calls"),
+    Target("share", 0.2, 0.1, ""),
+]
+
+
+def test_the_table_for_the_screen():
+    assert table.text(RESULTS).splitlines() == [
+        "what         who       median         quartiles  least",
+        "µs per step  lightlib  3.0 µs         2.0 … 4.0  1.0",
+        "µs per step  other     not installed",
+        "calls        lightlib  22.0 calls",
+        "",
+        "target  measured    at most",
+        "calls   22.0 calls  45.0 calls  met",
+        "share   0.2000      0.1000      MISSED",
+    ]
+
+
+def test_the_written_table():
+    text = table.markdown(RESULTS, SMALLEST, ("0.10", "0.20"))
+    assert "| share | 0.2000 | 0.1000 | MISSED |" in text
+    assert "| µs per step | lightlib | 3.0 µs | 2.0 … 4.0 | 1.0 |" in text
+    assert text.index("| target |") < text.index("| what |")
+    assert "lightlib 0." in text
+
+
+def test_a_quick_run_is_printed_and_only_written_where_it_is_told_to(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("benchmarks.__main__.QUICK", SMALLEST)
+    monkeypatch.setattr("benchmarks.__main__.RESULTS", tmp_path / "RESULTS.md")
+    monkeypatch.setattr("benchmarks.__main__.quiet", lambda: None)
+    assert main(["--quick", "--only", "evaluation"]) == 0
+    assert "µs per predicted batch" in capsys.readouterr().out
+    assert not (tmp_path / "RESULTS.md").exists()
+    assert main(["--quick", "--only", "evaluation", "--output", str(tmp_path / "own.md")]) == 0
+    assert "µs per predicted batch" in (tmp_path / "own.md").read_text(encoding="utf-8")
