@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from lightlib import report
 from lightlib.core import loop
 from lightlib.core.check import check_optimization, step_with_loader
-from lightlib.core.data import EvalData, Prefetch, TrainData
+from lightlib.core.data import EvalData, TrainData
 from lightlib.core.datamodule import DataModule
 from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hooks import STEPS, Hooks, overrides, scoped
@@ -19,6 +20,7 @@ from lightlib.core.interface import DataHooks
 from lightlib.core.module import Module
 from lightlib.core.optim import Schedules, configure, step_scheduler
 from lightlib.core.plan import Plan
+from lightlib.core.prefetch import Prefetch
 from lightlib.core.progress import Progress
 from lightlib.core.resolve import plan_of
 from lightlib.core.results import Results
@@ -263,7 +265,7 @@ class Builder:
         if overrides(module, Module, "optimizer_zero_grad"):
             by_user = scoped(self.results, "optimizer_zero_grad", module.optimizer_zero_grad)
             return lambda optimizer: by_user(run.progress.epoch, run.progress.epoch_batch, optimizer)
-        return lambda optimizer: optimizer.zero_grad()
+        return methodcaller("zero_grad")
 
 
 def _one_after_the_other(calls: list[Callable[[Any, int], Any]]) -> Callable[[Any, int], Any]:

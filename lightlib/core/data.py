@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any
@@ -14,13 +15,13 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from lightlib import report
 from lightlib.core.combined import CombinedLoader, length
+from lightlib.core.prefetch import END, Prefetch
 from lightlib.core.seed import isolate_rng, rng_state, set_rng_state
 from lightlib.core.signals import Undisturbed
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["EvalData", "IndexStream", "TrainData", "combine", "limited", "set_epoch", "stream"]
 
-_END = object()
 Move = Callable[[Any, int], Any]
 
 
@@ -51,10 +52,10 @@ class IndexStream:
             if self.state is not None:
                 self._give_back(self.state)
             drawn = iter(self.indices)
-            first = next(islice(drawn, self.skip, None), _END)
+            first = next(islice(drawn, self.skip, None), END)
             set_rng_state(present["global"])
             self.skip = 0
-            if first is _END:
+            if first is END:
                 return
             yield first
         else:
@@ -164,6 +165,10 @@ def nothing_read(name: str, where: str) -> MisconfigurationException:
     )
 
 
+def _read_nothing() -> Any:
+    return END
+
+
 class TrainData:
     """The training batches: one iterator per epoch, which knows before each batch runs whether it is the last.
 
@@ -190,7 +195,8 @@ class TrainData:
         self._iterator: Iterator[Any] | None = None
         self._started: dict[str, Any] | None = None
         self._workers_started = False
-        self._ahead: Any = _END
+        self._read: Callable[[], Any] = _read_nothing
+        self._ahead: Any = END
         self._behind: list[Any] | None = None  # where stateful loaders were before the batch that is read ahead
         self._restored: dict[str, Any] | None = None
         self.position = 0
@@ -282,33 +288,31 @@ class TrainData:
         if self._ahead_of_device and self._prefetch is not None:
             self._prefetch.start(iterator)
             self.exhausted = self._prefetch.ended
-        elif not self._trusted:
+            self._read = self._prefetch.take
+        elif self._trusted:
+            self._read = partial(next, iterator, END)
+        else:
             self._look_ahead()
-            self.exhausted = self._ahead is _END
+            self.exhausted = self._ahead is END
+            self._read = self._read_ahead
 
     def _look_ahead(self) -> None:
         self._behind = self._loader_states()
-        self._ahead = next(self._iterator, _END)  # type: ignore[arg-type]
+        self._ahead = next(self._iterator, END)  # type: ignore[arg-type]
 
     def __next__(self) -> Any:
         began = perf_counter()
-        if self._ahead_of_device:
-            batch = self._prefetch.take()  # type: ignore[union-attr]
-        else:
-            batch = self._read()
-            if self._move is not None:
-                batch = self._move(batch, 0)
+        batch = self._read()
+        if batch is END:
+            self._refuse_short_loader()
+        if self._move is not None and not self._ahead_of_device:
+            batch = self._move(batch, 0)
         self.position += 1
         self.exhausted = self.position >= self.num_batches or (not self._trusted and self._nothing_ahead())
         self.waited += perf_counter() - began
         return batch
 
-    def _read(self) -> Any:
-        if self._trusted:
-            batch = next(self._iterator, _END)  # type: ignore[arg-type]
-            if batch is _END:
-                self._refuse_short_loader()
-            return batch
+    def _read_ahead(self) -> Any:
         batch, self._behind = self._ahead, None
         if self.position + 1 < self.num_batches:
             self._look_ahead()
@@ -323,7 +327,7 @@ class TrainData:
         )
 
     def _nothing_ahead(self) -> bool:
-        return self._prefetch.ended if self._ahead_of_device else self._ahead is _END  # type: ignore[union-attr]
+        return self._prefetch.ended if self._ahead_of_device else self._ahead is END  # type: ignore[union-attr]
 
     def skip_epoch(self) -> None:
         """Drop what is left of the epoch."""
@@ -340,7 +344,7 @@ class TrainData:
         promised = f"The training loader says that it has {self._promised:g} batches, but it"
         if self._trusted:
             # Read to the end, as a `for` loop does: only now the sampler has drawn all it draws in an epoch.
-            if self._whole and self.position == self.num_batches and next(iterator, _END) is not _END:
+            if self._whole and self.position == self.num_batches and next(iterator, END) is not END:
                 report.warn(
                     f"{promised} goes on after them; the rest is not used. Correct the sampler's __len__.",
                     report.PossibleUserWarning,
@@ -360,7 +364,7 @@ class TrainData:
                 one._iterator = None  # noqa: SLF001  the only reference to persistent workers
 
     def _let_go(self) -> None:
-        self._iterator, self._ahead = None, _END
+        self._iterator, self._ahead, self._read = None, END, _read_nothing
         if self._prefetch is not None:
             self._prefetch.stop()
 
@@ -455,45 +459,3 @@ class EvalData:
                 raise nothing_read(
                     self.name, f"the place {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
                 )
-
-
-class Prefetch:
-    """Copies the next batch to a CUDA device on a side stream while the present one is used.
-
-    Note:
-        Only for loaders with workers: in a loader without them the data set would draw its random numbers one batch
-        earlier than the step before it, and the run would differ from the same run on a CPU.
-    """
-
-    def __init__(self, device: torch.device, move: Move) -> None:
-        self._device, self._move = device, move
-        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._iterator: Iterator[Any] = iter(())
-        self._next: Any = _END
-
-    @property
-    def ended(self) -> bool:
-        return self._next is _END
-
-    def start(self, iterator: Iterator[Any]) -> None:
-        self._iterator = iterator
-        self._advance()
-
-    def take(self) -> Any:
-        current = torch.cuda.current_stream(self._device)
-        current.wait_stream(self._side)
-        self._side.wait_stream(current)  # memory of a dropped batch is reused only after the steps that read it
-        batch = self._next
-        self._advance()
-        return batch
-
-    def stop(self) -> None:
-        """Let go of the iterator, whose workers then end, and of the batch that waits."""
-        self._iterator, self._next = iter(()), _END
-
-    def _advance(self) -> None:
-        batch = next(self._iterator, _END)
-        if batch is not _END:
-            with torch.cuda.stream(self._side):
-                batch = self._move(batch, 0)
-        self._next = batch

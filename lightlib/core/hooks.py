@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lightlib import report
 from lightlib.callbacks.callback import Callback, priority_of
 from lightlib.core.results import Results
-from lightlib.core.scopes import RULES
+from lightlib.core.scopes import rule_of
 from lightlib.errors import MisconfigurationException, nearest
 
 __all__ = [
@@ -160,15 +160,15 @@ class ClosedCallbacks(tuple[Any, ...]):
 
 def scoped(results: Results, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     """Return `call`, telling `results` the name of the hook while it runs."""
-    rule = RULES.get(name)
+    rule = rule_of(name)
 
     def in_scope(*args: Any) -> Any:
-        before, before_name = results.scope, results.scope_name
-        results.scope, results.scope_name = rule, name
+        before = results.scope
+        results.scope = rule
         try:
             return call(*args)
         finally:
-            results.scope, results.scope_name = before, before_name
+            results.scope = before
 
     return in_scope
 

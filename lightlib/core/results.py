@@ -27,7 +27,7 @@ from lightlib.core.logged import (
     unknown_reduction,
     wrong_attribute,
 )
-from lightlib.core.scopes import Rule
+from lightlib.core.scopes import OUTSIDE, Rule
 from lightlib.errors import LoggingError
 
 __all__ = ["Results", "Slot", "Table", "batch_size_of"]
@@ -164,8 +164,7 @@ class Results:
     def __init__(self, find_metric: Callable[[Any], str | None] = lambda metric: None) -> None:
         self.train = Table(training=True)
         self.table = self.train
-        self.scope: Rule | None = None
-        self.scope_name = "outside of a run"
+        self.scope: Rule = OUTSIDE
         self.find_metric = find_metric
         self._homes: dict[str, tuple[str, int]] = {}  # where each torchmetric is logged
         self._callback: dict[str, Any] = {}
@@ -195,7 +194,7 @@ class Results:
         if type(name) is not str:
             check_name(name)
         arguments = (prog_bar, logger, on_step, on_epoch, reduce_fx, enable_graph, add_dataloader_idx)
-        slot = table.slots.get((self.scope_name, name, table.loader))
+        slot = table.slots.get((self.scope.hook, name, table.loader))
         if slot is None or slot.arguments != arguments:
             slot = self._declare(name, value, arguments, slot, metric_attribute)
         if slot.metric is not None:
@@ -225,7 +224,7 @@ class Results:
         self, name: str, value: Any, arguments: tuple[Any, ...], known: Slot | None, attribute: str | None
     ) -> Slot:
         if known is not None and known.arguments is not None:
-            raise changed_arguments(name, self.scope_name, known.arguments, arguments)
+            raise changed_arguments(name, self.scope.hook, known.arguments, arguments)
         check_flags(name, arguments)
         on_step, on_epoch = self._when(name, arguments)
         table = self.table
@@ -236,7 +235,7 @@ class Results:
                 expected="a plain name; the suffix is added when there are several loaders.",
                 fix=f"self.log({name.split('/dataloader_idx_', maxsplit=1)[0]!r}, …), or add_dataloader_idx=False.",
             )
-        of_a_loader = table.num_loaders > 1 and self.scope is not None and self.scope.steps
+        of_a_loader = table.num_loaders > 1 and self.scope.steps
         suffix = f"/dataloader_idx_{table.loader}" if of_a_loader and add_index else ""
         reduction = self._reduction(name, reduce_fx)
         slot = Slot(name, suffix, bool(arguments[0]), logger is not False, on_step, on_epoch, reduction)
@@ -252,13 +251,13 @@ class Results:
             check_kind(name, value)
         if known is not None:  # from a checkpoint: this is its first call since the resume
             slot.total, slot.weight, slot.last, slot.count = known.total, known.weight, known.last, known.count
-        table.slots[self.scope_name, name, table.loader] = slot
+        table.slots[self.scope.hook, name, table.loader] = slot
         return slot
 
     def _when(self, name: str, arguments: tuple[Any, ...]) -> tuple[bool, bool]:
         rule = self.scope
-        if rule is None:
-            raise no_meaning(name, self.scope_name)
+        if not rule.logs:
+            raise no_meaning(name, self.scope.hook)
         on_step = rule.on_step if arguments[2] is None else arguments[2]
         on_epoch = (not rule.on_step) if arguments[3] is None else arguments[3]
         if on_step and not rule.steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["RULES", "Rule"]
+__all__ = ["OUTSIDE", "RULES", "Rule", "rule_of"]
 
 
 class Rule(NamedTuple):
@@ -14,11 +14,13 @@ class Rule(NamedTuple):
         hook: The hook's name.
         on_step: The default of `on_step`; the default of `on_epoch` is its opposite.
         steps: Whether a value per step has a meaning here.
+        logs: Whether anything can be logged here.
     """
 
     hook: str
     on_step: bool
     steps: bool
+    logs: bool = True
 
 
 _TRAINING_STEP = (
@@ -54,3 +56,11 @@ RULES: dict[str, Rule] = {
     **{name: Rule(name, on_step=False, steps=True) for name in _EVALUATION_STEP},
     **{name: Rule(name, on_step=False, steps=False) for name in _EPOCH},
 }
+
+
+def rule_of(hook: str) -> Rule:
+    """Return the rule for a hook; in one that has none, nothing can be logged."""
+    return RULES.get(hook) or Rule(hook, on_step=False, steps=False, logs=False)
+
+
+OUTSIDE = rule_of("outside of a run")

@@ -48,6 +48,7 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("window",),
     ("handle",),
     ("combined",),
+    ("prefetch",),
     ("data",),
     ("files",),
     ("checkpoint",),
