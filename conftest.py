@@ -33,6 +33,10 @@ SECONDS_FOR_THREADS_TO_END = 2.0
 def pytest_configure() -> None:
     """Compute on one thread, so that sums come out in one order, and judge no example by the time it takes."""
     torch.set_num_threads(1)
+    # Started in the background, a process ignores Ctrl-C and so do its children; the tests send it to themselves.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     hypothesis.settings.register_profile("lightlib", deadline=None, database=None, print_blob=True)
     hypothesis.settings.load_profile("lightlib")
 

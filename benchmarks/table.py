@@ -87,7 +87,7 @@ def markdown(results: Sequence[Result], size: Size, busy: tuple[str, str]) -> st
         "",
         _METHOD.format(steps=f"{size.steps:,}", rounds=size.rounds, fewer=size.fewer_rounds),
         f"Measured on {datetime.now(timezone.utc):%Y-%m-%d} with {versions()}.",
-        f"Processes running besides (load average) at the start {busy[0]}, at the end {busy[1]}.",
+        f"The load average was {busy[0]} at the start and {busy[1]} at the end, where 1 is this program itself.",
     ]
     for table in reversed(_tables(results)):
         head, *body = table

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from benchmarks import calls, end_to_end, evaluation, first_step, imports, peers, step, table
@@ -112,6 +115,26 @@ def test_lightlib_computes_what_the_plain_loop_computes(tmp_path, monkeypatch):
         weights[peer.name] = [parameter.detach().clone() for parameter in network.parameters()]
     for one, other in zip(*weights.values(), strict=True):
         assert one.equal(other)
+
+
+TRAIN_A_PEER = """
+import pathlib, sys
+from benchmarks import peers, task
+(peer,) = (peer for peer in peers.PEERS if peer.file == sys.argv[1])
+work = task.tiny(5, 1, getattr(task, sys.argv[2]), pathlib.Path(sys.argv[3]))
+peer.train(work)
+assert work.clock.typical > 0
+"""
+
+
+@pytest.mark.parametrize("peer", peers.PEERS, ids=lambda peer: peer.file)
+def test_an_installed_peer_runs_every_batch(peer, tmp_path):
+    if not peer.installed:
+        pytest.skip(NOT_INSTALLED)
+    for switches in ("BARE", "REALISTIC"):  # in another process: what others leave behind is not judged here
+        command = [sys.executable, "-W", "ignore", "-c", TRAIN_A_PEER, peer.file, switches, str(tmp_path)]
+        done = subprocess.run(command, cwd=imports.ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_clock_refuses_a_run_that_was_too_short(tmp_path):
