@@ -92,8 +92,8 @@ _AT_THE_END = frozenset({"on_exception", "teardown"})
 Wrap = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
 
 
-def nothing(*args: Any) -> None:
-    """The hook that nobody defines. Where a training batch passes it is not even called: a look costs less."""
+# The hook that nobody defines: a function of C that takes anything, looks at nothing and makes no Python frame.
+nothing: Callable[..., Any] = "".format
 
 
 def in_order(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
