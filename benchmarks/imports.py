@@ -35,8 +35,6 @@ def run(size: Size) -> Iterator[Result]:
     """Yield the seconds and megabytes of every import, and the target."""
     peers = [LIGHTLIB, *(PEERS if size.all_imports else [LIGHTNING])]
     costs: dict[Peer, list[tuple[float, float]]] = {peer: [] for peer in peers if peer.installed}
-    for peer in costs:
-        cost_of(peer.statement)  # fills the caches of the disk
     for _ in range(size.processes):
         for peer, found in costs.items():
             found.append(cost_of(peer.statement))

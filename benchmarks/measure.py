@@ -36,7 +36,7 @@ class Size:
 
 
 FULL = Size(
-    rounds=15, fewer_rounds=7, steps=1000, warm_up=100, counted=200, large_steps=150, processes=3, all_imports=True
+    rounds=15, fewer_rounds=7, steps=1000, warm_up=100, counted=200, large_steps=100, processes=3, all_imports=True
 )
 QUICK = Size(
     rounds=2, fewer_rounds=1, steps=300, warm_up=50, counted=50, large_steps=20, processes=1, all_imports=False
