@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -17,7 +18,25 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "cuda": "lightlib.accelerators.cuda:CUDAAccelerator",
         "mps": "lightlib.accelerators.mps:MPSAccelerator",
     },
-    "strategies": {"single_device": "lightlib.strategies.single:SingleDeviceStrategy"},
+    "strategies": {
+        "single_device": "lightlib.strategies.single:SingleDeviceStrategy",
+        **{
+            f"ddp{how}{unused}": "lightlib.strategies.named:strategy"
+            for how in ("", "_spawn", "_fork", "_notebook")
+            for unused in ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
+        },
+        **dict.fromkeys(
+            ("fsdp", "fsdp_cpu_offload", "hsdp", "model_parallel", "pipeline", "tensor", "zero1"),
+            "lightlib.strategies.named:strategy",
+        ),
+        **dict.fromkeys(
+            (
+                "deepspeed",
+                *(f"deepspeed_stage_{stage}" for stage in ("1", "2", "2_offload", "3", "3_offload", "3_offload_nvme")),
+            ),
+            "lightlib.strategies.named:strategy",
+        ),
+    },
     "precision": dict.fromkeys(
         ("64-true", "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"), "lightlib.precision.precision:named"
     ),
@@ -29,7 +48,15 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "comet": "lightlib.loggers.comet:CometLogger",
     },
     "callbacks": {},
-    "environments": {},
+    "environments": {
+        "kubeflow": "lightlib.launch.clusters:kubeflow",
+        "local": "lightlib.launch.environment:local",
+        "lsf": "lightlib.launch.clusters:lsf",
+        "mpi": "lightlib.launch.clusters:mpi",
+        "slurm": "lightlib.launch.clusters:slurm",
+        "torchrun": "lightlib.launch.clusters:torchrun",
+        "variables": "lightlib.launch.clusters:by_hand",
+    },
 }
 
 
@@ -50,7 +77,8 @@ def get(group: str, name: str) -> Callable[..., Any]:
     """
     built_in, plugins = BUILT_IN[group], _plugins(group)
     if name in built_in:
-        return _import(built_in[name])
+        found = _import(built_in[name])
+        return partial(found, name) if group == "strategies" and not isinstance(found, type) else found
     if name in plugins:
         loaded: Callable[..., Any] = plugins[name].load()
         return loaded

@@ -54,9 +54,12 @@ class Counting(Strategy):
 
     root_device = property(lambda self: self.inner.root_device)
 
-    def setup_environment(self, accelerator, devices, precision):
-        self.accelerator, self.precision = accelerator, precision
-        self.inner.setup_environment(accelerator, devices, precision)
+    def connect(self, accelerator, devices, precision, environment):
+        super().connect(accelerator, devices, precision, environment)
+        self.inner.connect(accelerator, devices, precision, environment)
+
+    def setup_environment(self):
+        self.inner.setup_environment()
 
     def setup(self, module, steps):
         self.inner.setup(module, steps)

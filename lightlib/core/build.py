@@ -12,8 +12,9 @@ import torch
 from lightlib import report
 from lightlib.core import loop
 from lightlib.core.check import check_optimization, step_with_loader
-from lightlib.core.data import EvalData, TrainData
+from lightlib.core.data import TrainData
 from lightlib.core.datamodule import DataModule
+from lightlib.core.evaluation import EvalData
 from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hooks import STEPS, Hooks, overrides, scoped
 from lightlib.core.interface import DataHooks
@@ -22,10 +23,12 @@ from lightlib.core.optim import Schedules, configure, step_scheduler
 from lightlib.core.plan import Plan
 from lightlib.core.prefetch import Prefetch
 from lightlib.core.progress import Progress
-from lightlib.core.resolve import plan_of
+from lightlib.core.resolve import accumulation_of, largest_batch, plan_of
+from lightlib.core.reduction import Reduction
 from lightlib.core.results import Results
 from lightlib.core.run import PREDICT, TEST, Run, Stage
 from lightlib.core.settings import Settings
+from lightlib.core.sharding import Share, say_once
 from lightlib.core.sources import check_loaders
 from lightlib.core.window import Window
 from lightlib.errors import MisconfigurationException
@@ -69,6 +72,9 @@ class Builder:
         self.results = Results(self._attribute_of)
         if compiler is not None:  # logging is Python's work: one graph break, and no recompilation
             self.results.log = torch.compiler.disable(self.results.log)  # type: ignore[method-assign, no-untyped-call]
+        if strategy.world_size > 1:
+            self.results.reduce_table = Reduction(strategy, module.get_submodule)
+            self.results.reduce_value = lambda value, how: strategy.data.reduce(value, reduce_op=how)
         self.evaluations: dict[str, EvalData] = {}
         self._train_data: TrainData | None = None
         self._evaluated_in = 0
@@ -97,9 +103,19 @@ class Builder:
             if self.compiler is not None and overrides(self.module, Module, name):
                 method = self.compiler(method)
             steps[name] = self.wrap(owner, name, method)
+        self.strategy.tell, self.strategy.hear = self.results.tell, self.results.hear
         self.strategy.setup(self.module, steps)
 
     # data
+    def share(self) -> Share | None:
+        """Return which part of the data this process reads; None when there is one process."""
+        strategy = self.strategy
+        if strategy.world_size == 1:
+            return None
+        broadcast, gather = strategy.collectives.broadcast, strategy.collectives.all_gather_object
+        deals = self.settings.use_distributed_sampler or strategy.data_size == 1  # then all read the same batches
+        return Share(strategy.data_rank, strategy.data_size, broadcast, gather, deals)
+
     def move(self) -> Callable[[Any, int], Any] | None:
         """Return what brings a batch to the device, or None when nothing is to be done."""
         module, strategy = self.module, self.strategy
@@ -156,8 +172,15 @@ class Builder:
             reload_every=settings.reload_dataloaders_every_n_epochs,
             sequential=bool(settings.overfit_batches),
             prefetch=prefetch,
+            share=self.share(),
+            largest=largest_batch(settings.global_batch_size, self.strategy.data_size),
         )
-        check_loaders(data.flattened, "train")
+        check_loaders(data.given, "train")
+        if settings.global_batch_size is not None:
+            settings.accumulate_grad_batches, resolved = accumulation_of(
+                settings.global_batch_size, data.batch_sizes(), self.strategy.data_size, self.callbacks
+            )
+            say_once(resolved)
         return data
 
     def eval_data(self, stage: Stage) -> EvalData:
@@ -169,8 +192,9 @@ class Builder:
             assert source is not None
             argument = f"limit_{key}_batches"
             loaders = source()
-            data = EvalData(loaders, getattr(self.settings, argument), self.move(), argument, stage.name)
-            check_loaders(data.combined.flattened, key)
+            limit, lockstep = getattr(self.settings, argument), self.strategy.lockstep
+            data = EvalData(loaders, limit, self.move(), argument, stage.name, self.share(), lockstep)
+            check_loaders(data.given, key)
             self.evaluations[key], self._evaluated_in = data, self.trainer.current_epoch
         return self.evaluations[key]
 
@@ -188,7 +212,7 @@ class Builder:
         run = Run(
             trainer=self.trainer, module=self.module, datamodule=self.datamodule, callbacks=self.callbacks,
             strategy=self.strategy, hooks=hooks, loggers=loggers, results=self.results, progress=progress,
-            window=Window(), stage="train" if stage == "fit" else "setup",
+            window=Window(self.strategy.data if self.strategy.world_size > 1 else None), stage="train" if stage == "fit" else "setup",
             plan=self.plan(train_data.num_batches if train_data is not None else 0), replan=self.plan,
             train_data=train_data, eval_data=self.eval_data, inference=self.settings.inference_mode, optimizers=[],
             handles=[], scaler=None,
@@ -211,6 +235,8 @@ class Builder:
         step = scoped(self.results, "lr_scheduler_step", module.lr_scheduler_step) if by_user else step_scheduler
         run.schedules = Schedules(configs, step, lambda: self.results.callback_metrics, module.automatic_optimization)
         run.scaler = strategy.precision.loss_scaler(strategy.root_device.type)
+        if run.scaler is not None and strategy.shares_overflow:
+            run.scaler.after_unscale = partial(strategy.share_overflow, run.scaler.grad_scaler)
         run.backward = partial(loop.backward, run)
         if self.profiler is not None:
             run.backward = _profiled(self.profiler, f"[Strategy]{type(strategy).__name__}.backward", run.backward)

@@ -151,7 +151,7 @@ def check_optimization(module: Module, settings: Any) -> None:
         )
     if automatic:
         return
-    for argument, off in (("gradient_clip_val", None), ("accumulate_grad_batches", 1)):
+    for argument, off in (("gradient_clip_val", None), ("global_batch_size", None), ("accumulate_grad_batches", 1)):
         value = getattr(settings, argument)
         if value not in (off, 0):
             hand = (

@@ -25,6 +25,7 @@ __all__ = [
     "restore",
     "restore_datamodule",
     "restore_weights",
+    "write_checkpoint",
 ]
 
 FORMAT = 1
@@ -63,6 +64,7 @@ def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
     """
     progress, strategy, module, datamodule = run.progress, run.strategy, run.module, run.datamodule
     ended = progress.epoch_batch == 0 and progress.epoch > 0
+    several = strategy.world_size > 1
     content: dict[str, Any] = {
         "epoch": progress.epoch - ended,
         "global_step": progress.step,
@@ -73,8 +75,14 @@ def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
     _add_hparams(content, module)
     if datamodule is not None:
         _add_hparams(content, datamodule)
+    names: list[list[list[str]]] = []
     if not weights_only:
-        content["optimizer_states"] = [strategy.optimizer_state(optimizer) for optimizer in run.optimizers]
+        states = [strategy.optimizer_state(optimizer) for optimizer in run.optimizers]
+        for optimizer, state in zip(run.optimizers, states, strict=True):
+            own = strategy.parameter_names(optimizer)
+            groups = state.get("param_groups", [])
+            names.append([group.pop("param_names", held) for group, held in zip(groups, own, strict=False)])
+        content["optimizer_states"] = states
         content["lr_schedulers"] = run.schedules.state_dict()
         if run.scaler is not None:
             content["MixedPrecision"] = run.scaler.state_dict()
@@ -92,12 +100,11 @@ def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
     }
     if not weights_only:
         data = run.train_data.state_dict() if run.train_data is not None else None
-        content[OURS] |= {
-            "data": data,
-            "results": run.results.state_dict(),
-            "rng": run.rng_state(),
-        }
-    place = files.not_plain(content)
+        own_part = {"results": run.results.state_dict(), "rng": run.rng_state()}
+        content[OURS] |= {"data": data, "optimizer_names": names, **own_part}
+        if several:  # each process has its own sums and random numbers
+            content[OURS]["ranks"] = strategy.collectives.all_gather_object(own_part)
+    place = files.not_plain(content) if strategy.is_global_zero else None
     if place is not None:
         report.warn(
             f"The checkpoint holds an object that is no plain value at {place}: it can only be read with "
@@ -270,9 +277,48 @@ def restore(run: Any, content: dict[str, Any]) -> None:
             return
         run.progress.load_state_dict(ours["progress"])
         if ours.get("data") is not None and run.train_data is not None:
-            run.train_data.load_state_dict(ours["data"])
-        run.results.load_state_dict(ours["results"], run.module.get_submodule)
-        run.pending_rng = ours["rng"]
+            place = run.train_data.load_state_dict(ours["data"])
+            if ours["data"].get("size", 1) != run.strategy.data_size:
+                run.progress.epoch_batch = place
+        own_part = _part_of(ours, run.strategy)
+        if own_part is not None:
+            run.results.load_state_dict(own_part["results"], run.module.get_submodule)
+            run.pending_rng = own_part["rng"]
+
+
+def _part_of(ours: Mapping[str, Any], strategy: Any) -> Mapping[str, Any] | None:
+    """Return the sums and random numbers of this process; None when there were other processes."""
+    ranks = ours.get("ranks") or [ours]
+    if len(ranks) == strategy.world_size:
+        part: Mapping[str, Any] = ranks[strategy.global_rank]
+        return part
+    report.warn(
+        f"The checkpoint was written by {len(ranks)} processes and is resumed by {strategy.world_size}: weights, "
+        "optimizers, schedules and the position are exact; random numbers go on from the seed, and values of self.log "
+        "that are means over this epoch begin anew."
+    )
+    return None
+
+
+def write_checkpoint(run: Any, path: str | Path, weights_only: bool = False) -> None:
+    """Write the state of `run`, gathered from all processes, by the first of them; each process calls this.
+
+    Raises:
+        CheckpointWriteError: It could not be written: on every process.
+    """
+    content = dump(run, weights_only)
+    strategy, error = run.strategy, None
+    if strategy.is_global_zero:
+        try:
+            files.write(content, path)
+        except Exception as raised:  # noqa: BLE001  the others wait to hear of it
+            error = raised
+    if strategy.world_size > 1:
+        told = strategy.broadcast(None if error is None else str(error))
+        if told is not None and error is None:
+            raise CheckpointWriteError(told)
+    if error is not None:
+        raise error
 
 
 def _restore_optimization(run: Any, content: dict[str, Any]) -> None:
@@ -286,8 +332,10 @@ def _restore_optimization(run: Any, content: dict[str, Any]) -> None:
                 expected=f"the same {what} in the same order.",
                 fix="resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint.",
             )
-    for optimizer, state in zip(run.optimizers, content["optimizer_states"], strict=True):
+    named = (content.get(OURS) or {}).get("optimizer_names") or [[]] * len(run.optimizers)
+    for optimizer, saved, held in zip(run.optimizers, content["optimizer_states"], named, strict=True):
         name = type(optimizer).__name__
+        state = _with_names(saved, held) if run.strategy.world_size > 1 else saved
         with _reading(f"state of {name}"):
             strange = sorted(set(state["param_groups"][0]) - {*optimizer.param_groups[0], "initial_lr", "param_names"})
             lacking = sorted(set(optimizer.defaults) - set(state["param_groups"][0]))
@@ -305,6 +353,11 @@ def _restore_optimization(run: Any, content: dict[str, Any]) -> None:
     if run.scaler is not None and "MixedPrecision" in content:
         with _reading("loss scaler"):
             run.scaler.load_state_dict(content["MixedPrecision"])
+
+
+def _with_names(state: dict[str, Any], names: list[list[str]]) -> dict[str, Any]:
+    groups = [{**group, "param_names": own} for group, own in zip(state["param_groups"], names, strict=False)]
+    return {**state, "param_groups": groups} if groups else state
 
 
 def _restore_callbacks(callbacks: list[Any], states: Mapping[str, Any]) -> None:

@@ -1,8 +1,7 @@
-"""Data: loaders become one resumable stream of batches; no user object is rebuilt or patched."""
+"""Data: training loaders become one resumable stream of batches; no user object is rebuilt or patched."""
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -10,109 +9,37 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset
 
 from lightlib import report
 from lightlib.core.combined import CombinedLoader, length
 from lightlib.core.prefetch import END, Prefetch
 from lightlib.core.seed import isolate_rng, rng_state, set_rng_state
-from lightlib.core.signals import Undisturbed
+from lightlib.core.sharding import (
+    Dealt,
+    IndexStream,
+    Share,
+    batch_size_of_loader,
+    is_dealt,
+    say_once,
+    stream,
+    with_smaller_batches,
+)
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["EvalData", "IndexStream", "TrainData", "combine", "limited", "set_epoch", "stream"]
+__all__ = [
+    "Move",
+    "TrainData",
+    "combine",
+    "is_length_exact",
+    "limited",
+    "nothing_read",
+    "refuse_other_loaders",
+    "set_epoch",
+    "start_persistent_workers",
+]
 
 Move = Callable[[Any, int], Any]
-
-
-class IndexStream:
-    """The indices that a loader's sampler draws, with a memory: which generators drew them, and where to begin.
-
-    A sampler draws its permutation at the first `next`, inside of the generator below, whatever the number of workers.
-    The state of the generators at that moment is kept; given back, it draws the same permutation, of which the first
-    `skip` items are passed over without loading any data.
-    """
-
-    def __init__(self, indices: Any) -> None:
-        self.indices = indices
-        self.skip = 0
-        self.state: dict[str, Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "indices":
-            raise AttributeError(name)
-        return getattr(self.indices, name)
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.skip:
-            present = self._present()
-            if self.state is not None:
-                self._give_back(self.state)
-            drawn = iter(self.indices)
-            first = next(islice(drawn, self.skip, None), END)
-            set_rng_state(present["global"])
-            self.skip = 0
-            if first is END:
-                return
-            yield first
-        else:
-            self.state = self._present()
-            drawn = iter(self.indices)
-        yield from drawn
-
-    def _generators(self) -> list[torch.Generator]:
-        owners = (self.indices, getattr(self.indices, "sampler", None))
-        return [g for g in (getattr(owner, "generator", None) for owner in owners) if isinstance(g, torch.Generator)]
-
-    def generator_states(self) -> list[torch.Tensor]:
-        """Return the states of the samplers' own generators, which go on from epoch to epoch."""
-        return [generator.get_state() for generator in self._generators()]
-
-    def set_generator_states(self, states: list[torch.Tensor]) -> None:
-        """Take back what `generator_states` returned."""
-        for generator, own in zip(self._generators(), states, strict=False):
-            generator.set_state(own)
-
-    def _present(self) -> dict[str, Any]:
-        return {"global": rng_state(), "own": self.generator_states()}
-
-    def _give_back(self, state: dict[str, Any]) -> None:
-        set_rng_state(state["global"])
-        self.set_generator_states(state["own"])
-
-
-def stream(loader: Any, sequential: bool = False) -> Any:
-    """Return a loader that reads like `loader` but remembers its position; `loader` itself stays as it is.
-
-    Args:
-        loader: What the user gave. A plain DataLoader over a map-style data set is copied (shallowly: data set,
-            workers' settings and sampler are shared) and its index sampler is seen through an :class:`IndexStream`.
-        sequential: Replace a RandomSampler by the data set's own order (`overfit_batches`).
-    """
-    if (
-        not isinstance(loader, DataLoader)
-        or isinstance(loader.dataset, IterableDataset)
-        or hasattr(loader, "state_dict")
-        or type(loader).__iter__ is not DataLoader.__iter__  # it may never ask the sampler that is put into the copy
-    ):
-        return loader
-    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
-    indices = getattr(loader, name)
-    if sequential and isinstance(loader.sampler, RandomSampler):
-        report.warn(
-            "overfit_batches: the training loader shuffles; its samples are taken in the data set's order instead."
-        )
-        indices = SequentialSampler(loader.dataset)  # type: ignore[arg-type]
-        if name == "batch_sampler" and loader.batch_size is not None:
-            indices = BatchSampler(indices, loader.batch_size, loader.drop_last)
-    copied = copy.copy(loader)
-    object.__setattr__(copied, name, IndexStream(indices))
-    copied.worker_init_fn = Undisturbed(loader.worker_init_fn)
-    copied._iterator = None  # noqa: SLF001  persistent workers that the user has started read the user's own sampler
-    return copied
 
 
 def combine(loaders: Any, mode: str) -> CombinedLoader:
@@ -169,11 +96,33 @@ def _read_nothing() -> Any:
     return END
 
 
+def is_length_exact(loader: Any) -> bool:
+    """Whether the length is sure, so that no batch must be read ahead to know the last one."""
+    source = loader.items if isinstance(loader, Dealt) else loader
+    if isinstance(source, DataLoader):
+        return not isinstance(source.dataset, IterableDataset)
+    return isinstance(source, Sequence)
+
+
+def refuse_other_loaders(numbers: list[int], name: str) -> None:
+    if len(set(numbers)) > 1:
+        raise MisconfigurationException(
+            f"The processes have different numbers of {name} loaders: {_by_rank(numbers)}.",
+            expected="the same loaders on every rank.",
+            fix="let nothing that decides about loaders depend on the rank.",
+        )
+
+
+def _by_rank(numbers: Sequence[float]) -> str:
+    return ", ".join(f"rank {rank}: {'no length' if n == math.inf else n}" for rank, n in enumerate(numbers))
+
+
 class TrainData:
     """The training batches: one iterator per epoch, which knows before each batch runs whether it is the last.
 
     Attributes:
-        num_batches: Batches per epoch, after the limit; `inf` when unknown.
+        given: The user's loaders in one list.
+        num_batches: Batches per epoch on this process, after the limit; `inf` when unknown. Equal on all processes.
         exhausted: Whether this epoch has no further batch.
         waited: Seconds spent waiting for batches.
     """
@@ -187,10 +136,11 @@ class TrainData:
         reload_every: int = 0,
         sequential: bool = False,
         prefetch: Prefetch | None = None,
-        collected: bool = False,
+        share: Share | None = None,
+        largest: int | None = None,
     ) -> None:
         self._source, self._limit, self._move, self._reload_every = source, limit, move, reload_every
-        self._sequential, self._prefetch = sequential, prefetch
+        self._sequential, self._prefetch, self._share, self._largest = sequential, prefetch, share, largest
         self._loaded_at = 0
         self._iterator: Iterator[Any] | None = None
         self._started: dict[str, Any] | None = None
@@ -209,25 +159,52 @@ class TrainData:
         self.loaders = self._source()
         combined = combine(self.loaders, "max_size_cycle")
         self._single = len(combined.flattened) == 1 and combined.iterables is combined.flattened[0]
-        self._combined = combined.with_loaders([stream(loader, self._sequential) for loader in combined.flattened])
+        self.given = given = combined.flattened
+        if self._largest is not None:
+            given = [with_smaller_batches(loader, self._largest) for loader in given]
+        self._combined = combined.with_loaders([stream(loader, self._sequential, self._share) for loader in given])
         flattened = self._combined.flattened
         total = length(flattened[0]) if self._single else length(self._combined)
-        self.num_batches = limited(total, self._limit, "limit_train_batches", "training")
+        if self._share is None:
+            self.num_batches = limited(total, self._limit, "limit_train_batches", "training")
+        else:
+            self.num_batches = self._length_of_all(total, given, self._share)
         self._whole, self._promised = self._single and self.num_batches == total, total
-        self._trusted = self._length_is_exact() and self.num_batches != math.inf
+        self._trusted = all(map(is_length_exact, flattened)) and self.num_batches != math.inf
+        self._agrees = self._share is not None and not self._trusted and not all(map(is_dealt, flattened))
+        if self._agrees:
+            say_once(
+                "Training data: the lengths of the loaders are not sure, so before each batch all processes agree "
+                "whether each has one more (one small collective). An epoch ends with the shortest."
+            )
         self._stateful = any(hasattr(x, "state_dict") for x in flattened)
         with_workers = all(getattr(x, "num_workers", 0) for x in flattened)
-        self._ahead_of_device = self._prefetch is not None and with_workers and not self._stateful
+        alone = with_workers and not self._stateful and not self._agrees
+        self._ahead_of_device = self._prefetch is not None and alone
 
-    def _length_is_exact(self) -> bool:
-        """Whether the length is sure, so that no batch must be read ahead to know the last one."""
-
-        def exact(loader: Any) -> bool:
-            if isinstance(loader, DataLoader):
-                return not isinstance(loader.dataset, IterableDataset)
-            return isinstance(loader, Sequence)
-
-        return all(exact(loader) for loader in self._combined.flattened)
+    def _length_of_all(self, total: float, given: list[Any], share: Share) -> float:
+        """Return the number of batches when it is the same on all processes; else refuse it on all of them alike."""
+        everybody = share.gather((len(given), total))
+        refuse_other_loaders([number for number, _ in everybody], "training")
+        for own, loader in zip(self.flattened, given, strict=True):
+            if length(own) == 0 and length(loader) > 0:
+                raise MisconfigurationException(
+                    f"The training loader has {length(loader)} batches for {share.size} processes, which leaves none "
+                    "for each.",
+                    expected=f"at least one batch on each of the {share.size} processes.",
+                    fix="a smaller batch_size, fewer devices, or drop_last=False.",
+                )
+        lengths = [limited(one, self._limit, "limit_train_batches", "training") for _, one in everybody]
+        if len(set(lengths)) > 1:
+            least = min(lengths)
+            raise MisconfigurationException(
+                f"The processes have different numbers of training batches: {_by_rank(lengths)}.",
+                expected="the same number on every rank: a process with fewer would leave the others waiting.",
+                fix=(f"Trainer(limit_train_batches={least}), or " if 0 < least < math.inf else "")
+                + "parts of equal size (drop_last=True, padded samplers), or give every rank the whole data and let "
+                "Trainer(use_distributed_sampler=True) deal them.",
+            )
+        return lengths[0]
 
     @property
     def flattened(self) -> list[Any]:
@@ -299,6 +276,8 @@ class TrainData:
     def _look_ahead(self) -> None:
         self._behind = self._loader_states()
         self._ahead = next(self._iterator, END)  # type: ignore[arg-type]
+        if self._agrees and self._share is not None and any(self._share.gather(self._ahead is END)):
+            self._ahead = END
 
     def __next__(self) -> Any:
         began = perf_counter()
@@ -359,7 +338,7 @@ class TrainData:
     def close(self) -> None:
         """Let the workers end; the position can still be read."""
         self._let_go()
-        for one, loader in zip(self.flattened, combine(self.loaders, "max_size_cycle").flattened, strict=True):
+        for one, loader in zip(self.flattened, self.given, strict=True):
             if one is not loader:
                 one._iterator = None  # noqa: SLF001  the only reference to persistent workers
 
@@ -385,14 +364,26 @@ class TrainData:
         loader.load_state_dict(state)
         return True
 
+    @property
+    def _size(self) -> int:
+        return 1 if self._share is None else self._share.size
+
+    def batch_sizes(self) -> list[int | None]:
+        """Return how many samples of each loader are in a batch of this process, where that is known."""
+        return [batch_size_of_loader(loader) for loader in self.flattened]
+
+    def _taken_at_once(self) -> list[int]:
+        """How many samples (batches, where their size is not known) of each loader all processes take with a batch."""
+        return [(size or 1) * self._size for size in self.batch_sizes()]
+
     def samples(self) -> int | None:
-        """Return how many samples of this epoch were handed out, when the loader's batch size is known."""
+        """Return how many samples of this epoch all processes took, when the loader's batch size is known."""
         loader = self.flattened[0] if self._single else None
         size = getattr(loader, "batch_size", None)
         if size is None:
             return None
-        sampler = getattr(loader, "sampler", None)
-        return int(min(self.position * size, length(sampler)))
+        whole = length(getattr(loader, "sampler", None)) * (1 if is_dealt(loader) else self._size)
+        return int(min(self.position * size * self._size, whole))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, in batches and samples, and what draws the same epoch again."""
@@ -401,6 +392,9 @@ class TrainData:
         return {
             "batches": self.position,
             "samples": self.samples(),
+            "size": self._size,
+            "taken_at_once": self._taken_at_once(),
+            "exhausted": self.exhausted,
             "streams": [one.state for one in self._streams()] if within else [],
             "generators": [one.generator_states() for one in self._streams()],
             "started": self._started if within else None,
@@ -409,13 +403,37 @@ class TrainData:
             "loaders": loaders,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> int:
+        """Take back a state; return the position in batches of this run, which may be shared by more or fewer."""
         self._restored = state
         self._loaded_at = state.get("loaded_at", 0)
-        if state.get("workers") and not 0 < state["batches"] < self.num_batches:
+        place = self._place_of(state)
+        if state.get("workers") and not 0 < place < self.num_batches:
             start_persistent_workers(self.flattened)
         for one, states in zip(self._streams(), state.get("generators", []), strict=False):
             one.set_generator_states(states)
+        return place
+
+    def _place_of(self, state: dict[str, Any]) -> int:
+        done, before = int(state["batches"]), state.get("size", 1)
+        if not done or before == self._size:
+            return done
+        if state.get("exhausted") and self.num_batches != math.inf:
+            return int(self.num_batches)
+        then, now = state.get("taken_at_once", [before]), self._taken_at_once()
+        if len(then) != len(now):
+            then, now = [before], [self._size]
+        place = int(min(done * old // new for old, new in zip(then, now, strict=True)))
+        again = max(done * old - place * new for old, new in zip(then, now, strict=True))
+        if again:
+            what = "samples" if self.batch_sizes()[0] else "batches"
+            report.warn(
+                f"The checkpoint was written within an epoch, after {done} batches on each of {before} processes. "
+                f"{self._size} processes take {now[0]} {what} at a time, of which no number ends exactly there: "
+                f"{again} {what} of this epoch are seen a second time.",
+                report.PossibleUserWarning,
+            )
+        return place
 
 
 def start_persistent_workers(loaders: Sequence[Any]) -> None:
@@ -423,39 +441,3 @@ def start_persistent_workers(loaders: Sequence[Any]) -> None:
     for loader in loaders:
         if getattr(loader, "persistent_workers", False):
             iter(loader)
-
-
-class EvalData:
-    """The batches of a validation, test or prediction: all loaders, one after the other or together."""
-
-    def __init__(self, loaders: Any, limit: float, move: Move | None, argument: str, name: str) -> None:
-        self.loaders = loaders
-        combined = combine(loaders, "sequential")
-        self.combined = combined.with_loaders(combined.flattened)
-        given = combined.limits or [math.inf] * len(combined.flattened)
-        totals = [min(length(x), own) for x, own in zip(self.combined.flattened, given, strict=True)]
-        self.num_batches = [limited(total, limit, argument, name) for total in totals]
-        self.combined.limits = self.num_batches
-        self._move, self.name = move, name
-
-    @property
-    def num_loaders(self) -> int:
-        return len(self.combined.flattened) if self.combined.mode == "sequential" else 1
-
-    def start_workers(self) -> None:
-        """Start persistent workers, as a run did that is resumed now."""
-        start_persistent_workers(self.combined.flattened)
-
-    def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
-        """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
-        self.combined.limits = limits = self.num_batches if limits is None else limits
-        move, seen = self._move, set()
-        for batch, i, loader in self.combined:
-            seen.add(loader)
-            yield (batch if move is None else move(batch, loader)), i, loader
-        wanted = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits) > 0 else ()
-        for loader in wanted:
-            if loader not in seen and limits[loader] > 0:
-                raise nothing_read(
-                    self.name, f"the place {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
-                )

@@ -21,6 +21,7 @@ __all__ = [
     "check_kind",
     "check_name",
     "is_metric",
+    "lacks_metric",
     "metric_of",
     "no_meaning",
     "not_scalar",
@@ -143,6 +144,16 @@ def not_scalar(name: str, kind: str, shape: Any) -> LoggingError:
         f"self.log({name!r}, …) got a {kind} of shape {tuple(shape)}.",
         expected="a number, or a tensor with exactly one element.",
         fix=f"self.log({name!r}, value.mean()), or one name per element.",
+    )
+
+
+def lacks_metric(name: str) -> LoggingError:
+    """Return the error for a metric that a process without a batch cannot find, to take part in its synchronisation."""
+    return LoggingError(
+        f"self.log({name!r}, …) got a torchmetric that is no attribute of the module, and a process that had no batch "
+        "did not log it.",
+        expected="a metric that every process can find.",
+        fix="build it in __init__: self.metric = …, and log self.metric.",
     )
 
 

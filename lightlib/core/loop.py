@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 from torch import Tensor
@@ -17,6 +17,7 @@ from lightlib.core.window import detached, unusable
 __all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
 
 SKIP_EPOCH = -1
+LAST = sys.maxsize  # after all evaluation batches, of which processes may have different numbers
 
 
 def fit(run: Run) -> None:
@@ -48,7 +49,7 @@ def train_epoch(run: Run) -> None:
     while True:  # what is due? The same question after a batch and after a resume.
         plan = run.plan  # a hook may have changed a limit
         stopping = run.stop_asked and run.stopping()
-        if plan.validation_due(progress, data.exhausted, stopping, monotonic() - run.validated_at if timed else 0.0):
+        if plan.validation_due(progress, data.exhausted, stopping, run.since_validation() if timed else 0.0):
             evaluate(run, VALIDATION)
             run.end_validation()
             stopping = run.stopping()
@@ -98,18 +99,12 @@ def train_batch(run: Run, batch: Any) -> None:
 
 def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     """Forward, backward, and when the window closes: unscale, clip, step."""
-    window, hooks, optimizers = run.window, run.hooks, run.optimizers
+    window, hooks, optimizers, scaler = run.window, run.hooks, run.optimizers, run.scaler
     if run.plan.window_starts(run.progress) or not window.planned:
-        window.open(run.plan.window_size(run.progress))
-        for optimizer in optimizers:
-            hooks.on_before_zero_grad(optimizer)
-            run.zero_grad(optimizer)
+        open_window(run)
     output = run.strategy.forward_backward(batch, i, run.backward, steps_now)
     if steps_now and window.taken:
-        scaler = run.scaler
-        for optimizer in optimizers if scaler is not None else ():
-            scaler.unscale(optimizer)
-        window.close(optimizers)
+        close_window(run)
         for optimizer in optimizers:
             hooks.on_before_optimizer_step(optimizer)
             if run.clip is not None:
@@ -126,9 +121,24 @@ def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     return output
 
 
-def backward(run: Run, output: Any, by: Callable[[Tensor], None] | None = None) -> None:
-    """Differentiate what a step returned; `by` is an engine's own backward."""
-    loss = run.window.loss_of(output)
+def open_window(run: Run) -> None:
+    """Begin to accumulate: with no gradients."""
+    run.window.open(run.plan.window_size(run.progress))
+    for optimizer in run.optimizers:
+        run.hooks.on_before_zero_grad(optimizer)
+        run.zero_grad(optimizer)
+
+
+def close_window(run: Run) -> None:
+    """End accumulation: the gradients are those of the window's mean loss."""
+    for optimizer in run.optimizers if run.scaler is not None else ():
+        run.scaler.unscale(optimizer)
+    run.window.close(run.optimizers)
+
+
+def backward(run: Run, output: Any, by: Callable[[Tensor], None] | None = None, parts: int = 1) -> None:
+    """Differentiate what a step returned for one of `parts` micro-batches; `by` is an engine's own backward."""
+    loss = run.window.loss_of(output, parts)
     if loss is None:
         return
     if run.scaler is not None:
@@ -144,16 +154,10 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
 
     def forward_backward() -> Any:
         if run.plan.window_starts(run.progress) or not window.planned:
-            window.open(run.plan.window_size(run.progress))
-            for optimizer in run.optimizers:
-                hooks.on_before_zero_grad(optimizer)
-                run.zero_grad(optimizer)
+            open_window(run)
         outputs.append(run.strategy.forward_backward(batch, i, run.backward, steps_now))
         if steps_now and window.taken:
-            for optimizer in run.optimizers:
-                if run.scaler is not None:
-                    run.scaler.unscale(optimizer)
-            window.close(run.optimizers)
+            close_window(run)
             for optimizer in run.optimizers:
                 hooks.on_before_optimizer_step(optimizer)
                 if run.clip is not None:
@@ -217,11 +221,13 @@ def manual_step(run: Run, optimizer: Optimizer, closure: Callable[[], Any] | Non
 
         def with_hook() -> Any:
             loss = closure()
+            run.strategy.sync_gradients(optimizer)
             run.hooks.on_before_optimizer_step(optimizer)
             return loss
 
         return optimizer.step(with_hook, **options)
     loss = closure() if closure is not None else None
+    run.strategy.sync_gradients(optimizer)
     if run.scaler is not None:
         run.scaler.unscale(optimizer)
     run.hooks.on_before_optimizer_step(optimizer)
@@ -251,7 +257,10 @@ def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
             output = step(batch, *where)
             after(output, batch, *where)
             run.log_evaluation_step()
-        table.loader = 0
+            run.evaluated += 1
+        table.loader, run.evaluated = 0, LAST
+        if run.signals.received is not None:
+            run.leave_if_possible()
         run.results.end_epoch()
         getattr(hooks, f"on_{name}_epoch_end")()
         metrics = run.close_evaluation()

@@ -3,47 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
 from lightlib import registry
+from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
 from lightlib.core.plan import Plan
 from lightlib.core.settings import Settings
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
+from lightlib.launch.environment import Environment, detect
 from lightlib.loggers.logger import DummyLogger, Logger
 from lightlib.precision.precision import Precision, named
-from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
 
-__all__ = ["callbacks_of_packages", "loggers_of", "plan_of", "plugins_of", "precision_of", "profiler_of", "strategy_of"]
+__all__ = [
+    "accumulation_of",
+    "callbacks_of_packages",
+    "largest_batch",
+    "loggers_of",
+    "plan_of",
+    "plugins_of",
+    "precision_of",
+    "profiler_of",
+    "strategy_of",
+]
 
 
-def strategy_of(given: Any, num_devices: int, num_nodes: int) -> Strategy:
-    """Return the strategy for a name or an instance; ``"auto"`` is one device.
+def strategy_of(given: Any, environment: Environment) -> Strategy:
+    """Return the strategy for a name or an instance; ``"auto"`` is ``"ddp"`` for several processes.
 
     Raises:
-        MisconfigurationException: ``"auto"`` with several devices.
         UnknownNameError: No strategy has this name.
+        ArgumentTypeError: It is neither a name nor an instance.
     """
     if isinstance(given, Strategy):
         return given
     if isinstance(given, str):
         if given == "auto":
-            if num_devices * num_nodes > 1:
-                raise MisconfigurationException(
-                    f"strategy='auto' with devices={num_devices} and num_nodes={num_nodes}.",
-                    expected="one device on one node: this version trains on one.",
-                    fix="Trainer(devices=1, num_nodes=1)",
-                )
-            return SingleDeviceStrategy()
+            several = environment.world_size > 1
+            given = ("ddp_notebook" if hasattr(sys, "ps1") else "ddp") if several else "single_device"
         if given not in registry.names("strategies"):
-            raise UnknownNameError(
-                "strategy",
-                given,
-                ("auto", *registry.names("strategies")),
-                fix="Trainer(strategy='auto', devices=1); strategies for several devices come with a later version.",
-            )
+            names = ("auto", *registry.names("strategies"))
+            raise UnknownNameError("strategy", given, names, fix=f"Trainer(strategy={closest(given, names, 'auto')!r})")
         strategy: Strategy = registry.get("strategies", given)()
         return strategy
     raise ArgumentTypeError(
@@ -51,6 +54,26 @@ def strategy_of(given: Any, num_devices: int, num_nodes: int) -> Strategy:
         expected="a name or an instance of lightlib.strategies.Strategy.",
         fix=_instance("strategy", given, Strategy) or "Trainer(strategy='auto')",
     )
+
+
+def place_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any) -> Environment:
+    """Return this process's place among all: what `plugins` ask for, else what a launcher has left.
+
+    Args:
+        devices: The Trainer's argument.
+        chosen: The devices of this machine that it stands for.
+        num_nodes: Machines.
+        plugins: May hold an Environment, or the name of one.
+    """
+    several = [] if plugins is None else list(plugins) if isinstance(plugins, (list, tuple)) else [plugins]
+    given = next((one for one in several if is_environment(one)), None)
+    return detect(None if devices == "auto" else len(chosen), num_nodes, given, automatic=len(chosen))
+
+
+def is_environment(plugin: Any) -> bool:
+    """Whether a plugin says where processes come from."""
+    named = isinstance(plugin, str) and plugin in registry.names("environments")
+    return named or isinstance(plugin, Environment) or callable(getattr(plugin, "world_size", None))
 
 
 def plugins_of(given: Any, precision: Any) -> Any:
@@ -61,11 +84,11 @@ def plugins_of(given: Any, precision: Any) -> Any:
     """
     plugins = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
     found = [plugin for plugin in plugins if isinstance(plugin, Precision)]
-    other = [plugin for plugin in plugins if not isinstance(plugin, Precision)]
+    other = [plugin for plugin in plugins if not isinstance(plugin, Precision) and not is_environment(plugin)]
     if other:
         raise ArgumentTypeError(
             f"plugins holds {shown(other[0])}.",
-            expected="a lightlib.precision.Precision.",
+            expected="a lightlib.precision.Precision or a lightlib.launch.Environment.",
             fix=_instance("plugins", other[0], Precision)
             or "leave it out; other kinds of plugins are not part of this version.",
         )
@@ -153,6 +176,59 @@ def callbacks_of_packages() -> list[Any]:
         made = point.load()()
         found.extend(made if isinstance(made, (list, tuple)) else [made])
     return found
+
+
+def largest_batch(global_batch_size: int | None, processes: int) -> int | None:
+    """Return how many samples a batch of one process may have; None when there is no limit.
+
+    Raises:
+        MisconfigurationException: There are more processes than samples.
+    """
+    if global_batch_size is None:
+        return None
+    if global_batch_size < processes:
+        raise MisconfigurationException(
+            f"global_batch_size={global_batch_size} is less than the {processes} processes that read data.",
+            expected="at least one sample for each process.",
+            fix=f"Trainer(global_batch_size={processes})",
+        )
+    return global_batch_size // processes
+
+
+def accumulation_of(
+    global_batch_size: int, batch_sizes: Sequence[int | None], processes: int, callbacks: Sequence[Any]
+) -> tuple[int, str]:
+    """Return how many batches are accumulated for a global batch size, and the sentence that says so.
+
+    Args:
+        global_batch_size: What was asked for.
+        batch_sizes: Samples in a batch of each loader, on one process; None where it is not known.
+        processes: How many processes read different batches.
+        callbacks: Among which nothing else may accumulate.
+
+    Raises:
+        MisconfigurationException: The batch size is not known, or differs between loaders, or a
+            GradientAccumulationScheduler decides as well.
+    """
+    if any(isinstance(callback, GradientAccumulationScheduler) for callback in callbacks):
+        raise MisconfigurationException(
+            f"global_batch_size={global_batch_size} together with a GradientAccumulationScheduler.",
+            expected="one of the two: both say how many batches are accumulated.",
+            fix=f"leave out the callback, or Trainer(global_batch_size={global_batch_size}).",
+        )
+    size = batch_sizes[0]
+    if size is None or len(set(batch_sizes)) > 1:
+        what = "says no batch size" if None in batch_sizes else f"has loaders with the batch sizes {batch_sizes}"
+        raise MisconfigurationException(
+            f"global_batch_size={global_batch_size}, but the training data {what}.",
+            expected="a DataLoader with batch_size, or several with the same one.",
+            fix="DataLoader(dataset, batch_size=32), or Trainer(accumulate_grad_batches=…) in place of it.",
+        )
+    accumulate = max(1, round(global_batch_size / (size * processes)))
+    reached = size * processes * accumulate
+    parts = f"{processes} process{'es' if processes > 1 else ''} × {size} × {accumulate} accumulated"  # noqa: RUF001  a multiplication sign is meant
+    asked = "" if reached == global_batch_size else f"; {global_batch_size} was asked for"
+    return accumulate, f"Global batch {reached} = {parts}{asked}."
 
 
 def plan_of(settings: Settings, num_batches: float, has_val: bool) -> Plan:

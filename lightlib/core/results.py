@@ -51,7 +51,7 @@ class Slot:
 
     __slots__ = (
         "arguments", "attribute", "bar", "count", "epoch_name", "fresh", "last", "logger", "metric", "name", "on_epoch",
-        "on_step", "pending", "reduction", "step_name", "suffix", "total", "weight",
+        "on_step", "pending", "rank_zero", "reduction", "shared", "step_name", "suffix", "total", "value", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +72,9 @@ class Slot:
         self.total: Any = None
         self.weight = 0.0
         self.count = 0
+        self.rank_zero = False  # logged by the first process alone
+        self.shared = False  # whether `value` is the value over all processes
+        self.value: Any = None
 
     def add(self, value: Any, weight: float) -> None:
         """Take a value; `weight` is the batch size, of which only means make use."""
@@ -83,6 +86,7 @@ class Slot:
             number = value
         self.last = number
         self.fresh = True
+        self.shared = False
         if self.on_epoch:
             if isinstance(number, Tensor):
                 self.pending.append((number, weight))
@@ -115,8 +119,10 @@ class Slot:
 
     def computed(self) -> Any:
         """Return the value of the epoch so far as a number, a 0-d tensor, or None when nothing was logged."""
+        if self.shared:
+            return self.value
         if self.metric is not None:
-            return _one_number(self.name, self.metric.compute()) if self.count else None
+            return self.compute_metric() if self.count else None
         self.fold()
         if self.total is None:
             return None
@@ -124,9 +130,17 @@ class Slot:
             return self.total
         return self.total / self.weight if self.weight else math.nan
 
+    def compute_metric(self) -> Any:
+        return _one_number(self.name, self.metric.compute())
+
+    def share(self, value: Any) -> None:
+        """Take the value over all processes in place of one's own."""
+        self.value, self.shared = value, True
+
     def clear(self) -> None:
         if self.metric is not None:
             self.metric.reset()
+        self.value, self.shared = None, False
         self.last, self.fresh, self.total, self.weight, self.count = None, False, None, 0.0, 0
         self.pending = []
 
@@ -162,6 +176,8 @@ class Results:
     """What `self.log` collects over a run, and the three dictionaries that users read."""
 
     def __init__(self, find_metric: Callable[[Any], str | None] = lambda metric: None) -> None:
+        self.reduce_table: Callable[[Table], None] | None = None  # over processes; None is one process
+        self.reduce_value: Callable[[Any, str], Any] | None = None  # likewise
         self.train = Table(training=True)
         self.table = self.train
         self.scope: Rule = OUTSIDE
@@ -201,7 +217,7 @@ class Results:
             if value is not slot.metric:
                 slot.metric = metric_of(slot.name, slot.metric, value, fresh=slot.count == 0)
             slot.count += 1
-            slot.fresh = True
+            slot.fresh, slot.shared = True, False
             if slot.on_step:
                 slot.last = _forward_value(slot.metric)
             return
@@ -213,6 +229,10 @@ class Results:
             slot.add(value, self._batch_size() if batch_size is None else batch_size)
         else:
             slot.add(value, 1.0)
+        if self.reduce_value is not None:
+            slot.rank_zero = rank_zero_only
+            if sync_dist and slot.on_step and not rank_zero_only:
+                slot.last = self.reduce_value(slot.last, slot.reduction)
 
     def _batch_size(self) -> int:
         table = self.table
@@ -283,8 +303,29 @@ class Results:
     # reading
     def end_epoch(self) -> None:
         """From here on the values of the epoch are read; those of its last step are kept."""
+        self.reduce()
         self._collect()
         self.table.epoch_end = True
+
+    def reduce(self) -> None:
+        """Reduce over processes what was logged per epoch and has not been reduced yet; each process calls this."""
+        if self.reduce_table is not None:
+            self.reduce_table(self.table)
+
+    def tell(self) -> dict[Any, Any]:
+        """Return what was logged in the step that just ran, for processes that did not see it."""
+        return {
+            key: (slot.suffix, slot.bar, slot.logger, slot.on_step, slot.on_epoch, slot.reduction, slot.last)
+            for key, slot in self.table.slots.items()
+            if slot.fresh
+        }
+
+    def hear(self, told: Mapping[Any, Any]) -> None:
+        """Take what `tell` returned on a process that saw the step; its sums stay there until they are reduced."""
+        for key, (*how, last) in told.items():
+            slot = self.table.slots.get(key) or Slot(key[1], *how)
+            self.table.slots[key] = slot
+            slot.last, slot.fresh = last, True
 
     @property
     def callback_metrics(self) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -12,13 +13,16 @@ import torch
 from torch import Tensor
 
 from lightlib import report
-from lightlib.core.data import EvalData, TrainData
+from lightlib.core.agreement import Agreement
+from lightlib.core.data import TrainData
+from lightlib.core.evaluation import EvalData
 from lightlib.core.hooks import Hooks
+from lightlib.core.mute import run_mute
 from lightlib.core.optim import Schedules
 from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.core.results import Results, Table, to_floats
-from lightlib.core.seed import isolate_rng, rng_state, set_rng_state
+from lightlib.core.seed import isolate_rng, part_random_numbers, rng_state, set_rng_state
 from lightlib.core.signals import Signals
 from lightlib.core.window import Window
 from lightlib.errors import MisconfigurationException
@@ -50,9 +54,9 @@ class Run:
     """References to the parts of one fit, validate, test or predict. It decides nothing."""
 
     __slots__ = (
-        "asked", "backward", "callbacks", "clip", "clip_defaults", "datamodule", "deferring", "eval_data",
+        "agreement", "asked", "backward", "callbacks", "clip", "clip_defaults", "datamodule", "deferring", "eval_data", "evaluated",
         "gradient_norm", "handles", "hooks", "inference", "loggers", "manual_backward", "module", "module_backward",
-        "optimization", "optimizers", "pending_rng", "plan", "progress", "removable", "replan", "results", "scaler",
+        "optimization", "optimizers", "pending_rng", "phase", "plan", "progress", "removable", "replan", "results", "scaler",
         "schedules", "signals", "stage", "started_at", "step_method", "stop_asked", "strategy", "train_data",
         "trainer", "validated_at", "validation_rng", "warned_nonfinite", "window", "zero_grad",
     )  # fmt: skip
@@ -96,6 +100,9 @@ class Run:
     warned_nonfinite: bool
     removable: list[Any]
     deferring: bool
+    agreement: Agreement | None
+    phase: int
+    evaluated: int
 
     def __init__(self, **parts: Any) -> None:
         self.stage = "setup"
@@ -103,6 +110,8 @@ class Run:
         self.asked = []
         self.removable = []
         self.deferring = False
+        self.agreement = None
+        self.phase = self.evaluated = 0
         self.pending_rng = self.validation_rng = None
         self.gradient_norm = None
         self.warned_nonfinite = False
@@ -126,6 +135,8 @@ class Run:
             set_rng_state(self.pending_rng)
             self.strategy.accelerator.set_rng_state(self.pending_rng)
             self.pending_rng = None
+        elif self.strategy.world_size > 1:
+            part_random_numbers(self.strategy.broadcast(rng_state()), self.strategy.data_place)
 
     def end_training(self) -> None:
         """From here on a checkpoint is written when it is asked for."""
@@ -142,7 +153,17 @@ class Run:
 
     def stopping(self) -> bool:
         """Whether somebody asked for an early stop and it may be granted."""
-        return self.stop_asked and self.plan.may_stop(self.progress) and self.between_windows()
+        if not (self.stop_asked and self.plan.may_stop(self.progress) and self.between_windows()):
+            return False
+        return self.agreement is None or self.agreement.reached("stop", self.position())
+
+    def position(self) -> tuple[int, int, int]:
+        """Where this process is, in an order that all processes share: evaluations begun and ended, batches, batches."""
+        return self.phase, self.progress.batch, self.evaluated
+
+    def since_validation(self) -> float:
+        """Seconds since the last validation, by the clock of the first process."""
+        return float(self.strategy.broadcast(monotonic() - self.validated_at))
 
     def between_windows(self) -> bool:
         """Whether no gradients wait for an optimizer step: only then can a checkpoint hold the whole state."""
@@ -159,8 +180,12 @@ class Run:
 
     def leave_if_possible(self) -> None:
         """Raise the signal that was received, at an optimizer-step boundary, where a checkpoint holds everything."""
-        if self.signals.received is not None and (self.train_data is None or self.between_windows()):
-            raise self.signals.received
+        received = self.signals.received
+        if received is None or not (self.train_data is None or self.between_windows()):
+            return
+        kind = "terminate" if isinstance(received, SystemExit) else "interrupt"
+        if self.agreement is None or self.agreement.reached(kind, self.position()):
+            raise received
 
     # numbers
     def log_step(self) -> None:
@@ -175,6 +200,7 @@ class Run:
 
     def log_epoch(self) -> None:
         """Hand the values of the training epoch to the loggers."""
+        self.results.reduce()
         values = to_floats(self.results.epoch_values())
         if values:
             self.hand_over(values)
@@ -186,6 +212,7 @@ class Run:
 
     def close_evaluation(self) -> list[dict[str, float]]:
         """Reduce what an evaluation logged, hand it to the loggers and return it, one dictionary per loader."""
+        self.results.reduce()
         metrics = self.results.epoch_values_by_loader()
         if self.stage != "sanity_check" and (values := to_floats(self.results.epoch_values())):
             self.hand_over(values)
@@ -247,6 +274,8 @@ class Run:
         if not value:  # 0 is "do not", as in Lightning, and not "make all gradients 0"
             return
         raw = getattr(optimizer, "optimizer", optimizer)
+        if not self.module.automatic_optimization:
+            self.strategy.sync_gradients(raw)
         if self.scaler is not None:
             self.scaler.unscale(raw)
         self.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm or self.clip_defaults[1] or "norm")
@@ -285,6 +314,8 @@ class Run:
         data = self.eval_data(stage)
         self.results.table = Table(training=False)
         self.results.table.num_loaders = data.num_loaders
+        step = getattr(self.strategy, f"{stage.name}_step")
+        data.mute = partial(run_mute, self.results, self.module, step, several=data.num_loaders > 1)
         modes = {part: part.training for part in self.module.modules()}
         within_fit = before == "train" or stage is SANITY_CHECK
         if stage is VALIDATION and within_fit:
@@ -293,6 +324,7 @@ class Run:
             self.module.on_validation_model_zero_grad()
         getattr(self.module, f"on_{stage.name}_model_eval")()
         grad_off = torch.inference_mode if self.inference and not within_fit else torch.no_grad
+        self.phase, self.evaluated = self.phase + 1, 0
         try:
             with grad_off():
                 if stage is SANITY_CHECK:
@@ -303,6 +335,7 @@ class Run:
         finally:
             self._back_to_training_mode(stage, modes)
             self.stage = before
+            self.phase, self.evaluated = self.phase + 1, 0
             self.results.table.clear()
             if within_fit:
                 self.results.table = self.results.train

@@ -14,7 +14,7 @@ import torch
 from lightlib import report
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["isolate_rng", "rng_state", "seed_everything", "set_rng_state"]
+__all__ = ["isolate_rng", "part_random_numbers", "rng_state", "seed_everything", "set_rng_state"]
 
 SEED_VARIABLE = "PL_GLOBAL_SEED"
 WORKERS_VARIABLE = "PL_SEED_WORKERS"
@@ -82,6 +82,22 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
         name, keys, position, has_gauss, cached = state["numpy"]
         numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
+
+
+def part_random_numbers(state: dict[str, Any], place: int) -> None:
+    """Give this process its own random numbers, which follow from those of the first one.
+
+    Args:
+        state: What `rng_state` returned on the first process.
+        place: 0 takes the state as it is; processes with the same place draw the same numbers.
+    """
+    set_rng_state(state)
+    if place:
+        seed = (int(torch.randint(2**62, ())) ^ (0x9E3779B97F4A7C15 * place)) % 2**32
+        random.seed(seed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(seed)
+        torch.manual_seed(seed)
 
 
 @contextmanager

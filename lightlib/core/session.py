@@ -18,10 +18,11 @@ from lightlib import report
 from lightlib.core import check, files
 from lightlib.core.build import Builder
 from lightlib.core.checkpoint import check as check_content
-from lightlib.core.checkpoint import dump, restore, restore_datamodule, restore_weights
+from lightlib.core.checkpoint import restore, restore_datamodule, restore_weights, write_checkpoint
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
 from lightlib.core.module import Module
+from lightlib.core.processes import Processes
 from lightlib.core.progress import Progress
 from lightlib.core.resume import resolve_path, say_how_to_go_on
 from lightlib.core.run import PREDICT, TEST, VALIDATION, Run
@@ -45,6 +46,7 @@ class Session:
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.signals = Signals()
+        self.processes = Processes(trainer)
         self.module: Module | None = None
         self.datamodule: DataModule | None = None
         self._given: dict[str, Any] = {}
@@ -81,7 +83,9 @@ class Session:
         module = self._module_for(fn, model)
         if datamodule is None and module is self.module and all(value is None for value in given.values()):
             datamodule = self.datamodule
+        self.processes.ready()
         path = resolve_path(trainer, fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
+        path = trainer.strategy.broadcast(path)
         content = None if path is None else files.read(path, "cpu", weights_only)
         if content is not None:
             check_content(content, path, type(module) if fn is TrainerFn.FITTING else None)
@@ -92,7 +96,10 @@ class Session:
         try:
             self._build(fn, module, given, datamodule, content)
         except BaseException as error:
+            first = self.processes.first_failure(error)
             self._fail(error)
+            if first is not error:
+                raise first from None
             raise
 
     def _module_for(self, fn: TrainerFn, model: Any) -> Module:
@@ -117,6 +124,8 @@ class Session:
         self.module, self.datamodule, self._given = module, datamodule, dict(given)
         trainer.run = None  # what is read of a run while this one is built must not be the last one's
         module.trainer = trainer
+        if module.device_mesh is not trainer.strategy.device_mesh:
+            module.device_mesh = trainer.strategy.device_mesh
         if datamodule is not None:
             datamodule.trainer = trainer
         self._merge_callbacks(module)
@@ -223,7 +232,8 @@ class Session:
             trainer.profiler.watch(module)
             trainer.profiler.setup(stage=stage, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
         for owner in (datamodule, module):
-            if owner is not None:
+            first = trainer.local_rank if getattr(owner, "prepare_data_per_node", True) else trainer.global_rank
+            if owner is not None and first == 0:
                 owner.prepare_data()
         self.trainer.strategy.barrier("prepare_data")
         if datamodule is not None:
@@ -258,7 +268,7 @@ class Session:
         parts = [
             f"lightlib {__version__}",
             f"torch {torch.__version__}",
-            f"{len(trainer.devices)}×{device}",  # noqa: RUF001  a multiplication sign is meant
+            f"{trainer.strategy.world_size}×{device}",  # noqa: RUF001  a multiplication sign is meant
             trainer.precision,
             re.sub(r"(?<=[a-z])(?=[A-Z])", "_", strategy).lower(),
             f"seed {seed}" if seed is not None else "no seed",
@@ -284,6 +294,7 @@ class Session:
         run: Run = self.trainer.run
         self._stack = ExitStack()
         self._stack.enter_context(self.signals.noted())
+        self.processes.begin(run, self.signals)
         return run
 
     def __exit__(
@@ -291,9 +302,14 @@ class Session:
     ) -> None:
         self._stack.close()
         if error is None:
+            self.processes.end()
             self._finish(TrainerStatus.FINISHED, "success")
             return
+        first = self.processes.first_failure(error)
         self._fail(error)
+        self.processes.end()
+        if first is not error:
+            raise first from None
         if isinstance(error, KeyboardInterrupt):
             sys.exit(130)
 
@@ -319,7 +335,7 @@ class Session:
             return None
         path = os.path.join(str(folder), "interrupted.ckpt")
         try:
-            files.write(dump(run), path)
+            write_checkpoint(run, path)
         except Exception as error:  # noqa: BLE001  also what the user's on_save_checkpoint raises: the end goes on
             report.warn(f"The run could not be saved to {path!r}: {error}")
             return None

@@ -36,6 +36,7 @@ class Settings:
     num_sanity_val_steps: float
     log_every_n_steps: int
     accumulate_grad_batches: int
+    global_batch_size: int | None
     gradient_clip_val: float | None
     gradient_clip_algorithm: str | None
     reload_dataloaders_every_n_epochs: int
@@ -62,6 +63,7 @@ class Settings:
         given = dict(arguments)
         _refuse_barebones_with_others(given)
         _refuse_overfitting_with_limits(given)
+        _refuse_two_batch_sizes(given)
         for name in ("model_registry", "suggest_integrations"):
             _UNUSED[name](name, given[name])
         values = {name: check(name, given[name]) for name, check in _CHECKS.items()}
@@ -288,6 +290,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "num_sanity_val_steps": _or_default(_sanity, 2),
     "log_every_n_steps": _or_default(_at_least(0), 50),
     "accumulate_grad_batches": _at_least(1),
+    "global_batch_size": _or_none(_at_least(1)),
     "gradient_clip_val": _or_none(_clip_value),
     "gradient_clip_algorithm": _or_none(_algorithm),
     "reload_dataloaders_every_n_epochs": _at_least(0),
@@ -319,6 +322,16 @@ def _refuse_barebones_with_others(given: Mapping[str, Any]) -> None:
             f"barebones=True together with {', '.join(f'{name}={given[name]!r}' for name in wants)}.",
             expected="barebones alone: it switches all of these off, to measure the loop.",
             fix=f"leave out barebones, or {' and '.join(wants)}.",
+        )
+
+
+def _refuse_two_batch_sizes(given: Mapping[str, Any]) -> None:
+    size, batches = given["global_batch_size"], given["accumulate_grad_batches"]
+    if size is not None and batches != 1:
+        raise MisconfigurationException(
+            f"global_batch_size={size!r} together with accumulate_grad_batches={batches!r}.",
+            expected="one of the two: the global batch size says how many batches are accumulated.",
+            fix=f"Trainer(global_batch_size={size!r})",
         )
 
 

@@ -14,16 +14,17 @@ import torch
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
-from lightlib.core import files, loop
+from lightlib.core import loop
 from lightlib.core.arguments import checked_call
 from lightlib.core.check import check_callbacks
-from lightlib.core.checkpoint import dump
+from lightlib.core.checkpoint import write_checkpoint
 from lightlib.core.hooks import in_priority
 from lightlib.core.module import Module
 from lightlib.core.progress import Progress
 from lightlib.core.resolve import (
     callbacks_of_packages,
     loggers_of,
+    place_of,
     plugins_of,
     precision_of,
     profiler_of,
@@ -54,8 +55,10 @@ class Trainer(TrainerViews):
 
     Args:
         accelerator: ``"auto"``, ``"cpu"``, ``"gpu"``, ``"cuda"``, ``"mps"``, a third party's name, or an Accelerator.
-        strategy: ``"auto"``, ``"single_device"``, a third party's name, or a Strategy.
-        devices: A number, a list of indices, ``"0,1"``, ``-1`` or ``"auto"``.
+        strategy: ``"auto"`` (one device, or ``"ddp"``), ``"single_device"``, ``"ddp"``, ``"fsdp"``, ``"hsdp"``,
+            ``"tensor"``, ``"pipeline"``, ``"zero1"``, … (``docs/strategies.md``), a third party's name, or a Strategy.
+        devices: A number, a list of indices, ``"0,1"``, ``-1`` or ``"auto"``. One process per device is started,
+            unless torchrun, SLURM, … have started them.
         num_nodes: Machines. Default 1.
         precision: ``"32-true"`` (default), ``"64-true"``, ``"16-mixed"``, ``"bf16-mixed"``, ``"16-true"``,
             ``"bf16-true"``, or a Precision.
@@ -78,6 +81,8 @@ class Trainer(TrainerViews):
         enable_progress_bar: Add a progress bar when there is none. Default True.
         enable_model_summary: Add a ModelSummary when there is none. Default True.
         accumulate_grad_batches: Batches per optimizer step. Default 1.
+        global_batch_size: Samples per optimizer step on all processes together, in place of `accumulate_grad_batches`,
+            which follows from it and from the loader's batch size. Default None.
         gradient_clip_val: Clip unscaled gradients to this. Default None: do not.
         gradient_clip_algorithm: ``"norm"`` (default) or ``"value"``.
         deterministic: True, ``"warn"`` or False for torch.use_deterministic_algorithms. Default None: leave it.
@@ -87,7 +92,7 @@ class Trainer(TrainerViews):
         profiler: ``"simple"``, ``"advanced"``, ``"pytorch"`` or a Profiler. Default None.
         detect_anomaly: torch.autograd's anomaly mode during fit. Default False.
         barebones: Everything off that is not training, to measure. Default False.
-        plugins: A Precision, for Lightning's sake.
+        plugins: A Precision, for Lightning's sake; an Environment, or the name of one, that says which process this is.
         sync_batchnorm: Synchronise batch norm over processes. Default False.
         reload_dataloaders_every_n_epochs: Ask for the loaders again every n epochs. Default 0: never.
         default_root_dir: Where logs and checkpoints go. Default: the current folder.
@@ -134,6 +139,7 @@ class Trainer(TrainerViews):
         enable_progress_bar: bool | None = None,
         enable_model_summary: bool | None = None,
         accumulate_grad_batches: int = 1,
+        global_batch_size: int | None = None,
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
         deterministic: bool | str | None = None,
@@ -156,9 +162,14 @@ class Trainer(TrainerViews):
         self.default_root_dir = _root(default_root_dir)
         self.num_nodes = whole("num_nodes", num_nodes, 1)
         self.accelerator, self.devices = choose(accelerator, devices)
-        self.strategy: Strategy = strategy_of(strategy, len(self.devices), self.num_nodes)
+        environment = place_of(devices, self.devices, self.num_nodes, plugins)
+        if devices == "auto" and environment.local_size != len(self.devices):
+            self.accelerator, self.devices = choose(self.accelerator, environment.local_size)
+        self.strategy: Strategy = strategy_of(strategy, environment)
         self.precision_plugin = precision_of(plugins_of(plugins, precision))
-        self.strategy.setup_environment(self.accelerator, self.devices, self.precision_plugin)
+        self.strategy.connect(self.accelerator, self.devices, self.precision_plugin, environment)
+        self.strategy.sync_batchnorm = bool(sync_batchnorm)
+        report.rank_zero_only.rank = environment.rank
         self.profiler = profiler_of(profiler)
         wanted = False if self.settings.barebones else logger
         self._loggers = loggers_of(wanted, self.default_root_dir, bool(self.settings.fast_dev_run))
@@ -171,6 +182,7 @@ class Trainer(TrainerViews):
         self.interrupted = False
         self.run: Run | None = None
         self._session = Session(self)
+        self.processes = self._session.processes
 
     def _all_callbacks(self, given: Any, arguments: dict[str, Any]) -> list[Any]:
         from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
@@ -318,10 +330,7 @@ class Trainer(TrainerViews):
         self.at_save_point(lambda: self._write(run, filepath, bool(weights_only)))
 
     def _write(self, run: Run, filepath: str | Path, weights_only: bool) -> None:
-        content = dump(run, weights_only)
-        if self.is_global_zero:
-            files.write(content, filepath)
-        self.strategy.barrier("save_checkpoint")
+        write_checkpoint(run, filepath, weights_only)
         run.hooks.on_checkpoint_written(str(filepath))
 
     def at_save_point(self, call: Callable[[], None]) -> None:

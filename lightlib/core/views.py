@@ -20,10 +20,11 @@ from lightlib.loggers.logger import Logger
 __all__ = ["TrainerViews"]
 
 _SETTINGS = (
-    "accumulate_grad_batches", "barebones", "check_val_every_n_epoch", "fast_dev_run", "gradient_clip_algorithm",
-    "gradient_clip_val", "limit_predict_batches", "limit_test_batches", "limit_train_batches", "limit_val_batches",
-    "log_every_n_steps", "max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "num_sanity_val_steps",
-    "overfit_batches", "reload_dataloaders_every_n_epochs", "val_check_interval",
+    "accumulate_grad_batches", "barebones", "check_val_every_n_epoch", "fast_dev_run", "global_batch_size",
+    "gradient_clip_algorithm", "gradient_clip_val", "limit_predict_batches", "limit_test_batches",
+    "limit_train_batches", "limit_val_batches", "log_every_n_steps", "max_epochs", "max_steps", "max_time",
+    "min_epochs", "min_steps", "num_sanity_val_steps", "overfit_batches", "reload_dataloaders_every_n_epochs",
+    "val_check_interval",
 )  # fmt: skip
 _INSIDE = {
     "fit_loop": "`trainer.progress`, `trainer.plan` and `trainer.max_epochs`",

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from lightlib.core.optim import gradients
 from lightlib.errors import MisconfigurationException
+from lightlib.strategies.collectives import Collectives
 
 __all__ = ["Window", "detached", "unusable"]
 
@@ -21,7 +22,11 @@ class Window:
     """The batches between two optimizer steps.
 
     A plain loss is divided by the window's true size, which is known when it opens. A loss that comes with a weight is
-    divided by the first weight at once and, before the step, the gradients by what the weights add up to in the end.
+    divided by the first weight at once and, before the step, the gradients by what the weights add up to in the end:
+    over the batches of the window, and over the processes whose gradients are averaged.
+
+    Args:
+        processes: Those whose gradients are averaged; None is one process.
 
     Attributes:
         planned: How many batches the window is going to have; 0 before the first, which a run that was broken off
@@ -31,16 +36,18 @@ class Window:
         loss: The loss as the user returned it, while its batch runs.
     """
 
-    __slots__ = ("loss", "planned", "stepped", "taken", "unit", "weight")
+    __slots__ = ("loss", "losses", "part", "planned", "processes", "stepped", "taken", "unit", "unit_of_all", "weight")
 
-    def __init__(self) -> None:
+    def __init__(self, processes: Collectives | None = None) -> None:
+        self.processes = processes
+        self.unit_of_all: float | None = None  # the same on all processes: their gradients are added before `close`
         self.stepped = False
         self.loss: Tensor | None = None
         self.open(0)
 
     def open(self, planned: int) -> None:
         self.planned = planned
-        self.taken = 0
+        self.taken = self.part = self.losses = 0
         self.weight: Any = None
         self.unit: Any = None
 
@@ -49,15 +56,22 @@ class Window:
         """The loss of this batch as the user returned it, without its graph; None when there was none."""
         return None if self.loss is None else self.loss.detach()
 
-    def loss_of(self, output: Any) -> Tensor | None:
-        """Return the loss to be differentiated, or None when the step asks to be skipped."""
+    def loss_of(self, output: Any, parts: int = 1) -> Tensor | None:
+        """Return the loss to be differentiated, or None when the step asks to be skipped.
+
+        Args:
+            output: What the step returned.
+            parts: How many micro-batches the batch was cut into; this is one of them.
+        """
         if type(output) is Tensor:
             loss = output
         elif output is None:
+            if self.processes is not None:
+                raise _skipped_on_one()
             return None
         elif isinstance(output, Mapping):
             if "weight" in output:
-                return self._weighted(output)
+                return self._weighted(output, parts)
             loss = _loss_in(output)
         elif isinstance(output, Tensor):
             loss = output
@@ -67,11 +81,19 @@ class Window:
             raise unusable(loss)
         if self.unit is not None:
             raise _mixed("a plain loss after a weighted one")
-        self.taken += 1
+        self._count(parts)
         self.loss = loss
-        return loss if self.planned == 1 else loss / self.planned
+        divisor = self.planned * parts
+        return loss if divisor == 1 else loss / divisor
 
-    def _weighted(self, output: Mapping[str, Any]) -> Tensor | None:
+    def _count(self, parts: int) -> None:
+        self.losses += 1
+        self.part += 1
+        if self.part == parts:
+            self.part = 0
+            self.taken += 1
+
+    def _weighted(self, output: Mapping[str, Any], parts: int) -> Tensor | None:
         loss, weight = _loss_in(output), output["weight"]
         if not loss.requires_grad or loss.numel() != 1 or loss.is_complex():
             raise unusable(loss)
@@ -80,25 +102,36 @@ class Window:
         _check_weight(weight)
         if isinstance(weight, Tensor):
             weight = weight.detach()
-        elif weight == 0:
+        elif weight == 0 and self.processes is None and parts == 1:
             return None
         divisor = _not_zero(weight, 1)
         if self.unit is None:
-            self.unit, self.weight = divisor, weight
+            self.unit, self.weight = self._unit(divisor), weight
         else:
             self.weight = self.weight + weight
-        self.taken += 1
+        self._count(parts)
         self.loss = loss.detach() / divisor
         scaled: Tensor = loss / self.unit
         return scaled
+
+    def _unit(self, divisor: Any) -> Any:
+        if self.processes is None:
+            return divisor
+        if self.unit_of_all is None:
+            self.unit_of_all = self.processes.broadcast(float(divisor))
+        return self.unit_of_all
 
     def close(self, optimizers: Sequence[Optimizer]) -> bool:
         """Correct the gradients for what was not known when the window opened. Return whether there are any."""
         if self.taken == 0:
             return False
         factor: Any = None
-        if self.unit is not None:
-            factor = None if self.taken == 1 else self.unit / _not_zero(self.weight, self.unit)
+        if self.unit is not None and self.processes is not None:
+            weight = torch.as_tensor(self.weight, dtype=torch.float32)
+            whole = self.processes.reduce(weight, reduce_op="mean")  # gradients are means over processes as well
+            factor = self.unit / _not_zero(whole, self.unit)
+        elif self.unit is not None:
+            factor = None if self.losses == 1 else self.unit / _not_zero(self.weight, self.unit)
         elif self.taken != self.planned:
             factor = self.planned / self.taken
         if factor is not None:
@@ -147,6 +180,14 @@ def _no_loss(output: Any) -> MisconfigurationException:
         f"training_step returned {found}.",
         expected="the loss (a tensor with one element and a gradient), a dict with 'loss', or None to skip the batch.",
         fix="return loss, or return {'loss': loss, …}.",
+    )
+
+
+def _skipped_on_one() -> MisconfigurationException:
+    return MisconfigurationException(
+        "training_step returned None, which skips the batch, on one of several processes.",
+        expected="a loss from every process: the others wait for its gradients.",
+        fix="return a loss that is 0 (for instance `0 * loss`), or {'loss': loss, 'weight': 0}.",
     )
 
 

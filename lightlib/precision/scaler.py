@@ -67,6 +67,7 @@ class LossScaler:
         self.grad_scaler = made or torch.amp.GradScaler(device_type, **(settings or {}))  # type: ignore[arg-type]
         self._unscaled: set[int] = set()
         self._stepped: set[int] = set()
+        self.after_unscale: Callable[[Optimizer], None] | None = None  # tells other processes of an overflow
 
     @staticmethod
     def check_settings(settings: object) -> None:
@@ -137,6 +138,8 @@ class LossScaler:
                 fix="leave out .half(), or use precision='16-true'.",
             ) from error
         self._unscaled.add(id(optimizer))
+        if self.after_unscale is not None:
+            self.after_unscale(optimizer)
 
     def step(self, optimizer: Optimizer) -> bool:
         """Unscale if that was not done, then step `optimizer` unless a gradient is infinite or NaN.

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, distributed
 
-__all__ = ["Collectives", "SingleProcess"]
+from lightlib.errors import MisconfigurationException
+
+__all__ = ["Collectives", "ProcessGroup", "SingleProcess"]
 
 T = TypeVar("T")
+_OPERATIONS = ("mean", "avg", "sum", "min", "max")
 
 
 class Collectives:
-    """What a strategy can ask of all its processes."""
+    """What a strategy can ask of all its processes.
+
+    Attributes:
+        size: How many they are.
+        group: Their `torch.distributed` group; None is all processes.
+    """
+
+    size: int = 1
+    group: Any = None
 
     def barrier(self, name: str | None = None) -> None:
         """Return when every process has called this."""
@@ -20,6 +32,10 @@ class Collectives:
 
     def broadcast(self, obj: T, src: int = 0) -> T:
         """Return the object of process `src`, on every process."""
+        raise NotImplementedError
+
+    def all_gather_object(self, obj: T) -> list[T]:
+        """Return the objects of all processes, in the order of their ranks."""
         raise NotImplementedError
 
     def reduce(self, tensor: Tensor | Any, group: Any = None, reduce_op: str = "mean") -> Tensor | Any:
@@ -44,6 +60,9 @@ class SingleProcess(Collectives):
     def broadcast(self, obj: T, src: int = 0) -> T:
         return obj
 
+    def all_gather_object(self, obj: T) -> list[T]:
+        return [obj]
+
     def reduce(self, tensor: Tensor | Any, group: Any = None, reduce_op: str = "mean") -> Tensor | Any:
         return tensor
 
@@ -52,3 +71,74 @@ class SingleProcess(Collectives):
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002  (Lightning's name)
         return decision
+
+
+class ProcessGroup(Collectives):
+    """The processes of a `torch.distributed` group.
+
+    Args:
+        device: The device on which numbers are exchanged: that of this process.
+        group: The group; None is all processes.
+    """
+
+    def __init__(self, device: torch.device, group: Any = None) -> None:
+        self.device, self.group = device, group
+        self.size = distributed.get_world_size(group)
+
+    def barrier(self, name: str | None = None) -> None:
+        if self.device.type == "cuda":
+            distributed.barrier(self.group, device_ids=[self.device.index or 0])
+        else:
+            distributed.barrier(self.group)
+
+    def broadcast(self, obj: T, src: int = 0) -> T:
+        box = [obj]
+        distributed.broadcast_object_list(box, group=self.group, group_src=src, device=self._exchange)
+        return box[0]
+
+    def all_gather_object(self, obj: T) -> list[T]:
+        found: list[Any] = [None] * self.size
+        distributed.all_gather_object(found, obj, group=self.group)
+        return found
+
+    def reduce(self, tensor: Tensor | Any, group: Any = None, reduce_op: str = "mean") -> Tensor | Any:
+        operation = str(reduce_op).rsplit(".", 1)[-1].lower()
+        if operation not in _OPERATIONS:
+            raise MisconfigurationException(
+                f"reduce got reduce_op={reduce_op!r}.",
+                expected="'mean', 'sum', 'min' or 'max'.",
+                fix="strategy.reduce(value, reduce_op='mean')",
+            )
+        group = self.group if group is None else group
+        given = torch.as_tensor(tensor)
+        whole = not given.is_floating_point() and not given.is_complex()
+        value = given.detach().to(self.device, torch.float32 if whole and operation in ("mean", "avg") else None)
+        value = value.clone() if value.data_ptr() == given.data_ptr() else value
+        plain = {"min": distributed.ReduceOp.MIN, "max": distributed.ReduceOp.MAX}
+        distributed.all_reduce(value, plain.get(operation, distributed.ReduceOp.SUM), group=group)
+        if operation in ("mean", "avg"):
+            value /= distributed.get_world_size(group)
+        return value.to(given.device)
+
+    def all_gather(self, tensor: Tensor, group: Any = None, sync_grads: bool = False) -> Tensor:
+        group = self.group if group is None else group
+        moved = tensor.to(self.device).contiguous()
+        if sync_grads:
+            from torch.distributed.nn.functional import (  # optional: torch.distributed.nn, slow to import
+                all_gather as all_gather_with_gradients,
+            )
+
+            gathered = all_gather_with_gradients(moved, group or distributed.group.WORLD)
+            return torch.stack(tuple(gathered)).to(tensor.device)
+        found = [torch.empty_like(moved) for _ in range(distributed.get_world_size(group))]
+        distributed.all_gather(found, moved.detach(), group=group)
+        return torch.stack(found).to(tensor.device)
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002  (Lightning's name)
+        vote = torch.tensor(int(decision), device=self.device)
+        distributed.all_reduce(vote, group=self.group)
+        return int(vote) == self.size if all else int(vote) > 0
+
+    @property
+    def _exchange(self) -> torch.device | None:
+        return self.device if self.device.type == "cuda" else None

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
+from lightlib.launch.environment import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies.collectives import Collectives, SingleProcess
 from lightlib.strategies.strategy import Backward, Strategy
@@ -41,16 +42,21 @@ class SingleDeviceStrategy(Strategy):
     def root_device(self) -> torch.device:
         return self._device or torch.device("cpu")
 
-    def setup_environment(self, accelerator: Accelerator, devices: list[torch.device], precision: Precision) -> None:
+    def connect(
+        self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
+    ) -> None:
         if len(devices) > 1:
             raise MisconfigurationException(
                 f"The strategy single_device got {len(devices)} devices.",
                 expected="one device.",
                 fix="Trainer(devices=1), or another strategy.",
             )
-        self.accelerator, self.precision = accelerator, precision
+        super().connect(accelerator, devices, precision, environment)
+        self.world_size = 1  # other processes may be there; this strategy does not speak to them
         self._device = self._device or devices[0]
-        accelerator.setup_device(self._device)
+
+    def setup_environment(self) -> None:
+        self.accelerator.setup_device(self.root_device)
 
     def init_context(self) -> AbstractContextManager[Any]:
         stack = ExitStack()

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
+from lightlib.launch.environment import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies.collectives import Collectives
+from lightlib.strategies.collectives import Collectives, SingleProcess
 
 __all__ = ["Backward", "Strategy"]
 
@@ -27,14 +28,28 @@ class Strategy(ABC):
     A concrete strategy is final: it answers every question itself and is not subclassed.
 
     Attributes:
-        accelerator, precision: Set by `setup_environment`.
+        accelerator, devices, precision, environment: Set by `connect`.
         collectives: What the processes tell each other.
         training_step, validation_step, test_step, predict_step: The module's steps, bound in `setup`.
         data_rank, data_size: Which part of the data this process reads.
+        data: The collectives of the processes that have this one's part of the module and differ in their data: over
+            them gradients, logged values and torchmetrics are reduced.
+        data_place: This process's index among those.
+        launcher: How the processes of this machine are started when nobody has: ``"subprocess"`` (the program is run
+            again), ``"spawn"``, ``"fork"`` or ``"forkserver"``; None for a strategy of one process.
+        shares_overflow: Whether an overflow of float16 may be seen by some processes only, so that they have to tell.
+        sync_batchnorm: Whether the Trainer asked for it; set before `setup`.
+        timeout: How long a process waits for the others; None is the default.
+        lockstep: Whether every process must run as many evaluation steps as every other, because parameters are
+            gathered in `forward`.
+        tell, hear: What this process says with every batch to those that did not see its loss, and what they do with
+            it; set by the run, used by strategies whose loss exists on some processes only (a pipeline).
     """
 
     accelerator: Accelerator
+    devices: list[torch.device]
     precision: Precision
+    environment: Environment
     collectives: Collectives
     module: nn.Module | None = None
     training_step: Callable[..., Any]
@@ -47,15 +62,41 @@ class Strategy(ABC):
     world_size: int = 1
     data_rank: int = 0
     data_size: int = 1
+    data: Collectives
+    data_place: int = 0
+    shares_overflow: bool = False
+    sync_batchnorm: bool = False
+    timeout: Any = None
+    launcher: str | None = None
+    lockstep: bool = False
+    device_mesh: Any = None
+    tell: Callable[[], Any] | None = None
+    hear: Callable[[Any], None] | None = None
 
     @property
     @abstractmethod
     def root_device(self) -> torch.device:
         """The device of this process."""
 
+    def connect(
+        self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
+    ) -> None:
+        """Learn where this process stands. Nothing is started and no device is touched yet.
+
+        Args:
+            accelerator: The kind of device.
+            devices: Those of this machine that the Trainer chose.
+            precision: Which dtype is used where.
+            environment: This process's place among all.
+        """
+        self.accelerator, self.devices, self.precision, self.environment = accelerator, devices, precision, environment
+        self.global_rank, self.world_size = environment.rank, environment.world_size
+        self.local_rank, self.node_rank = environment.local_rank, environment.node_rank
+        self.data = SingleProcess()
+
     @abstractmethod
-    def setup_environment(self, accelerator: Accelerator, devices: list[torch.device], precision: Precision) -> None:
-        """Take hold of the devices and, where there are several processes, make them meet."""
+    def setup_environment(self) -> None:
+        """Take hold of the device and, where there are several processes, make them meet. Called once per process."""
 
     @abstractmethod
     def init_context(self) -> AbstractContextManager[Any]:
@@ -103,6 +144,18 @@ class Strategy(ABC):
     @abstractmethod
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Take back what `optimizer_state` returned."""
+
+    def sync_gradients(self, optimizer: Optimizer) -> None:
+        """Reduce the gradients of `optimizer` over processes, in manual optimization. Nothing by default."""
+
+    def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
+        """Let all processes know of an overflow that `scaler.unscale_(optimizer)` found here. Nothing by default."""
+
+    def parameter_names(self, optimizer: Optimizer) -> list[list[str]]:
+        """Return the fully qualified names of the parameters of each group, in the order of `optimizer_state`."""
+        assert self.module is not None, "setup() comes first"
+        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
+        return [[names.get(id(p), "") for p in group["params"]] for group in optimizer.param_groups]
 
     def teardown(self) -> None:
         """Give the devices back. Nothing by default."""

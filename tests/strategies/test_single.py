@@ -11,6 +11,7 @@ from torch import nn
 
 from lightlib.accelerators import CPUAccelerator
 from lightlib.errors import MisconfigurationException
+from lightlib.launch.environment import Environment
 from lightlib.precision.precision import named
 from lightlib.strategies.single import SingleDeviceStrategy, clip, in_context, to_device
 from lightlib.strategies.strategy import Strategy
@@ -38,7 +39,8 @@ class MetaAccelerator(CPUAccelerator):
 
 def strategy(precision="32-true", device=None):
     made = SingleDeviceStrategy(device)
-    made.setup_environment(MetaAccelerator(), [CPU], named(precision))
+    made.connect(MetaAccelerator(), [CPU], named(precision), Environment("local"))
+    made.setup_environment()
     return made
 
 
@@ -51,7 +53,7 @@ class TestPlacing:
         with pytest.raises(
             MisconfigurationException, match=r"single_device got 2 devices.*\n.*\n.*Trainer\(devices=1\)"
         ):
-            SingleDeviceStrategy().setup_environment(CPUAccelerator(), [CPU, CPU], named(32))
+            SingleDeviceStrategy().connect(CPUAccelerator(), [CPU, CPU], named(32), Environment("local"))
 
     def test_setup_moves_the_module_and_binds_the_steps(self):
         made, module = strategy(device="meta"), nn.Linear(2, 2)

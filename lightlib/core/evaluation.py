@@ -1,0 +1,164 @@
+"""Evaluation: the batches of a validation, test or prediction, and this process's share of them."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from lightlib.core.combined import length
+from lightlib.core.data import (
+    Move,
+    combine,
+    is_length_exact,
+    limited,
+    nothing_read,
+    refuse_other_loaders,
+    start_persistent_workers,
+)
+from lightlib.core.prefetch import END
+from lightlib.core.seed import isolate_rng
+from lightlib.core.sharding import DealtBatches, Share, is_dealt, stream
+
+__all__ = ["EvalData"]
+
+
+class EvalData:
+    """The batches of a validation, test or prediction: all loaders, one after the other or together.
+
+    With several processes each reads its share: no sample twice and none left out, so that some have fewer batches.
+
+    Args:
+        loaders: What the user gave.
+        limit: How many batches of each loader, on each process.
+        move: Brings a batch to the device.
+        argument, name: The name of the limit and of the stage, for messages.
+        share: The part that this process reads; None with one process.
+        lockstep: Run as many steps on every process. Those without a batch of their own call `mute`.
+
+    Attributes:
+        given: The user's loaders in one list.
+        num_batches: Batches of each loader on this process, after the limit; `inf` when unknown.
+        mute: Runs a batch (with its number and the loader's) of which nothing is kept; set by the run.
+    """
+
+    def __init__(
+        self,
+        loaders: Any,
+        limit: float,
+        move: Move | None,
+        argument: str,
+        name: str,
+        share: Share | None = None,
+        lockstep: bool = False,
+    ) -> None:
+        self.loaders, self._move, self.name = loaders, move, name
+        self._share, self._lockstep = share, lockstep and share is not None
+        self.mute: Callable[[Any, int, int], None] | None = None
+        combined = combine(loaders, "sequential")
+        self.given, self._one_by_one = combined.flattened, combined.mode == "sequential"
+        read = self.given
+        if share is not None and self._one_by_one:
+            read = [stream(loader, share=share, training=False, name=name) for loader in read]
+        self.combined = combined.with_loaders(read)
+        own_limits = combined.limits or [math.inf] * len(read)
+        totals = [min(length(x), own) for x, own in zip(read, own_limits, strict=True)]
+        most = totals
+        if share is not None:
+            if not self._one_by_one:
+                self._together = self._dealt_together(share)
+                if self._together is not self.combined:
+                    totals = [n if n == math.inf else len(range(share.rank, int(n), share.size)) for n in totals]
+            everybody = share.gather(totals)
+            refuse_other_loaders([len(one) for one in everybody], name)
+            most = [max(lengths) for lengths in zip(*everybody, strict=True)]
+        self._most = [limited(total, limit, argument, name) for total in most]
+        self.num_batches = [min(total, all_have) for total, all_have in zip(totals, self._most, strict=True)]
+        if self._share is None or self._one_by_one:
+            self.combined.limits = self.num_batches
+
+    def _dealt_together(self, share: Share) -> Any:
+        """Deal the items of a combination: dealt one by one its loaders would no longer go together."""
+        dealt = [stream(loader, share=share, training=False, name=self.name) for loader in self.given]
+        return DealtBatches(self.combined, share, False, self.name) if all(map(is_dealt, dealt)) else self.combined
+
+    @property
+    def num_loaders(self) -> int:
+        return len(self.combined.flattened) if self._one_by_one else 1
+
+    def start_workers(self) -> None:
+        """Start persistent workers, as a run did that is resumed now."""
+        start_persistent_workers(self.combined.flattened)
+
+    def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
+        """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
+        limits = self.num_batches if limits is None else limits
+        if self._share is None:
+            self.combined.limits = limits
+        move, seen = self._move, set()
+        for batch, i, loader in self.combined if self._share is None else self._shared(limits, self._share):
+            seen.add(loader)
+            yield (batch if move is None else move(batch, loader)), i, loader
+        wanted = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits) > 0 else ()
+        for loader in wanted:
+            if loader not in seen and limits[loader] > 0 and not self._others_read(loader):
+                raise nothing_read(
+                    self.name, f"the place {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
+                )
+
+    def _source(self, loader: int) -> Any:
+        return self.combined.flattened[loader] if self._one_by_one else self._together
+
+    def _others_read(self, loader: int) -> bool:
+        return self._share is not None and getattr(self._source(loader), "spare", END) is not END
+
+    def _shared(self, limits: list[float], share: Share) -> Iterator[tuple[Any, int, int]]:
+        if not self._one_by_one:
+            together = self.combined.with_loaders(self.given)
+            together.limits = limits
+            limits = [length(together)]
+        all_limits = share.gather(limits) if self._lockstep else [limits]
+        for index, limit in enumerate(limits):
+            loader, last = self._source(index), END
+            steps = max(one[index] for one in all_limits)
+            agrees = self._lockstep and not (self._one_by_one and is_length_exact(loader))
+            iterator = iter(loader)
+            if not limit and self._most[index]:  # what the first `next` draws, all processes draw together
+                next(iterator, END)
+            for i in count():
+                if i >= steps:
+                    break
+                batch = next(iterator, END) if i < limit else END
+                if agrees and all(share.gather(batch is END)):
+                    break
+                if batch is not END:
+                    last = batch
+                    yield self._batch_of(batch), i, index
+                elif self.mute is not None and self._lockstep:
+                    last = self._first_batch(index) if last is END else last
+                    batch = self._batch_of(last)
+                    self.mute(batch if self._move is None else self._move(batch, index), i, index)
+                else:
+                    break
+
+    def _batch_of(self, item: Any) -> Any:
+        return item if self._one_by_one else item[0]
+
+    def _first_batch(self, index: int) -> Any:
+        """Return a batch for a process that has none of its own."""
+        spare = getattr(self._source(index), "spare", END)
+        if spare is not END:
+            return spare
+        loader = self.given[index] if self._one_by_one else self.combined
+        if isinstance(loader, DataLoader):
+            loader = copy.copy(loader)
+            loader._iterator = None  # noqa: SLF001  workers that the user has started are in the middle of something
+        with isolate_rng():
+            first = next(iter(loader), END)
+        if first is END:
+            raise nothing_read(self.name, "")
+        return first

@@ -1,0 +1,378 @@
+"""Sharding: how a loader's order is drawn alike on all processes, dealt among them, and remembered."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from lightlib import report
+from lightlib.core.prefetch import END
+from lightlib.core.seed import rng_state, set_rng_state
+from lightlib.core.signals import Undisturbed
+from lightlib.errors import MisconfigurationException
+
+__all__ = [
+    "Dealt",
+    "DealtBatches",
+    "IndexStream",
+    "Share",
+    "batch_size_of_loader",
+    "is_dealt",
+    "say_once",
+    "stream",
+    "with_smaller_batches",
+]
+
+# These draw all their random numbers at the first `next`, or from generators of their own.
+_DRAW_AT_ONCE = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+_BLOCK = 1024
+_SIZES, _RANKS = ("num_replicas", "_num_replicas", "world_size", "_world_size"), ("rank", "_rank")
+_SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose data sets ask torch.distributed
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of the data this process reads, and how the processes talk about it.
+
+    Attributes:
+        rank, size: The place among those that read different batches. Processes with the same rank read the same.
+        broadcast: Returns the first process's object on every process.
+        gather: Returns the objects of all processes, in the order of their ranks.
+        deals: Whether the loaders' batches are dealt here. False: every loader is read as it is.
+    """
+
+    rank: int
+    size: int
+    broadcast: Callable[[Any], Any]
+    gather: Callable[[Any], list[Any]]
+    deals: bool = True
+
+
+@cache
+def say_once(message: str) -> None:
+    """Say `message`, unless this program has said it before."""
+    report.info(message)
+
+
+@contextmanager
+def _drawing_alike(share: Share, present: dict[str, Any], give_back: Callable[[Any], None]) -> Iterator[dict[str, Any]]:
+    """Let all processes draw what the first one draws; those that read other parts forget it."""
+    state = share.broadcast(present)
+    give_back(state)
+    yield state
+    if share.rank:
+        set_rng_state(present["global"])
+
+
+class Dealt:
+    """Every n-th of some items, from the place of this process on.
+
+    Items are read in rounds of one per process, so that all processes have read equally far.
+
+    Args:
+        items: A sampler, a batch sampler or a sequence.
+        share: The place of this process.
+        last: What becomes of a last round that is too short: ``"fill"`` it up with the first items, as
+            DistributedSampler does, ``"drop"`` it, or ``"keep"`` it, so that some processes have one item less.
+        block: How many items at a time are drawn with the global generators as the items left them; 0 when they draw
+            nothing after the first. On each process other code draws in between.
+    """
+
+    def __init__(self, items: Any, share: Share, last: str, block: int = 0) -> None:
+        self.items, self.share, self.last, self.block = items, share, last, block
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("items", "__setstate__"):
+            raise AttributeError(name)
+        return getattr(self.items, name)
+
+    def __len__(self) -> int:
+        share, total = self.share, len(self.items)
+        if self.last == "keep":
+            return len(range(share.rank, total, share.size))
+        return total // share.size if self.last == "drop" else -(-total // share.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        in_memory = isinstance(self.items, Sequence)
+        for item in self._deal(iter(range(len(self.items))) if in_memory else self._drawn()):
+            yield self.items[item] if in_memory else item
+
+    def _deal(self, items: Iterator[Any]) -> Iterator[Any]:
+        rank, size = self.share.rank, self.share.size
+        first: list[Any] = []
+        while dealt := list(islice(items, size)):
+            if len(dealt) < size:
+                self.end_short(dealt)
+                dealt += islice(cycle(first or list(dealt)), size - len(dealt) if self.last == "fill" else 0)
+                if self.last == "drop":
+                    return
+            if self.last == "fill":
+                first = first or list(dealt)
+            if rank < len(dealt):
+                yield dealt[rank]
+
+    def end_short(self, dealt: list[Any]) -> None:
+        """Take note of a last round that is too short."""
+
+    def _drawn(self) -> Iterator[Any]:
+        items = iter(self.items)
+        if not self.block:
+            yield from items
+            return
+        own = None
+        while True:
+            outside = rng_state()
+            if own is not None:
+                set_rng_state(own)
+            block = list(islice(items, self.block))
+            if own is not None:
+                own = rng_state()
+                set_rng_state(outside)
+            else:
+                own = rng_state()
+            yield from block
+            if len(block) < self.block:
+                return
+
+
+class DealtBatches(Dealt):
+    """Every n-th batch of a loader that can only be read as a whole.
+
+    Attributes:
+        spare: The first batch of a last round that was too short, also where this process got none of it.
+    """
+
+    def __init__(self, items: Any, share: Share, training: bool, name: str = "training") -> None:
+        in_memory = isinstance(items, Sequence)
+        draws_here = not in_memory and not getattr(items, "num_workers", 0)
+        super().__init__(items, share, "drop" if training else "keep", share.size if draws_here else 0)
+        self.name, self.spare = name, END
+        if not in_memory and share.size > 1:
+            say_once(
+                f"{name.capitalize()} data: every process reads the whole {_kind(items)} and keeps each "
+                f"{share.size}th batch. To read less, shard in the data set itself (by trainer.global_rank and "
+                "trainer.world_size) and use Trainer(use_distributed_sampler=False)."
+            )
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self.items, Sequence):
+            yield from super().__iter__()
+            return
+        with _drawing_alike(self.share, {"global": rng_state()}, lambda state: set_rng_state(state["global"])):
+            dealt = super().__iter__()
+            first = next(dealt, END)
+        if first is not END:
+            yield first
+            yield from dealt
+
+    def end_short(self, dealt: list[Any]) -> None:
+        if self.last == "drop":
+            report.warn(
+                f"The last {len(dealt)} {self.name} batches of the epoch are dropped: {self.share.size} processes take "
+                f"{self.share.size} at a time.",
+                report.PossibleUserWarning,
+            )
+        else:
+            self.spare = self.items[dealt[0]] if isinstance(self.items, Sequence) else dealt[0]
+
+
+def _kind(loader: Any) -> str:
+    data = getattr(loader, "dataset", None)
+    return type(loader).__name__ if data is None else f"{type(loader).__name__} over {type(data).__name__}"
+
+
+class IndexStream:
+    """The indices that a loader's sampler draws, with a memory: which generators drew them, and where to begin.
+
+    A sampler draws its permutation at the first `next`, inside of the generator below, whatever the number of workers.
+    The state of the generators at that moment is kept; given back, it draws the same permutation, of which the first
+    `skip` items are passed over without loading any data. With several processes it is the first one's state.
+
+    Args:
+        indices: A sampler or batch sampler.
+        share: None when there is nobody to agree with: one process, or nothing random.
+    """
+
+    def __init__(self, indices: Any, share: Share | None = None) -> None:
+        self.indices, self.share = indices, share
+        self.skip: int | None = None  # None: draw anew
+        self.state: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("indices", "__setstate__"):
+            raise AttributeError(name)
+        return getattr(self.indices, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        present = self._present()
+        again = self.state if self.skip is not None else None
+        if again is not None:
+            self._give_back(again)
+        alike = None if again or self.share is None else _drawing_alike(self.share, present, self._give_back)
+        with alike or nullcontext(present) as state:
+            drawn = iter(self.indices)
+            first = next(islice(drawn, self.skip or 0, None), END)
+        if self.skip is None:
+            self.state = state
+        else:
+            set_rng_state(present["global"])
+        self.skip = None
+        if first is not END:
+            yield first
+            yield from drawn
+
+    def _generators(self) -> list[torch.Generator]:
+        owners = (self.indices, getattr(self.indices, "sampler", None))
+        return [g for g in (getattr(owner, "generator", None) for owner in owners) if isinstance(g, torch.Generator)]
+
+    def generator_states(self) -> list[torch.Tensor]:
+        """Return the states of the samplers' own generators, which go on from epoch to epoch."""
+        return [generator.get_state() for generator in self._generators()]
+
+    def set_generator_states(self, states: list[torch.Tensor]) -> None:
+        """Take back what `generator_states` returned."""
+        for generator, own in zip(self._generators(), states, strict=False):
+            generator.set_state(own)
+
+    def _present(self) -> dict[str, Any]:
+        return {"global": rng_state(), "own": self.generator_states()}
+
+    def _give_back(self, state: dict[str, Any]) -> None:
+        set_rng_state(state["global"])
+        self.set_generator_states(state["own"])
+
+
+def stream(
+    loader: Any, sequential: bool = False, share: Share | None = None, training: bool = True, name: str = "training"
+) -> Any:
+    """Return a loader that reads like `loader`, or its part of it, and remembers its position; `loader` stays as it is.
+
+    Args:
+        loader: What the user gave. A plain DataLoader over a map-style data set is copied (shallowly: data set,
+            workers' settings and sampler are shared) and its index sampler is seen through an :class:`IndexStream`.
+        sequential: Replace a RandomSampler by the data set's own order (`overfit_batches`).
+        share: Deal among processes: samples, where the batches are made of them one after the other, else batches.
+        training: Deal equal numbers to all. In an evaluation nothing is dealt twice and nothing is left out.
+        name: Of the stage, for messages.
+
+    Raises:
+        MisconfigurationException: The loader is sharded by the user, into other parts than there are.
+    """
+    if share is not None and (not share.deals or _is_sharded(loader, share, name)):
+        share = None
+    if (
+        not isinstance(loader, DataLoader)
+        or isinstance(loader.dataset, IterableDataset)
+        or hasattr(loader, "state_dict")
+        or type(loader).__iter__ is not DataLoader.__iter__  # it may never ask the sampler that is put into the copy
+    ):
+        return loader if share is None else DealtBatches(loader, share, training, name)
+    attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    indices = getattr(loader, attribute)
+    if sequential and isinstance(loader.sampler, RandomSampler):
+        report.warn(
+            "overfit_batches: the training loader shuffles; its samples are taken in the data set's order instead."
+        )
+        indices = SequentialSampler(loader.dataset)  # type: ignore[arg-type]
+        if attribute == "batch_sampler" and loader.batch_size is not None:
+            indices = BatchSampler(indices, loader.batch_size, loader.drop_last)
+    copied = copy.copy(loader)
+    if share is None:
+        indices = IndexStream(indices)
+    else:
+        draws = type(_sampler(indices) or indices) is not SequentialSampler
+        indices = IndexStream(_dealt(indices, share, training), share if draws else None)
+    object.__setattr__(copied, attribute, indices)
+    if training:
+        copied.worker_init_fn = Undisturbed(loader.worker_init_fn)
+    copied._iterator = None  # noqa: SLF001  persistent workers that the user has started read the user's own sampler
+    return copied
+
+
+def _dealt(indices: Any, share: Share, training: bool) -> Any:
+    drops = bool(getattr(indices, "drop_last", False))
+    last = "keep" if not training else "drop" if drops else "fill"
+    if type(indices) is BatchSampler and (training or not drops):  # what an evaluation drops is what one process drops
+        dealt = Dealt(indices.sampler, share, last, 0 if type(indices.sampler) in _DRAW_AT_ONCE else _BLOCK)
+        return BatchSampler(dealt, indices.batch_size, indices.drop_last)
+    return Dealt(indices, share, last, 0 if type(_sampler(indices) or indices) in _DRAW_AT_ONCE else _BLOCK)
+
+
+def _is_sharded(loader: Any, share: Share, name: str) -> bool:
+    """Whether the user has sharded the loader: it then stays as it is."""
+    sampler, batches, data = (getattr(loader, part, None) for part in ("sampler", "batch_sampler", "dataset"))
+    for owner in (sampler, batches, getattr(batches, "sampler", None), data, loader):
+        size, rank = _number(owner, _SIZES), _number(owner, _RANKS)
+        if size is None or rank is None:
+            continue
+        if (rank, size) != (share.rank, share.size):
+            kind = type(owner).__name__
+            raise MisconfigurationException(
+                f"The {name} loader has a {kind} for rank {rank} of {size}, but this process reads part {share.rank} "
+                f"of {share.size}.",
+                expected=f"num_replicas={share.size}, rank={share.rank}: the strategy's data_size and data_rank.",
+                fix=f"leave the {kind} out: data are sharded without it; or Trainer(use_distributed_sampler=False).",
+            )
+        return True
+    roots = {cls.__module__.split(".")[0] for cls in (*type(data).__mro__, *type(loader).__mro__)}
+    if getattr(data, "_distributed", None) is None and roots.isdisjoint(_SHARD_THEMSELVES):
+        return False
+    say_once(f"{name.capitalize()} data: {type(data).__name__} shards itself, so its batches are read as they come.")
+    return True
+
+
+def _number(owner: Any, names: Iterable[str]) -> int | None:
+    values = (getattr(owner, name, None) for name in names)
+    return next((value for value in values if type(value) is int), None)
+
+
+def is_dealt(loader: Any) -> bool:
+    """Whether `loader` gives this process its part alone, as `stream` deals it."""
+    streams = (getattr(loader, part, None) for part in ("batch_sampler", "sampler"))
+    indices = [one.indices for one in streams if isinstance(one, IndexStream)]
+    return isinstance(loader, Dealt) or any(isinstance(x, Dealt) or isinstance(_sampler(x), Dealt) for x in indices)
+
+
+def _sampler(batches: Any) -> Any:
+    return batches.sampler if type(batches) is BatchSampler else None
+
+
+def batch_size_of_loader(loader: Any) -> int | None:
+    """Return how many samples a batch of `loader` has, when it is a DataLoader that says so."""
+    batches = getattr(loader, "batch_sampler", None)
+    given = getattr(loader, "batch_size", None)
+    if given is None and type(getattr(batches, "indices", batches)) is BatchSampler:
+        given = batches.batch_size  # type: ignore[union-attr]
+    return given if type(given) is int else None
+
+
+def with_smaller_batches(loader: Any, largest: int) -> Any:
+    """Return `loader`, or a copy of it with batches of `largest` samples when its own are larger."""
+    size = batch_size_of_loader(loader)
+    if size is None or size <= largest or not isinstance(loader, DataLoader):
+        return loader
+    given: Any = loader.batch_sampler
+    copied = copy.copy(loader)
+    object.__setattr__(copied, "batch_sampler", BatchSampler(given.sampler, largest, given.drop_last))
+    object.__setattr__(copied, "batch_size", largest)
+    copied._iterator = None  # noqa: SLF001  persistent workers that the user has started read the larger batches
+    return copied

@@ -1,0 +1,138 @@
+"""Agreement: the boundary at which all ranks leave, found without a collective."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from lightlib.launch.board import Board
+
+__all__ = ["END", "Agreement", "Position", "next_after"]
+
+Position = tuple[int, ...]
+END: Position = (sys.maxsize,)  # behind every boundary: the run ends by itself
+
+
+def next_after(position: Position) -> Position:
+    """Return the first boundary that can follow `position`: its last number raised by one.
+
+    It is greater than `position`, and not greater than the boundary that comes next: that one raises the last number
+    too, or an earlier one.
+
+    Example:
+        >>> next_after((3, 7))
+        (3, 8)
+    """
+    return (*position[:-1], position[-1] + 1)
+
+
+class Agreement:
+    """One wish to leave, as this rank sees it. The watch thread calls `step`; all else is for the main thread.
+
+    Every rank publishes a *bound*: a boundary that its main thread does not go beyond before there is a decision.
+    The watch thread raises the flag of the main thread FIRST and reads the position THEN: the main thread meets the
+    flag at the boundary after that position at the latest, asks here, and waits. So `next_after(position)` is a bound.
+    A main thread that waits here publishes the very boundary at which it waits. When all bounds are there, rank 0's
+    watch thread writes down the greatest: no rank is beyond it, and all come to it, because the ones that wait at
+    earlier boundaries go on. Nobody waits for a main thread that waits in a collective.
+
+    Args:
+        kind: What is wished for.
+        path: In front of all keys, the same on all ranks.
+        rank: This process.
+        world_size: Number of processes.
+        patience: Seconds in which main threads may still arrive at an earlier boundary than their watch threads
+            could promise, when all ranks wish for the same at the same boundary.
+    """
+
+    def __init__(self, kind: str, path: str, rank: int, world_size: int, patience: float) -> None:
+        self.kind = kind
+        self.path = path
+        self.rank = rank
+        self.world_size = world_size
+        self.patience = patience
+        self.wished = False  # set from a signal handler too: an attribute, and no lock
+        self.exact: Position | None = None
+        self.asked_at: float | None = None
+        self.decided = threading.Event()
+        self.decision: Position = END
+        self._bound: Position | None = None
+        self._arrived = False
+        self._complete_at: float | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether it was asked for and is not decided."""
+        return (self.wished or self.asked_at is not None) and not self.decided.is_set()
+
+    def step(
+        self, board: Board, raise_flag: Callable[[str], None], position: Callable[[], Position], left: str
+    ) -> None:
+        """Do what can be done now, and wait for nothing.
+
+        Args:
+            board: Where the ranks meet.
+            raise_flag: Tells the main thread; may be called more than once.
+            position: Where the main thread is.
+            left: The key of the number of ranks that have ended this run.
+        """
+        if self.decided.is_set() or not self._is_asked(board):
+            return
+        if self._bound is None:
+            raise_flag(self.kind)
+            self._publish(board, position)
+        elif not self._arrived and self.exact is not None:
+            self._arrived = True
+            if self.exact < self._bound:
+                board.write(f"{self.path}/arrived/{self.rank}", json.dumps(self.exact))
+        some_left = board.count(left) > 0  # asked before the decision is read: who left by it has made it first
+        note = board.read(f"{self.path}/decision")
+        if note is None and self.rank == 0:
+            note = self._decide(board, some_left)
+        if note is not None:
+            self.decision = tuple(json.loads(note))
+            self.decided.set()
+        elif some_left:
+            self.decided.set()
+
+    def missing(self, board: Board) -> list[int]:
+        """Return the ranks that have not published a bound; rank 0 when only its decision is missing."""
+        found = [r for r in range(self.world_size) if board.read(f"{self.path}/bound/{r}") is None]
+        return found or [0]
+
+    def _is_asked(self, board: Board) -> bool:
+        if self.asked_at is None:
+            if self.wished:
+                board.write(f"{self.path}/asked", "")
+            elif board.read(f"{self.path}/asked") is None:
+                return False
+            self.asked_at = time.monotonic()
+        return True
+
+    def _publish(self, board: Board, position: Callable[[], Position]) -> None:
+        exact = self.exact
+        bound = next_after(position()) if exact is None else exact
+        board.write(f"{self.path}/bound/{self.rank}", json.dumps([bound, exact is not None]))
+        board.count(f"{self.path}/bounds", 1)
+        self._bound, self._arrived = bound, exact is not None
+
+    def _decide(self, board: Board, some_left: bool) -> str | None:
+        if some_left:  # it published nothing, or a boundary that does not come
+            return board.write_first(f"{self.path}/decision", json.dumps(END))
+        if board.count(f"{self.path}/bounds") < self.world_size:
+            return None
+        self._complete_at = self._complete_at or time.monotonic()
+        bounds, certain = [], []
+        notes = board.read_all([f"{self.path}/bound/{r}" for r in range(self.world_size)])
+        for rank, (bound, exact) in enumerate(map(json.loads, notes)):
+            arrived = None if exact else board.read(f"{self.path}/arrived/{rank}")
+            bounds.append(tuple(bound if arrived is None else json.loads(arrived)))
+            if exact or arrived is not None:
+                certain.append(bounds[-1])
+        greatest = max(bounds)
+        if greatest not in certain and time.monotonic() - self._complete_at < self.patience:
+            return None
+        return board.write_first(f"{self.path}/decision", json.dumps(greatest))

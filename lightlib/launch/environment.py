@@ -1,0 +1,156 @@
+"""Environment: which of how many processes this is: asked for, or found in what a launcher has left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from lightlib import registry
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.launch import clusters
+from lightlib.launch.place import EXPORTED, Environment, free_port, threads_per_process
+
+__all__ = ["LAUNCHED", "PARENT", "Environment", "detect", "free_port", "local", "own", "threads_per_process"]
+
+Variables = Mapping[str, str]
+LAUNCHED = "LIGHTLIB_LAUNCHED"
+PARENT = "LIGHTLIB_PARENT"
+_BY_YOU = "you, once on each machine (NODE_RANK is set)"
+
+
+def detect(
+    devices: int | None,
+    num_nodes: int = 1,
+    given: Any = None,
+    variables: Variables = os.environ,
+    *,
+    automatic: int = 1,
+) -> Environment:
+    """Return the place of this process: what was asked for, else what a launcher has left in the variables.
+
+    The innermost launcher wins: lightlib's own children, torchrun, RANK and WORLD_SIZE (Kubeflow or set by hand),
+    Open MPI and other MPIs within SLURM, SLURM's srun, LSF's jsrun. A launcher that started a single process has
+    nothing to say, except torchrun and variables set by hand.
+
+    Args:
+        devices: Processes per machine that the Trainer's arguments ask for; None is ``"auto"``: as many as there are.
+        num_nodes: Machines that they ask for. 1, the default, is taken for "whatever there is".
+        given: An Environment, the name of one, or an object with the methods of Lightning's ClusterEnvironment.
+        variables: Default: those of this process.
+        automatic: What ``"auto"`` means where nobody else has started the processes. Default 1.
+
+    Raises:
+        MisconfigurationException: The variables are incomplete, contradict each other, or contradict the arguments.
+        UnknownNameError: Nothing has the given name.
+        ArgumentTypeError: `given` is something else.
+
+    Example:
+        >>> detect(2, variables={}).describe()
+        '2 processes by lightlib'
+        >>> torch_run = {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+        >>> torch_run |= {"LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+        >>> detect(None, variables=torch_run).rank
+        1
+    """
+    ours = own(variables)
+    if ours is not None and not (isinstance(given, Environment) and given.launched):
+        return clusters.agreed(ours, clusters.OWN, devices or automatic, num_nodes, variables)
+    if LAUNCHED in variables:  # set for the process that started this one, and not meant for it
+        variables = {name: value for name, value in variables.items() if name not in (*EXPORTED, LAUNCHED, PARENT)}
+    if given is not None:
+        return _asked_for(given, devices, num_nodes, variables, automatic)
+    for find in (clusters.torchrun, clusters.plain, clusters.mpi, clusters.slurm, clusters.lsf):
+        found = find(variables, devices, num_nodes)
+        if found is not None:
+            return found
+    clusters.refuse_halves(variables)
+    clusters.tell_srun(variables)
+    return local(variables, devices or automatic, num_nodes)
+
+
+def own(variables: Variables = os.environ) -> Environment | None:
+    """Return the place that lightlib's own launcher gave to this very process, or None."""
+    if variables.get(LAUNCHED) != str(os.getpid()) and variables.get(PARENT) != str(os.getppid()):
+        return None
+    return clusters.read(clusters.OWN, variables, None, 1)
+
+
+def local(variables: Variables = os.environ, devices: int | None = None, num_nodes: int = 1) -> Environment:
+    """Return the first place on this machine; lightlib is to start the others.
+
+    With several machines, MASTER_ADDR, MASTER_PORT and NODE_RANK say which one this is; the program is then started
+    once on each.
+    """
+    size = devices or 1
+    several = num_nodes > 1 and "NODE_RANK" in variables
+    node = clusters.whole(variables, "NODE_RANK") if several else 0
+    if node >= num_nodes:
+        raise MisconfigurationException(
+            f"NODE_RANK={node}, but the Trainer has num_nodes={num_nodes}.",
+            expected="NODE_RANK from 0 to num_nodes - 1.",
+            fix=f"Trainer(num_nodes={node + 1}), or count NODE_RANK from 0.",
+        )
+    return Environment(
+        name="local",
+        rank=node * size,
+        world_size=size * num_nodes,
+        local_size=size,
+        node_rank=node,
+        num_nodes=num_nodes,
+        address=clusters.required(variables, "MASTER_ADDR", _BY_YOU, "<host of node 0>") if several else "127.0.0.1",
+        port=clusters.whole(variables, "MASTER_PORT", _BY_YOU) if several else 0,
+    )
+
+
+def _asked_for(given: Any, devices: int | None, num_nodes: int, variables: Variables, automatic: int) -> Environment:
+    if given == "local":
+        return local(variables, devices or automatic, num_nodes)
+    if isinstance(given, str):
+        find = registry.get("environments", given)
+        if given not in clusters.NAMES:
+            return _asked_for(find(), devices, num_nodes, variables, automatic)
+        found: Environment | None = find(variables, devices, num_nodes)
+        if found is None:
+            raise _absent(given)
+        return found
+    place = given if isinstance(given, Environment) else _adapted(given, devices, num_nodes)
+    names = replace(clusters.OWN, title=f"the environment {place.name!r}", devices_fix="")
+    return clusters.agreed(place, names, devices, num_nodes, {})
+
+
+def _absent(name: str) -> MisconfigurationException:
+    told = " or ".join(f"{names.rank} and {names.size}" for names in clusters.NAMES[name])
+    title = clusters.NAMES[name][0].title
+    return MisconfigurationException(
+        f"The environment {name!r} was asked for, but {title} has not started this process as one of several.",
+        expected=f"{told} in the environment.",
+        fix=f"start the program with {title}, or leave the environment out: it is detected.",
+    )
+
+
+def _adapted(given: Any, devices: int | None, num_nodes: int) -> Environment:
+    """Return the place that an object with the methods of Lightning's ClusterEnvironment tells."""
+    wanted = ("world_size", "global_rank", "local_rank", "node_rank")
+    if isinstance(given, type) or not all(callable(getattr(given, name, None)) for name in wanted):
+        raise ArgumentTypeError(
+            f"The environment is {shown(given)}.",
+            expected="a name, a lightlib.launch.Environment, or an object with the methods "
+            f"{', '.join(wanted)} and the properties main_address, main_port and creates_processes_externally.",
+            fix="Environment(name='mine', rank=0, world_size=2, ..., launched=True)",
+        )
+    size, rank, local_rank, node_rank = (int(getattr(given, name)()) for name in wanted)
+    local_size = min(size, devices or max(1, size // num_nodes))
+    return Environment(
+        name=type(given).__name__,
+        rank=rank,
+        world_size=size,
+        local_rank=local_rank,
+        local_size=local_size,
+        node_rank=node_rank,
+        num_nodes=-(-size // local_size),
+        address=str(getattr(given, "main_address", "127.0.0.1")),
+        port=int(getattr(given, "main_port", 0)),
+        launched=bool(getattr(given, "creates_processes_externally", True)),
+    )

@@ -1,0 +1,254 @@
+"""Failures: which rank failed first and why, and the last lines that a process writes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import textwrap
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from torch import distributed
+
+from lightlib.errors import LightlibError
+
+__all__ = ["Failure", "OtherRankError", "chain", "end_process", "is_echo", "is_timeout", "write_error_file"]
+
+MAX_TEXT = 60_000  # characters of a traceback
+# What gloo, NCCL and the store say when another process is gone or does not come.
+_GONE = (
+    "connection closed by peer", "connection reset by peer", "connection refused", "broken pipe", "no route to host",
+    "remote process exited", "remote error", "application timeout caused pair closure", "connection was likely closed",
+    "socket error", "unhandled system error", "nccl communicator was aborted", "failed to recv", "monitoredbarrier",
+)  # fmt: skip
+_LATE = ("timed out", "timeout")
+_COMMON_CAUSES = {
+    "SIGKILL": "often: out of memory",
+    "SIGSEGV": "a crash in native code",
+    "SIGBUS": "often: /dev/shm full",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run ends on all ranks.
+
+    Attributes:
+        rank: Whose failure it is; None when no rank could say.
+        kind: ``"exception"``, ``"death"``, ``"hang"`` or ``"lost"``: the connection to another process is gone.
+        summary: One line, for the other ranks.
+        text: All of it, headed by the rank: what stands last on the terminal.
+        time: Seconds since the epoch.
+    """
+
+    rank: int | None
+    kind: str
+    summary: str
+    text: str
+    time: float
+
+    @classmethod
+    def of_error(cls, rank: int, error: BaseException) -> Failure:
+        """An exception of this rank."""
+        summary = _last_line(error)
+        return cls(
+            rank, "exception", f"rank {rank} failed: {summary}", f"Rank {rank} failed first:\n{_trace(error)}", _now()
+        )
+
+    @classmethod
+    def of_echo(cls, rank: int, error: BaseException) -> Failure:
+        """This rank lost another one, and nobody says why."""
+        return cls(
+            rank,
+            "lost",
+            f"rank {rank} lost its connection to another rank, which did not say why",
+            f"Rank {rank} lost its connection to another rank, and no rank said why: one that is killed (SIGKILL, "
+            f"out of memory) cannot. What rank {rank} saw:\n{_trace(error)}",
+            _now(),
+        )
+
+    @classmethod
+    def of_death(cls, rank: int, returncode: int, tail: str) -> Failure:
+        """A process ended without a word."""
+        if returncode < 0:
+            name = _signal_name(-returncode)
+            cause = _COMMON_CAUSES.get(name)
+            summary = f"rank {rank} was killed by {name}" + (f" ({cause})" if cause else "")
+        else:
+            summary = f"rank {rank} ended with exit code {returncode}"
+        text = f"R{summary[1:]}."
+        if tail.strip():
+            text = f"The last lines that rank {rank} wrote to stderr:\n{textwrap.indent(tail.rstrip(), '  ')}\n{text}"
+        return cls(rank, "death", summary, text, _now())
+
+    @classmethod
+    def lost(cls, rank: int | None, what: str) -> Failure:
+        """Another process is gone, as far as this one can tell."""
+        return cls(rank, "lost", what, f"{what[0].upper()}{what[1:]}.", _now())
+
+    @classmethod
+    def hang(cls, rank: int | None, summary: str, text: str) -> Failure:
+        """A rank does not come to where the others wait for it."""
+        return cls(rank, "hang", summary, text, _now())
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Failure:
+        return cls(**json.loads(text))
+
+
+class OtherRankError(LightlibError, RuntimeError):
+    """The run ends because of another rank; the text is the one of that rank.
+
+    Attributes:
+        failure: What is known of it.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+def is_echo(error: BaseException) -> bool:
+    """Whether an error only says that another process is gone or did not come.
+
+    Example:
+        >>> is_echo(RuntimeError("[gloo/pair.cc:553] Connection closed by peer [10.0.0.2]:50381"))
+        True
+        >>> is_echo(ValueError("Connection closed by peer"))
+        False
+    """
+    return any(_is_of_a_collective(link) for link in chain(error))
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether an error says that a collective waited for too long."""
+    return any(_is_of_a_collective(link) and any(word in str(link).lower() for word in _LATE) for link in chain(error))
+
+
+def _is_of_a_collective(error: BaseException) -> bool:
+    text = str(error).lower()
+    if isinstance(error, OtherRankError):
+        return True
+    if isinstance(error, (distributed.DistNetworkError, distributed.DistStoreError)):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    known = isinstance(error, distributed.DistError) or any(word in text for word in ("gloo", "nccl", "c10d"))
+    return any(word in text for word in _GONE) or (known and any(word in text for word in _LATE))
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """Return an error and those that it was raised from."""
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in links:
+        links.append(link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return links
+
+
+def _trace(error: BaseException) -> str:
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+    if len(text) > MAX_TEXT:
+        half = MAX_TEXT // 2
+        text = f"{text[:half]}\n  … {len(text) - MAX_TEXT} characters left out …\n{text[-half:]}"
+    return text
+
+
+def _last_line(error: BaseException) -> str:
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    return text.partition("\n")[0][:200]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _now() -> float:
+    return time.time()
+
+
+def write_error_file(failure: Failure, rank: int) -> None:
+    """Tell torchrun, whose summary comes last on the terminal, why this process ends.
+
+    The first failing rank writes its traceback; another one writes a line that names the first, with a later time,
+    so that the summary finds the root cause.
+    """
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path:
+        return
+    first = failure.rank == rank
+    text = failure.text if first else f"Ended because {failure.summary}."
+    stamp = int(failure.time) if first else int(max(time.time(), failure.time + 1))
+    extra = {"py_callstack": text, "timestamp": str(stamp)}
+    content = {"message": {"message": failure.summary, "extraInfo": extra}}
+    try:
+        Path(path).write_text(json.dumps(content), encoding="utf-8")
+    except OSError as error:
+        logging.getLogger("lightlib").debug("%s could not be written: %s", path, error)
+
+
+def end_process(text: str, before: Callable[[], None] | None = None, code: int = 1) -> NoReturn:
+    """Write `text` as the last lines of this process and end it, whatever its threads are doing.
+
+    Args:
+        text: What to write to stderr.
+        before: Called first, for at most a few seconds: ends other processes and hands on what they wrote.
+        code: The exit code.
+    """
+    try:
+        _bounded(_flush, 1.0)
+        if before is not None:
+            _bounded(before, 6.0)
+        _bounded(lambda: _write(text), 2.0)
+    finally:
+        os._exit(code)
+
+
+def _bounded(call: Callable[[], None], seconds: float) -> None:
+    """A stream may be locked by a thread that never comes back: nothing is waited for without an end."""
+
+    def quiet() -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  the process ends; nothing may keep it
+            logging.getLogger("lightlib").debug("%r while the process was ended", error)
+
+    thread = threading.Thread(target=quiet, daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+def _write(text: str) -> None:
+    stream = sys.stderr
+    try:
+        plain = stream.fileno() == 2
+    except (AttributeError, OSError, ValueError):
+        plain = False
+    if plain or stream is None:
+        data = f"\n{text}\n".encode(errors="backslashreplace")
+        while data:
+            data = data[os.write(2, data) :]
+    else:
+        stream.write(f"\n{text}\n")
+        stream.flush()

@@ -1,0 +1,139 @@
+"""Inquiry: when a rank does not move, all ranks say where they are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from lightlib.launch.agreement import Position
+from lightlib.launch.board import Board
+from lightlib.launch.hang import Place, cpu_clock, cpu_seconds, place_of_thread, verdict
+
+__all__ = ["Inquiry"]
+
+
+class Inquiry:
+    """The part of the watch that looks for hangs; used by the watch thread.
+
+    Args:
+        board: Where the ranks meet.
+        rank: This process.
+        world_size: Number of processes.
+        timeout: Seconds without progress after which a rank that waits asks the others.
+        answer: Seconds that they have to answer.
+    """
+
+    def __init__(self, board: Board, rank: int, world_size: int, timeout: float, answer: float) -> None:
+        self.certain = False  # a collective has failed here: nobody can go on
+        self.error_place: Place | None = None  # where, when it was raised already
+        self._board = board
+        self._rank = rank
+        self._world_size = world_size
+        self._timeout = timeout
+        self._answer = answer
+        self._position: Callable[[], Position] | None = None
+        self._describe: Callable[[], str] = str
+        self._thread = threading.get_ident()
+        self._clock: int | None = None
+        self._number = 0
+        self._mine = False
+        self._answered_at: float | None = None
+        self._last: Position = ()
+        self._since = time.monotonic()
+        self._computed: tuple[float, float] | None = None  # seconds of computing, and when that was read
+        self._busy = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether answers are awaited."""
+        return self._mine
+
+    def begin(self, position: Callable[[], Position], describe: Callable[[], str]) -> None:
+        """A run begins, in the thread that calls this."""
+        self.certain, self.error_place, self._computed, self._busy = False, None, None, False
+        self._describe, self._last, self._since = describe, (), time.monotonic()
+        self._thread, self._clock = threading.get_ident(), cpu_clock()
+        self._position = position
+
+    def end(self) -> None:
+        """There is no run here any more; the others may still ask where this rank is."""
+        self._position = None
+
+    def step(self, news: bool) -> tuple[list[int], str] | None:
+        """Do what can be done now, and wait for nothing; return the verdict when this rank has come to one."""
+        self._note_progress()
+        if self._mine:
+            return self._conclude()
+        if self._answered_at is None and self._is_stuck():
+            path = f"inquiry/{self._number}"
+            self._mine = self._board.write_first(f"{path}/by", str(self._rank)) == str(self._rank)
+            news = True
+        if news or self._answered_at is not None:
+            self._answer_others()
+        return None
+
+    def _note_progress(self) -> None:
+        position = self._position
+        if position is not None and (now := position()) != self._last:
+            self._last, self._since = now, time.monotonic()
+        computed, now_at = cpu_seconds(self._clock), time.monotonic()
+        if computed is not None and (self._computed is None or now_at - self._computed[1] > 0.2):
+            before, self._computed = self._computed, (computed, now_at)
+            self._busy = before is not None and (computed - before[0]) / (now_at - before[1]) > 0.5
+
+    def _is_stuck(self) -> bool:
+        if self._position is None:
+            return False
+        if self.certain:
+            return True
+        return time.monotonic() - self._since > self._timeout and bool(self._place().waits)
+
+    def _place(self) -> Place:
+        place = self.error_place or place_of_thread(self._rank, self._thread)
+        if self._busy and "(backward)" in place.waits:
+            place = replace(place, waits="", does="computing gradients (backward)")
+        still = time.monotonic() - self._since
+        if self._position is None:
+            return replace(place, still=still)
+        try:
+            at = self._describe()
+        except Exception:  # noqa: BLE001  it belongs to the run, which may be half built
+            at = f"position {self._last}"
+        return replace(place, position=self._last, at=at, still=still)
+
+    def _answer_others(self) -> None:
+        path = f"inquiry/{self._number}"
+        if self._answered_at is None and self._board.read(f"{path}/by") is not None:
+            self._answered_at = time.monotonic()
+            self._board.write(f"{path}/place/{self._rank}", self._place().to_json())
+            self._board.count(f"{path}/answers", 1)
+        if self._answered_at is None:
+            return
+        late = time.monotonic() - self._answered_at > 3 * self._answer  # who asked is gone itself
+        if late or self._board.read(f"{path}/done") is not None:
+            self._next()
+            self._answer_others()
+
+    def _conclude(self) -> tuple[list[int], str] | None:
+        path = f"inquiry/{self._number}"
+        if self._answered_at is None:
+            self._answer_others()
+        assert self._answered_at is not None
+        late = time.monotonic() - self._answered_at > self._answer
+        if self._board.count(f"{path}/answers") < self._world_size and not late:
+            return None
+        notes = [self._board.read(f"{path}/place/{rank}") for rank in range(self._world_size)]
+        places = [Place.from_json(note) for note in notes if note is not None]
+        found = verdict(places, self._world_size, self._timeout, self.certain)
+        if found is None:
+            self._since = time.monotonic() - self._timeout / 2  # ask again when as much time has gone by
+        else:
+            self.certain = False
+        self._board.write(f"{path}/done", "")
+        self._next()
+        return found
+
+    def _next(self) -> None:
+        self._number, self._mine, self._answered_at = self._number + 1, False, None

@@ -1,0 +1,83 @@
+"""What another process prints, passed on line by line with a tag that says whose it is."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+import threading
+import time
+from collections import deque
+from typing import IO
+
+__all__ = ["Output"]
+
+_KEPT = 200
+
+
+class Output(threading.Thread):
+    """Reads a pipe and writes its lines to this process's stdout or stderr, in order and whole.
+
+    Of a progress bar, which is drawn over and over on one line, the last state is passed on. A line without an end is
+    passed on when nothing has followed for a while.
+
+    Args:
+        pipe: What is read, to its end.
+        tag: Stands before each line: ``"[rank 1] "``.
+        stream: ``"stdout"`` or ``"stderr"``: looked up in `sys` for each line, for a progress bar may replace them.
+
+    Attributes:
+        tail: The last 200 lines.
+        muted: Keep the tail, and pass nothing on.
+    """
+
+    def __init__(self, pipe: IO[bytes], tag: str, stream: str) -> None:
+        super().__init__(name=f"lightlib {tag}{stream}", daemon=True)
+        self.tail: deque[str] = deque(maxlen=_KEPT)
+        self.muted = False
+        self._pipe, self._tag, self._stream = pipe, tag, stream
+        self._open = ""
+        self._changed = time.monotonic()
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        with self._pipe:
+            while chunk := os.read(self._pipe.fileno(), 1 << 16):
+                self._take(decoder.decode(chunk))
+        self.settle(0.0)
+
+    def settle(self, seconds: float) -> None:
+        """Pass on a line without an end, when nothing has followed for so many seconds."""
+        with self._lock:
+            if _last_state(self._open) and time.monotonic() - self._changed >= seconds:
+                self._pass_on([self._open])
+                self._open = ""
+
+    def _take(self, text: str) -> None:
+        with self._lock:
+            self._changed = time.monotonic()
+            *lines, rest = (self._open + text).split("\n")
+            done, back, begun = rest.rpartition("\r")
+            self._open = _last_state(done) + back + begun
+            if lines:
+                self._pass_on(lines)
+
+    def _pass_on(self, lines: list[str]) -> None:
+        shown = [_last_state(line) for line in lines]
+        self.tail.extend(shown)
+        if self.muted:
+            return
+        stream = getattr(sys, self._stream)
+        text = "".join(f"{self._tag}{line}\n" for line in shown)
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        try:
+            stream.write(text.encode(encoding, "replace").decode(encoding))
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            return  # there is nobody to read it; the process must not be blocked by a full pipe
+
+
+def _last_state(line: str) -> str:
+    """Return what a terminal shows of a line in the end: what was drawn after the last return to its start."""
+    return next((part for part in reversed(line.split("\r")) if part.strip()), "")

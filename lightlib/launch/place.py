@@ -1,0 +1,129 @@
+"""Environment: the place of one process among all processes of a run."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, fields, replace
+
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+
+__all__ = ["EXPORTED", "Environment", "free_port", "threads_per_process"]
+
+EXPORTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+_TITLES = {
+    "torchrun": "torchrun",
+    "slurm": "SLURM",
+    "mpi": "MPI",
+    "kubeflow": "Kubeflow",
+    "lsf": "LSF",
+    "variables": "RANK and WORLD_SIZE",
+    "local": "lightlib",
+}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The place of this process among all processes of a run.
+
+    Args:
+        name: Who starts the processes: ``"torchrun"``, ``"slurm"``, ``"mpi"``, ``"kubeflow"``, ``"lsf"``,
+            ``"variables"`` (set by hand), ``"local"`` (lightlib itself), or a third party's name.
+        rank: The number of this process. Default 0.
+        world_size: How many processes there are. Default 1.
+        local_rank, local_size: The same on this machine. Default 0 and 1.
+        node_rank, num_nodes: The number of this machine, and how many there are. Default 0 and 1.
+        address, port: Where rank 0 is to be met. Port 0 (default) is chosen when the processes are started.
+        launched: Whether the processes exist already. If not, lightlib starts the others on this machine.
+
+    Raises:
+        ArgumentTypeError: A number is not an int.
+        MisconfigurationException: The numbers contradict each other.
+
+    Example:
+        >>> place = Environment("mine", rank=3, world_size=4, local_rank=1, local_size=2, node_rank=1, num_nodes=2)
+        >>> place.export()["RANK"], place.is_local
+        ('3', False)
+    """
+
+    name: str = "local"
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    node_rank: int = 0
+    num_nodes: int = 1
+    address: str = "127.0.0.1"
+    port: int = 0
+    launched: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ArgumentTypeError(
+                    f"Environment({field.name}={shown(value)}).",
+                    expected="an int.",
+                    fix=f"Environment({field.name}={field.default!r})",
+                )
+        for one, of in (("rank", "world_size"), ("local_rank", "local_size"), ("node_rank", "num_nodes")):
+            if not 0 <= getattr(self, one) < getattr(self, of):
+                raise MisconfigurationException(
+                    f"Environment({one}={getattr(self, one)}, {of}={getattr(self, of)}).",
+                    expected=f"{one} from 0 to {of} - 1.",
+                    fix=f"count {one} from 0, and give {of} for all.",
+                )
+        if self.local_size > self.world_size:
+            raise MisconfigurationException(
+                f"Environment(local_size={self.local_size}, world_size={self.world_size}).",
+                expected="at most as many processes on this machine as in all.",
+                fix=f"Environment(world_size={self.local_size * self.num_nodes})",
+            )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether lightlib starts, or has started, the processes of this machine."""
+        return self.name == "local" or not self.launched
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this is the process that writes files and speaks to the user."""
+        return self.rank == 0
+
+    def at(self, local_rank: int, port: int | None = None) -> Environment:
+        """Return the place of the process with this number on the same machine, which exists then."""
+        return replace(
+            self,
+            rank=self.rank - self.local_rank + local_rank,
+            local_rank=local_rank,
+            port=self.port if port is None else port,
+            launched=True,
+        )
+
+    def export(self) -> dict[str, str]:
+        """Return the place as the variables that torch reads: RANK, WORLD_SIZE, MASTER_ADDR and so on."""
+        values = (self.rank, self.world_size, self.local_rank, self.local_size, self.node_rank, self.address, self.port)
+        return dict(zip(EXPORTED, map(str, values), strict=True))
+
+    def describe(self) -> str:
+        """Return one line for the user: ``"2 processes by torchrun, rank 0 at 127.0.0.1:29500"``."""
+        count = f"{self.world_size} process{'es' if self.world_size > 1 else ''}"
+        nodes = f" on {self.num_nodes} nodes" if self.num_nodes > 1 else ""
+        where = f", rank 0 at {self.address}:{self.port}" if self.world_size > 1 and self.port else ""
+        return f"{count}{nodes} by {_TITLES.get(self.name, self.name)}{where}"
+
+
+def free_port() -> int:
+    """Return a TCP port of this machine that nobody uses now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def threads_per_process(local_size: int) -> int | None:
+    """Return how many threads each of the processes of this machine should use; None if OMP_NUM_THREADS says it."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // local_size)

@@ -1,0 +1,59 @@
+"""What processes must agree on before they train together: the same module, with the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.collectives import Collectives
+
+__all__ = ["check_equal", "share_values"]
+
+
+def check_equal(module: nn.Module, collectives: Collectives) -> None:
+    """Refuse processes whose modules differ in a name, shape, dtype or trainability; on all of them alike.
+
+    Raises:
+        MisconfigurationException: Names the ranks and the first difference.
+    """
+    described = _described(module)
+    found = collectives.all_gather_object(described)
+    for rank, other in enumerate(found):
+        if other == found[0]:
+            continue
+        names = [name for name in {**found[0], **other} if found[0].get(name) != other.get(name)]
+        first = names[0] if names else "the order of the parameters"
+        raise MisconfigurationException(
+            f"The module differs over processes: {first!r} is {found[0].get(first, 'absent')} on rank 0 and "
+            f"{other.get(first, 'absent')} on rank {rank}.",
+            expected="the same module on every rank: names, shapes, dtypes, requires_grad.",
+            fix="build it from the same arguments on every rank; nothing in it may depend on the rank.",
+        )
+
+
+def _described(module: nn.Module) -> dict[str, str]:
+    entries = {
+        name: f"{str(p.dtype).removeprefix('torch.')}{list(p.shape)}{'' if p.requires_grad else ' frozen'}"
+        for name, p in module.named_parameters()
+    }
+    return {**entries, **{f"buffer {name}": f"{b.dtype}{list(b.shape)}" for name, b in module.named_buffers()}}
+
+
+def share_values(module: nn.Module, device: torch.device) -> None:
+    """Give every process the values of the first one, tensor by tensor, wherever the module is."""
+    for tensor in _tensors(module):
+        data = tensor.detach()
+        if data.device.type == device.type and data.is_contiguous():
+            distributed.broadcast(data, 0)
+            continue
+        moved = data.to(device).contiguous()
+        distributed.broadcast(moved, 0)
+        data.copy_(moved)
+
+
+def _tensors(module: nn.Module) -> list[Any]:
+    seen: dict[int, Tensor] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    return list(seen.values())

@@ -1,0 +1,52 @@
+"""Clipping of gradients that may be spread over processes in several ways at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grad_value_, get_total_norm
+from torch.optim import Optimizer
+
+__all__ = ["clip"]
+
+
+def clip(optimizer: Optimizer, value: float, algorithm: str, stages: Any = None) -> Tensor | None:
+    """Clip the gradients of `optimizer` in place; return their norm before, when the algorithm is ``"norm"``.
+
+    Args:
+        optimizer: Whose parameters are clipped; plain tensors and DTensors on any meshes.
+        value: The largest norm of all gradients together (2-norm), or the largest absolute value.
+        algorithm: ``"norm"`` or ``"value"``.
+        stages: The group of the pipeline's stages, each of which has some of the parameters; None without a pipeline.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    if algorithm == "value":
+        clip_grad_value_(parameters, value)
+        return None
+    norms = [_norm(gradients) for gradients in _by_mesh([p.grad for p in parameters])]
+    device = parameters[0].grad.device if parameters else torch.device("cpu")  # type: ignore[union-attr]
+    squares = torch.stack([norm.to(device) for norm in norms]).square().sum() if norms else torch.zeros((), device=device)
+    if stages is not None:
+        distributed.all_reduce(squares, group=stages)
+    norm = squares.sqrt()
+    factor = torch.clamp(value / (norm + 1e-6), max=1.0)  # as torch.nn.utils.clip_grads_with_norm_
+    for parameter in parameters:
+        assert parameter.grad is not None
+        parameter.grad.mul_(factor.to(parameter.grad.device))
+    return norm
+
+
+def _by_mesh(gradients: list[Any]) -> list[list[Tensor]]:
+    groups: dict[Any, list[Tensor]] = {}
+    for gradient in gradients:
+        key = (gradient.device_mesh, str(gradient.placements)) if isinstance(gradient, DTensor) else gradient.device
+        groups.setdefault(key, []).append(gradient)
+    return list(groups.values())
+
+
+def _norm(gradients: list[Tensor]) -> Tensor:
+    norm = get_total_norm(gradients)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -1,0 +1,100 @@
+"""Exchanges between processes through which gradients flow: gather, split, and heads against sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+__all__ = ["gathered", "part_of", "scaled_gradient", "to_heads", "to_sequence"]
+
+
+def gathered(x: Tensor, dim: int, group: Any) -> Tensor:
+    """Return the parts of all processes, joined along `dim`, to work on which every process does the same."""
+    return _Gather.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def part_of(x: Tensor, dim: int, group: Any) -> Tensor:
+    """Return this process's part of `x`, which is the same on all of them and divides evenly."""
+    return _Part.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def to_heads(x: Tensor, group: Any) -> Tensor:
+    """Return (…, heads / n, length * n, width) for (…, heads, length, width): whole sequences of some heads."""
+    return _Swap.apply(x, -3, -2, group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def to_sequence(x: Tensor, group: Any) -> Tensor:
+    """Return what `to_heads` undoes: all heads of a part of the sequence."""
+    return _Swap.apply(x, -2, -3, group)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def scaled_gradient(x: Tensor, factor: float) -> Tensor:
+    """Return `x`, whose gradient is multiplied by `factor`."""
+    return _ScaledGradient.apply(x, factor)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _gather(x: Tensor, dim: int, group: Any) -> Tensor:
+    parts = [
+        torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(distributed.get_world_size(group))
+    ]
+    distributed.all_gather(parts, x.contiguous(), group=group)  # type: ignore[no-untyped-call]
+    return torch.cat(parts, dim)
+
+
+def _part(x: Tensor, dim: int, group: Any) -> Tensor:
+    return x.chunk(distributed.get_world_size(group), dim)[distributed.get_rank(group)].clone()
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, group: Any) -> Tensor:
+        ctx.dim, ctx.group = dim, group
+        return _gather(x, dim, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        return _part(gradient, ctx.dim, ctx.group), None, None
+
+
+class _Part(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, group: Any) -> Tensor:
+        ctx.dim, ctx.group = dim, group
+        return _part(x, dim, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        return _gather(gradient, ctx.dim, ctx.group), None, None
+
+
+class _Swap(torch.autograd.Function):
+    """Cuts along one dimension, and joins along another what comes from all processes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cut: int, joined: int, group: Any) -> Tensor:
+        ctx.cut, ctx.joined, ctx.group = cut, joined, group
+        return _swap(x, cut, joined, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        return _swap(gradient, ctx.joined, ctx.cut, ctx.group), None, None, None
+
+
+def _swap(x: Tensor, cut: int, joined: int, group: Any) -> Tensor:
+    given = torch.stack(x.chunk(distributed.get_world_size(group), cut))
+    taken = torch.empty_like(given)
+    distributed.all_to_all_single(taken, given, group=group)  # type: ignore[no-untyped-call]
+    return torch.cat(tuple(taken), joined)
+
+
+class _ScaledGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        return gradient * ctx.factor, None

@@ -1,0 +1,288 @@
+"""MeshStrategy: sizes become a mesh of processes, and the mesh a sequence of axes, folded around one module."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed import DeviceMesh
+from torch.optim import Optimizer
+
+from lightlib import report
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies import agreement, clip, state
+from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
+from lightlib.strategies._torch import flattened_group, found_inf
+from lightlib.strategies.axis import NAMES, Axis, Site, Step
+from lightlib.strategies.collectives import ProcessGroup
+from lightlib.strategies.combinations import check_combination, filled
+from lightlib.strategies.compile import Compile
+from lightlib.strategies.context import Context
+from lightlib.strategies.expert import Expert
+from lightlib.strategies.pipeline import Pipeline
+from lightlib.strategies.plan import plan_of
+from lightlib.strategies.process_group import join
+from lightlib.strategies.replicate import Replicate
+from lightlib.strategies.shard import Shard
+from lightlib.strategies.single import in_context, to_device
+from lightlib.strategies.strategy import Backward, Strategy
+from lightlib.strategies.tensor import Tensor as TensorAxis
+
+__all__ = ["MeshStrategy"]
+
+
+class MeshStrategy(Strategy):
+    """Spreads one module over processes along up to five axes at once; ``"ddp"``, ``"fsdp"``, … are settings of it.
+
+    A size is a number, or an axis with options such as ``Pipeline(2, schedule="1f1b")``; one size may be -1: as many
+    as there are processes left. What is not said is 1. The mesh has the slowest link outermost, in the order of the
+    arguments.
+
+    Args:
+        pipeline: Stages: the layers are dealt out, and micro-batches flow through them.
+        replicate: Copies of the module, each of which reads its own part of the data (DDP).
+        shard: Processes that share out parameters, gradients and optimizer state, each with its own part of the data
+            (FSDP2). Together with `replicate`: HSDP.
+        context: Processes that share out the sequence of one batch.
+        tensor: Processes that share out the matrices of each layer, for one batch.
+        expert: Processes (of the data ones) that share out the experts.
+        activation_checkpointing: True, or an ActivationCheckpoint: activations are computed again in backward.
+        compile: True, or a Compile: torch.compile for each block.
+        extra_axes: Axes of your own, applied before `shard` and `replicate`.
+        timeout: How long a process waits for the others in a collective, and how long all may stand still before the
+            one that hangs is named. Default: 30 minutes.
+        process_group_backend: ``"nccl"``, ``"gloo"``, …; default: what suits the device.
+        launcher: ``"subprocess"`` (default), ``"spawn"``, ``"fork"`` or ``"forkserver"``: how processes are started
+            on this machine when nobody has (torchrun, SLURM, …).
+
+    Raises:
+        MisconfigurationException: The sizes do not multiply to the number of processes, or do not go together.
+
+    Example:
+        >>> MeshStrategy(pipeline=2, shard=-1).sizes["shard"]
+        -1
+    """
+
+    per_machine = False  # whether `shard` spreads over machines and `tensor` within each
+
+    def __init__(
+        self,
+        pipeline: int | Pipeline = 1,
+        replicate: int | Replicate = 1,
+        shard: int | Shard = 1,
+        context: int | Context = 1,
+        tensor: int | TensorAxis = 1,
+        *,
+        expert: int | Expert = 1,
+        activation_checkpointing: bool | ActivationCheckpoint = False,
+        compile: bool | Compile = False,  # noqa: A002  torch's name
+        extra_axes: Iterable[Axis] = (),
+        timeout: timedelta | float | None = None,
+        process_group_backend: str | None = None,
+        launcher: str = "subprocess",
+    ) -> None:
+        given = {"pipeline": pipeline, "replicate": replicate, "shard": shard, "context": context, "tensor": tensor}
+        kinds = {
+            "pipeline": Pipeline, "replicate": Replicate, "shard": Shard, "context": Context, "tensor": TensorAxis,
+        }  # fmt: skip
+        self._given = {name: value if isinstance(value, Axis) else kinds[name](value) for name, value in given.items()}
+        self._expert = expert if isinstance(expert, Axis) else Expert(expert)
+        self._checkpointing = ActivationCheckpoint() if activation_checkpointing is True else activation_checkpointing
+        self._compile = Compile() if compile is True else compile
+        self._extra = tuple(extra_axes)
+        self.sizes = {name: axis.size for name, axis in self._given.items()}
+        check_combination(self._given, self._expert, self._checkpointing, self._compile)
+        self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
+        self.backend, self.launcher = process_group_backend, launcher
+        self.axes: tuple[Axis, ...] = ()
+        self.names: list[str] = []
+        self._keys: list[str] = []
+        self._optimizers: list[Optimizer] = []
+        self._site: Site | None = None
+
+    # where it runs
+    @property
+    def root_device(self) -> torch.device:
+        devices = getattr(self, "devices", None) or [torch.device("cpu")]
+        return devices[min(self.local_rank, len(devices) - 1)]
+
+    def setup_environment(self) -> None:
+        if self.device_mesh is not None:
+            return
+        if self.per_machine:
+            self.sizes["shard"] = self.environment.num_nodes
+        self.sizes = filled(self.sizes, self.world_size)
+        self.accelerator.setup_device(self.root_device)
+        self.collectives = join(self.environment, self.accelerator, self.root_device, self.backend, self.timeout)
+        shape = tuple(self.sizes[name] for name in NAMES)
+        ranks = torch.arange(math.prod(shape)).reshape(shape)
+        self.device_mesh = DeviceMesh(self.root_device.type, ranks, mesh_dim_names=NAMES)
+        for name, axis in self._given.items():
+            axis.size = self.sizes[name]
+        self.axes = self._chosen()
+        self.lockstep = any(axis.lockstep for axis in self.axes)
+        self.shares_overflow = any(not isinstance(axis, Replicate) for axis in self.axes)
+        place = {name: self.device_mesh[name].get_local_rank() for name in NAMES}
+        self.data_rank = place["replicate"] * self.sizes["shard"] + place["shard"]
+        self.data_size = self.sizes["replicate"] * self.sizes["shard"]
+        self.data_place = self.data_rank * self.sizes["context"] + place["context"]
+        size = self.data_size * self.sizes["context"]
+        if size == self.world_size:
+            self.data = self.collectives
+        elif size > 1:
+            group = flattened_group(self.device_mesh, ("replicate", "shard", "context"), "data")
+            self.data = ProcessGroup(self.root_device, group)
+
+    def _chosen(self) -> tuple[Axis, ...]:
+        """Return the axes in the order in which they are applied: this line is the order."""
+        axes, sizes = self._given, self.sizes
+        first = [axes[name] for name in ("pipeline", "tensor", "context") if sizes[name] > 1]
+        if self._expert.size != 1:
+            first.append(self._expert)
+        first += [one for one in (self._checkpointing, self._compile) if isinstance(one, Axis)]
+        first += self._extra
+        by_engine = sizes["shard"] > 1 or axes["shard"].asked or sizes["tensor"] > 1 or (
+            sizes["pipeline"] > 1 and sizes["replicate"] > 1
+        )  # fmt: skip
+        if by_engine:  # FSDP2's engine, also for copies, wherever parameters are DTensors or live in stages
+            return (*first, axes["shard"])
+        return (*first, axes["replicate"]) if sizes["replicate"] > 1 else tuple(first)
+
+    def init_context(self) -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        for axis in self.axes:
+            if isinstance(axis, Shard):
+                stack.enter_context(axis.init_context(self.root_device))
+        if not any(isinstance(axis, Shard) for axis in self.axes):
+            stack.enter_context(self.root_device)
+        stack.enter_context(self.precision.init_context())
+        return stack
+
+    # the module
+    def setup(self, module: nn.Module, steps: Mapping[str, Step]) -> None:
+        if module is not self.module:
+            self._place(module)
+        assert self._site is not None
+        self._site.tell, self._site.hear = self._told, self._heard
+        for name, step in steps.items():
+            entered = in_context(step, self._site.context)
+            for axis in self.axes:
+                entered = axis.enter(name, entered)
+            setattr(self, name, entered)
+        forward_backward: Step = self._forward_backward
+        for axis in self.axes:
+            forward_backward = axis.around(forward_backward)
+        self.forward_backward = forward_backward  # type: ignore[method-assign]
+
+    def _place(self, module: nn.Module) -> None:
+        state.refuse_placed(module)
+        agreement.check_equal(module, self.collectives)
+        self.names = [name for name, _ in module.named_parameters()]
+        self._keys = list(module.state_dict())
+        site = Site(
+            self.device_mesh, self.root_device, self.precision, plan_of(module), self.names, self.collectives,
+            dict(self.sizes), bool(getattr(module, "automatic_optimization", True)),
+            any(axis.casts for axis in self.axes),
+        )  # fmt: skip
+        for axis in self.axes:
+            axis.check(module, site)
+        if self.sync_batchnorm:
+            _synchronise_batchnorm(module, self.root_device)
+        if not any(parameter.is_meta for parameter in module.parameters()):
+            self.precision.convert(module)
+            agreement.share_values(module, self.root_device)
+        for axis in self.axes:
+            axis.apply(module, site)
+        if not any(parameter.is_meta for parameter in module.parameters()):
+            module.to(self.root_device)
+        state.mark_placed(module, self)
+        self.module, self._site = module, site
+
+    def _told(self) -> Any:
+        return self.tell() if self.tell is not None else None
+
+    def _heard(self, told: Any) -> None:
+        if self.hear is not None:
+            self.hear(told)
+
+    def optimizer(self, optimizer: Optimizer) -> Any:
+        for axis in self.axes:
+            optimizer = getattr(axis, "optimizer", lambda given: given)(optimizer)
+        self._optimizers.append(optimizer)
+        return optimizer
+
+    def teardown(self) -> None:
+        """Put away what belongs to the run; processes, mesh and the placed module stay for the next one."""
+        self._optimizers = []
+        for axis in self.axes:
+            axis.teardown()
+
+    # a batch
+    def _forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
+        output = self.training_step(batch, batch_idx)
+        backward(output)
+        return output
+
+    def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
+        return self._forward_backward(batch, batch_idx, backward, sync)
+
+    def batch_to_device(self, batch: Any) -> Any:
+        return to_device(batch, self.root_device)
+
+    def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
+        group = self.device_mesh["pipeline"].get_group() if self.sizes["pipeline"] > 1 else None
+        return clip.clip(optimizer, value, algorithm, group)
+
+    def sync_gradients(self, optimizer: Optimizer) -> None:
+        for axis in self.axes:
+            if isinstance(axis, Replicate):
+                axis.sync_gradients(optimizer)
+
+    def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
+        for found in found_inf(scaler, optimizer):
+            distributed.all_reduce(found, distributed.ReduceOp.MAX)
+
+    # state
+    def module_state(self) -> dict[str, Any]:
+        return state.module_state(self._placed, self._partial)
+
+    def load_module_state(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        state.load_module_state(self._placed, state_dict, strict, self._keys)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        return state.optimizer_state(optimizer, self.parameter_names(optimizer), self._partial, self.names)
+
+    def load_optimizer_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+        state.load_optimizer_state(optimizer, state_dict, self.parameter_names(optimizer), self.names)
+
+    @property
+    def _partial(self) -> bool:
+        """Whether processes hold different parameters."""
+        return self.sizes["pipeline"] > 1 or self._expert.size > 1
+
+    @property
+    def _placed(self) -> nn.Module:
+        assert self.module is not None, "setup() comes first"
+        return self.module
+
+    @property
+    def is_last_stage(self) -> bool:
+        """Whether this process sees the loss and what the steps return."""
+        pipeline = self._given["pipeline"]
+        return self.sizes["pipeline"] == 1 or bool(getattr(pipeline, "has_last", True))
+
+
+def _synchronise_batchnorm(module: nn.Module, device: torch.device) -> None:
+    """Let batch norms use the mean and variance over all processes; torch can on GPUs only."""
+    if device.type == "cpu":
+        report.warn(
+            "sync_batchnorm=True: torch's SyncBatchNorm runs on GPUs only; on the CPU every process normalises by its own "
+            "batch, as without it."
+        )
+        return
+    nn.SyncBatchNorm.convert_sync_batchnorm(module)

@@ -1,0 +1,203 @@
+"""Names for settings of MeshStrategy: DDPStrategy, FSDPStrategy, … only translate their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import nn
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
+from lightlib.strategies.mesh import MeshStrategy
+from lightlib.strategies.pipeline import Pipeline
+from lightlib.strategies.replicate import Replicate
+from lightlib.strategies.shard import Shard
+from lightlib.strategies.tensor import Tensor
+
+__all__ = ["DDPStrategy", "FSDPStrategy", "ModelParallelStrategy", "PipelineStrategy", "TensorParallelStrategy"]
+
+_LAUNCHERS = {"popen": "subprocess", "subprocess": "subprocess"}
+_SHARDINGS = {"FULL_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD": True, "_HYBRID_SHARD_ZERO2": False}
+
+
+class DDPStrategy(MeshStrategy):
+    """Copies of the module on every process, each with its own part of the data.
+
+    Args:
+        ddp_comm_hook, ddp_comm_state, ddp_comm_wrapper: How gradients are sent; see :class:`Replicate`.
+        process_group_backend: Default: what suits the device.
+        timeout: Default: 30 minutes.
+        start_method: ``"popen"`` (the program is run again), ``"spawn"``, ``"fork"`` or ``"forkserver"``.
+        zero: Share out the optimizer's state (ZeRO stage 1). Default False.
+        kwargs: Arguments of DistributedDataParallel: ``find_unused_parameters``, ``static_graph``,
+            ``bucket_cap_mb``, ``gradient_as_bucket_view``, …
+
+    Example:
+        >>> DDPStrategy(find_unused_parameters=True).sizes["replicate"]
+        -1
+    """
+
+    def __init__(
+        self,
+        *,
+        ddp_comm_hook: str | Callable[..., Any] | None = None,
+        ddp_comm_state: Any = None,
+        ddp_comm_wrapper: Callable[..., Any] | None = None,
+        process_group_backend: str | None = None,
+        timeout: timedelta | float | None = None,
+        start_method: str = "popen",
+        zero: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            replicate=Replicate(
+                -1,
+                comm_hook=ddp_comm_hook,
+                comm_state=ddp_comm_state,
+                comm_wrapper=ddp_comm_wrapper,
+                zero=zero,
+                **kwargs,
+            ),
+            timeout=timeout,
+            process_group_backend=process_group_backend,
+            launcher=_LAUNCHERS.get(start_method, start_method),
+        )
+
+
+class FSDPStrategy(MeshStrategy):
+    """Every process keeps a part of parameters, gradients and optimizer state (FSDP2).
+
+    Args:
+        sharding_strategy: ``"FULL_SHARD"`` (default), ``"SHARD_GRAD_OP"`` (parameters stay gathered until backward),
+            ``"HYBRID_SHARD"`` (copies of groups that share out).
+        device_mesh: For ``"HYBRID_SHARD"``: ``(copies, processes that share out)``. Default: 2 copies.
+        auto_wrap_policy: Names of blocks with wildcards, a set of module classes, or ``(name, module) -> bool``.
+        activation_checkpointing: True, or an ActivationCheckpoint.
+        activation_checkpointing_policy: A set of module classes whose activations are computed again.
+        cpu_offload: Keep the parts on the CPU. Default False.
+        mixed_precision: ``(compute dtype, reduce dtype)`` in place of the Trainer's precision.
+        reshard_after_forward: In place of what `sharding_strategy` says.
+        meta: Build in `configure_model` without memory.
+        process_group_backend, timeout: As in DDPStrategy.
+
+    Example:
+        >>> FSDPStrategy(sharding_strategy="HYBRID_SHARD", device_mesh=(2, 4)).sizes["shard"]
+        4
+    """
+
+    def __init__(
+        self,
+        *,
+        sharding_strategy: str = "FULL_SHARD",
+        device_mesh: tuple[int, int] | None = None,
+        auto_wrap_policy: Sequence[str] | set[type[nn.Module]] | Callable[[str, nn.Module], bool] | None = None,
+        activation_checkpointing: bool | ActivationCheckpoint = False,
+        activation_checkpointing_policy: set[type[nn.Module]] | None = None,
+        cpu_offload: bool = False,
+        mixed_precision: tuple[torch.dtype, torch.dtype] | None = None,
+        reshard_after_forward: bool | int | None = None,
+        meta: bool = False,
+        process_group_backend: str | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> None:
+        name = str(getattr(sharding_strategy, "name", sharding_strategy)).upper()
+        if name not in _SHARDINGS:
+            raise MisconfigurationException(
+                f"FSDPStrategy(sharding_strategy={sharding_strategy!r}).",
+                expected=f"one of {', '.join(map(repr, _SHARDINGS))}.",
+                fix="FSDPStrategy(sharding_strategy='FULL_SHARD'); for 'NO_SHARD' use strategy='ddp'.",
+            )
+        hybrid = "HYBRID" in name
+        if device_mesh is not None and not hybrid:
+            raise MisconfigurationException(
+                f"FSDPStrategy(device_mesh={device_mesh!r}, sharding_strategy={sharding_strategy!r}).",
+                expected="device_mesh together with sharding_strategy='HYBRID_SHARD'.",
+                fix=f"FSDPStrategy(sharding_strategy='HYBRID_SHARD', device_mesh={device_mesh!r})",
+            )
+        copies, parts = device_mesh or ((2, -1) if hybrid else (1, -1))
+        if activation_checkpointing_policy is not None:
+            activation_checkpointing = ActivationCheckpoint(blocks=_of_classes(activation_checkpointing_policy))
+        blocks = _of_classes(auto_wrap_policy) if isinstance(auto_wrap_policy, (set, frozenset)) else auto_wrap_policy
+        keeps = None if name == "FULL_SHARD" or name == "HYBRID_SHARD" else _SHARDINGS[name]
+        super().__init__(
+            replicate=copies,
+            shard=Shard(
+                parts,
+                blocks=blocks,
+                reshard_after_forward=keeps if reshard_after_forward is None else reshard_after_forward,
+                cpu_offload=cpu_offload,
+                param_dtype=mixed_precision[0] if mixed_precision else None,
+                reduce_dtype=mixed_precision[1] if mixed_precision else None,
+                meta=meta,
+            ),
+            activation_checkpointing=activation_checkpointing,
+            process_group_backend=process_group_backend,
+            timeout=timeout,
+        )
+
+
+class TensorParallelStrategy(MeshStrategy):
+    """Processes share out the matrices of each layer; see :class:`lightlib.strategies.tensor.Tensor` for `options`."""
+
+    def __init__(
+        self,
+        tensor_parallel_size: int = -1,
+        *,
+        process_group_backend: str | None = None,
+        timeout: timedelta | float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            tensor=Tensor(tensor_parallel_size, **options), process_group_backend=process_group_backend, timeout=timeout
+        )
+
+
+class PipelineStrategy(MeshStrategy):
+    """Processes share out the layers; see :class:`lightlib.strategies.pipeline.Pipeline` for `options`."""
+
+    def __init__(
+        self,
+        stages: int = -1,
+        *,
+        process_group_backend: str | None = None,
+        timeout: timedelta | float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            pipeline=Pipeline(stages, **options), process_group_backend=process_group_backend, timeout=timeout
+        )
+
+
+class ModelParallelStrategy(MeshStrategy):
+    """FSDP2 and tensor parallelism together, planned by `parallel_plan` or done by hand in `configure_model`.
+
+    Args:
+        data_parallel_size: Processes that share out; ``"auto"``: the number of machines.
+        tensor_parallel_size: Processes that share out matrices; ``"auto"``: the devices of a machine.
+        process_group_backend, timeout: As in DDPStrategy.
+    """
+
+    def __init__(
+        self,
+        data_parallel_size: int | str = "auto",
+        tensor_parallel_size: int | str = "auto",
+        *,
+        process_group_backend: str | None = None,
+        timeout: timedelta | float | None = None,
+    ) -> None:
+        data, tensor = data_parallel_size, tensor_parallel_size
+        self.per_machine = data == "auto" and tensor == "auto"
+        super().__init__(
+            shard=Shard(1 if self.per_machine else -1 if data == "auto" else int(data)),
+            tensor=Tensor(-1 if tensor == "auto" else int(tensor)),
+            process_group_backend=process_group_backend,
+            timeout=timeout,
+        )
+
+
+def _of_classes(classes: Any) -> Callable[[str, nn.Module], bool]:
+    kinds = tuple(classes)
+    return lambda name, module: isinstance(module, kinds)

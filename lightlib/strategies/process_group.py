@@ -1,0 +1,79 @@
+"""The process group: how the processes of a run meet."""
+
+from __future__ import annotations
+
+import atexit
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import distributed
+
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.errors import MisconfigurationException
+from lightlib.launch.environment import Environment, free_port
+from lightlib.strategies.collectives import Collectives, ProcessGroup
+
+__all__ = ["DEFAULT_TIMEOUT", "join", "store"]
+
+DEFAULT_TIMEOUT = timedelta(minutes=30)
+_met: list[Any] = []
+_MARGIN = timedelta(seconds=20)  # the watch names the process that hangs before torch gives up
+
+
+def join(
+    environment: Environment,
+    accelerator: Accelerator,
+    device: torch.device,
+    backend: str | None = None,
+    timeout: timedelta | None = None,
+) -> Collectives:
+    """Return the collectives of all processes; the group is made once per process and used by every later run.
+
+    Args:
+        environment: This process's place among all.
+        accelerator: Knows the backend that suits the device.
+        device: The device of this process.
+        backend: Takes the place of the accelerator's.
+        timeout: How long a collective waits. Default: 30 minutes.
+
+    Raises:
+        MisconfigurationException: A group exists already, of another size.
+    """
+    if distributed.is_initialized():
+        if distributed.get_world_size() != environment.world_size:
+            raise MisconfigurationException(
+                f"torch.distributed has a process group of {distributed.get_world_size()} processes already, but "
+                f"this strategy is to run in {environment.world_size}.",
+                expected="one number of processes for all Trainers of a program.",
+                fix="use the same devices= and num_nodes= everywhere, or a program for each.",
+            )
+        return ProcessGroup(device)
+    if backend is None:
+        backend = accelerator.default_backend
+        backend = f"cpu:gloo,{device.type}:{backend}" if device.type != "cpu" else backend
+    wait = (timeout or DEFAULT_TIMEOUT) + _MARGIN
+    port = environment.port or free_port()
+    url = "env://" if environment.launched else f"tcp://{environment.address}:{port}"
+    where = next(distributed.rendezvous(url, environment.rank, environment.world_size, timeout=wait))
+    _met.append(where[0])
+    distributed.init_process_group(
+        backend,
+        store=distributed.PrefixStore("lightlib", where[0]),
+        rank=environment.rank,
+        world_size=environment.world_size,
+        timeout=wait,
+        device_id=device if device.type == "cuda" else None,
+    )
+    atexit.register(_leave)
+    return ProcessGroup(device)
+
+
+def store() -> Any:
+    """Return the store at which the processes met, or None when nobody has met through `join`."""
+    return _met[-1] if _met else None
+
+
+def _leave() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()

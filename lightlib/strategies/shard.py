@@ -1,0 +1,160 @@
+"""Shard: processes share out parameters, gradients and optimizer state (FSDP2), with copies of that or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.axis import Axis, Site, Step
+from lightlib.strategies.materialize import fill, on_meta
+from lightlib.strategies.plan import blocks_of, matching
+
+__all__ = ["Shard"]
+
+
+class Shard(Axis):
+    """Every process keeps a part of each parameter, gradient and optimizer state, and reads its own part of the data.
+
+    Blocks are gathered just before they are used; the sizes of ``replicate`` and ``shard`` make one mesh of two
+    dimensions (HSDP). With a size of 1 it only turns parameters into DTensors, which other axes need.
+
+    Args:
+        size: Processes that share out; -1: as many as there are left.
+        blocks: Names of the modules that are gathered at once, with wildcards, or a function ``(name, module) ->
+            bool``. Default: what `parallel_plan` says, else the children of the largest ModuleList or Sequential.
+        reshard_after_forward: Drop gathered parameters after forward and gather them again in backward. Default: True,
+            but False within a pipeline, whose schedules would compute wrong gradients otherwise.
+        cpu_offload: Keep the parts on the CPU, and step there. Default False.
+        param_dtype, reduce_dtype: In place of what the Trainer's precision says.
+        meta: Build in `configure_model` without memory, and fill the parts afterwards as an ordinary construction
+            would. Default False.
+    """
+
+    name = "shard"
+    casts = True
+
+    def __init__(
+        self,
+        size: int = 1,
+        *,
+        blocks: Sequence[str] | Callable[[str, nn.Module], bool] | None = None,
+        reshard_after_forward: bool | int | None = None,
+        cpu_offload: bool = False,
+        param_dtype: torch.dtype | None = None,
+        reduce_dtype: torch.dtype | None = None,
+        meta: bool = False,
+    ) -> None:
+        self.size, self.blocks, self.cpu_offload, self.meta = size, blocks, cpu_offload, meta
+        self.asked = size != 1  # -1 may turn out to be 1, and then one process is meant to run as FSDP
+        self.reshard_after_forward = reshard_after_forward
+        self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
+        self._module: nn.Module | None = None
+        self._roots: list[FSDPModule] = []
+        self._rng: torch.Tensor | None = None
+
+    @property
+    def lockstep(self) -> bool:  # type: ignore[override]
+        """Gathering takes every process, so each forward does."""
+        return self.size != 1
+
+    def init_context(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Return the context in which `configure_model` builds: on the CPU, or on no device at all."""
+        return on_meta(self) if self.meta else nullcontext()
+
+    def check(self, module: nn.Module, site: Site) -> None:
+        if not any(True for _ in module.parameters()):
+            raise MisconfigurationException(
+                f"{type(module).__name__} has no parameters to share out.",
+                expected="a module with parameters.",
+                fix="create layers in __init__ or configure_model.",
+            )
+
+    def apply(self, module: nn.Module, site: Site) -> None:
+        mesh = site.mesh["replicate", "shard"] if site.sizes["replicate"] > 1 else site.mesh["shard"]
+        dtype = self._policy(site)
+        offload = CPUOffloadPolicy(pin_memory=site.device.type == "cuda") if self.cpu_offload else OffloadPolicy()
+        piped = site.sizes["pipeline"] > 1
+        reshard = self.reshard_after_forward if self.reshard_after_forward is not None else not piped
+        if piped and reshard:
+            raise MisconfigurationException(
+                f"reshard_after_forward={reshard!r} within a pipeline.",
+                expected="False: with it, zero-bubble schedules compute wrong gradients.",
+                fix="leave it out.",
+            )
+        options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": reshard, "offload_policy": offload}
+        for part in self._units(module, site):
+            fully_shard(part, mp_policy=MixedPrecisionPolicy(*dtype), **options)
+        roots = _roots_in_stages(module, site) if piped else [module]
+        # What a root holds itself is used again right after its forward, and first in backward.
+        options["reshard_after_forward"] = False
+        for root in roots:
+            fully_shard(root, mp_policy=MixedPrecisionPolicy(*dtype, output_dtype=site.precision.param_dtype), **options)
+        self._roots = [root for root in roots if isinstance(root, FSDPModule)]
+        if any(parameter.is_meta for parameter in module.parameters()):
+            fill(module, site.device if not self.cpu_offload else torch.device("cpu"), self._rng)
+        self._module = None if piped else module
+
+    def _policy(self, site: Site) -> tuple[torch.dtype | None, torch.dtype | None]:
+        precision = site.precision
+        compute = self.param_dtype or (precision.compute_dtype if precision.autocasts else None)
+        reduce = self.reduce_dtype or (precision.reduce_dtype if precision.autocasts else None)
+        return compute, reduce
+
+    def _units(self, module: nn.Module, site: Site) -> list[nn.Module]:
+        blocks = self.blocks
+        if callable(blocks):
+            found = [part for name, part in module.named_modules() if name and blocks(name, part)]
+        elif blocks is not None:
+            found = list(matching(module, blocks, "blocks").values())
+        else:
+            found = list(blocks_of(module, site.plan).values())
+        inner_first = [part for part in reversed(list(module.modules())) if any(part is one for one in found)]
+        return [part for part in inner_first if not isinstance(part, (nn.ModuleList, nn.ModuleDict))]
+
+    def enter(self, name: str, method: Step) -> Step:
+        """Return the step with FSDP2's hooks around it, which gather what the module holds itself."""
+        if self._module is None:
+            return method
+        attribute = f"_entered_{name}"
+        setattr(self._module, attribute, method)
+        register_fsdp_forward_method(self._module, attribute)
+        entered: Step = self._module.__dict__.pop(attribute)
+        return entered
+
+    def around(self, step: Step) -> Step:
+        roots = self._roots
+
+        def synced_at_the_end(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
+            for root in roots:
+                root.set_requires_gradient_sync(sync)
+                root.set_is_last_backward(sync)
+            return step(batch, batch_idx, backward, sync)
+
+        return synced_at_the_end
+
+
+def _roots_in_stages(module: nn.Module, site: Site) -> list[nn.Module]:
+    """Return the children that get hooks of their own: within a pipeline the module's step does not run as a whole."""
+    held = [name for name, _ in module.named_parameters(recurse=False)]
+    if held:
+        raise MisconfigurationException(
+            f"{type(module).__name__} holds the parameter {held[0]!r} itself, outside of its layers.",
+            expected="parameters inside of child modules, when shard and pipeline are combined.",
+            fix=f"move self.{held[0]} into the module that the pipeline cuts, or into a child module.",
+        )
+    return [child for child in module.children() if any(True for _ in child.parameters())]
+
+

@@ -1,0 +1,204 @@
+"""State by fully qualified name: gathered whole from any placement, and cut to any placement again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+
+from lightlib.errors import CheckpointError, MisconfigurationException
+
+__all__ = [
+    "load_module_state",
+    "load_optimizer_state",
+    "mark_placed",
+    "module_state",
+    "optimizer_state",
+    "refuse_placed",
+]
+
+_MARK = "_placed_by"
+
+
+def mark_placed(module: nn.Module, strategy: object) -> None:
+    """Remember which strategy has spread `module`: no other can take it over."""
+    object.__setattr__(module, _MARK, strategy)
+
+
+def refuse_placed(module: nn.Module) -> None:
+    """Refuse a module that another strategy has spread over processes.
+
+    Raises:
+        MisconfigurationException: It is spread already.
+    """
+    if getattr(module, _MARK, None) is not None and any(isinstance(p, DTensor) for p in module.parameters()):
+        raise MisconfigurationException(
+            f"{type(module).__name__} is spread over processes by the strategy of another Trainer.",
+            expected="one Trainer for all fits of a module, or a module that was built anew.",
+            fix="use the same Trainer again; or save_checkpoint and load_from_checkpoint in between.",
+        )
+
+
+def module_state(module: nn.Module, partial: bool) -> dict[str, Any]:
+    """Return the whole state of `module` on the first process, on the CPU; an empty one on the others.
+
+    Args:
+        module: As it is spread over all processes, each of which has to call this.
+        partial: Whether processes hold different parameters (stages of a pipeline, experts).
+    """
+    own = {name: _whole(value) for name, value in module.state_dict().items()}
+    if partial:
+        own = _with_missing(own)
+    return own if distributed.get_rank() == 0 else {}
+
+
+def _whole(value: Any) -> Any:
+    """Return the whole tensor; on the first process a copy on the CPU, on others nothing that needs memory."""
+    if not isinstance(value, DTensor):
+        return value
+    full = value.full_tensor()
+    return full.cpu() if distributed.get_rank() == 0 or full.device.type == "cpu" else full
+
+
+def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, on the first process, `own` and what it lacks, from the first process that has it."""
+    names: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(names, list(own))
+    owner: dict[str, int] = {}
+    for rank, held in enumerate(names):
+        for name in held:
+            owner.setdefault(name, rank)
+    rank = distributed.get_rank()
+    mine = {name: _to_cpu(value) for name, value in own.items() if owner[name] == rank}
+    parts: list[Any] | None = [None] * len(names) if rank == 0 else None
+    distributed.gather_object(mine, parts, dst=0)
+    if parts is None:
+        return {}
+    merged = {name: value for part in parts for name, value in part.items()}
+    return {**{name: own[name] for name in own}, **{n: v for n, v in merged.items() if n not in own}}
+
+
+def _to_cpu(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    return {key: _to_cpu(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool, known: Sequence[str]) -> None:
+    """Take back a whole state, of which each process keeps its part.
+
+    Args:
+        module: As it is spread.
+        state: By name, the same on every process.
+        strict: Whether the names must match.
+        known: The names of the module's state before it was spread: what another process holds is not unexpected.
+    """
+    present = module.state_dict()
+    elsewhere = set(known) - set(present)
+    cut = {name: _cut(value, present.get(name)) for name, value in state.items() if name not in elsewhere}
+    module.load_state_dict(cut, strict=strict)
+    lacking = sorted(elsewhere - set(state))
+    if strict and lacking:
+        raise RuntimeError(f"Missing key(s) in state_dict: {', '.join(map(repr, lacking[:5]))}.")
+
+
+def _cut(value: Any, like: Any) -> Any:
+    """Return this process's part of `value`, placed as `like` is."""
+    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
+        return value
+    moved = value.detach().to(like.device, like.dtype)
+    return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def optimizer_state(
+    optimizer: Optimizer, names: list[list[str]], partial: bool, order: Sequence[str]
+) -> dict[str, Any]:
+    """Return the whole state of `optimizer` on the first process as one device would have it; empty on the others.
+
+    Args:
+        optimizer: Each process has the same groups.
+        names: Of this process's parameters, for each group.
+        partial: As in :func:`module_state`.
+        order: All parameters in the module's order.
+    """
+    if hasattr(optimizer, "consolidate_state_dict"):  # ZeroRedundancyOptimizer
+        optimizer.consolidate_state_dict(0)
+        return optimizer.state_dict() if distributed.get_rank() == 0 else {}
+    saved = optimizer.state_dict()
+    flat = [name for group in names for name in group]
+    by_name = {flat[index]: _entry(entry) for index, entry in saved["state"].items()}
+    groups = [{**group, "params": list(own)} for group, own in zip(saved["param_groups"], names, strict=True)]
+    if partial:
+        by_name = _with_missing(by_name)
+        every: list[Any] = [None] * distributed.get_world_size()
+        distributed.all_gather_object(every, names)
+        place = {name: index for index, name in enumerate(order)}
+        for index, group in enumerate(groups):
+            merged = {name for one in every for name in one[index]}
+            group["params"] = sorted(merged, key=lambda name: place.get(name, len(place)))
+    if distributed.get_rank() != 0:
+        return {}
+    return _by_index(by_name, groups)
+
+
+def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _whole(value) for key, value in entry.items()}
+
+
+def _by_index(by_name: Mapping[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return torch's form, in which parameters are numbered through all groups; names go along."""
+    index: dict[str, int] = {}
+    for group in groups:
+        for name in group["params"]:
+            index[name] = len(index)
+    numbered = [{**g, "params": [index[n] for n in g["params"]], "param_names": list(g["params"])} for g in groups]
+    return {"state": {index[name]: entry for name, entry in by_name.items()}, "param_groups": numbered}
+
+
+def load_optimizer_state(
+    optimizer: Optimizer, saved: Mapping[str, Any], names: list[list[str]], order: Sequence[str]
+) -> None:
+    """Take back a whole state, of which each process keeps its part.
+
+    Args:
+        optimizer: Of this process.
+        saved: As :func:`optimizer_state` or an optimizer on one device returned it, the same on every process.
+        names: Of this process's parameters, for each group.
+        order: All parameters in the module's order: how they are numbered where no names were saved.
+
+    Raises:
+        CheckpointError: The groups differ, or a parameter has no state in a state that has others.
+    """
+    if hasattr(optimizer, "consolidate_state_dict"):
+        optimizer.load_state_dict({**saved, "param_groups": [_unnamed(group) for group in saved["param_groups"]]})
+        return
+    groups = saved["param_groups"]
+    if len(groups) != len(optimizer.param_groups):
+        raise CheckpointError(
+            f"The checkpoint's optimizer has {len(groups)} groups, this one has {len(optimizer.param_groups)}.",
+            expected="the same groups in the same order.",
+            fix="resume with the same configure_optimizers.",
+        )
+    by_name: dict[str, Any] = {}
+    for group in groups:
+        held = group.get("param_names") or [order[index] for index in group["params"]]
+        by_name |= {n: saved["state"][i] for n, i in zip(held, group["params"], strict=True) if i in saved["state"]}
+    state: dict[int, Any] = {}
+    numbered = []
+    count = 0
+    for group, own, live in zip(groups, names, optimizer.param_groups, strict=True):
+        for offset, (name, parameter) in enumerate(zip(own, live["params"], strict=True)):
+            if name in by_name:
+                state[count + offset] = {key: _cut(value, parameter) for key, value in by_name[name].items()}
+        numbered.append({**_unnamed(group), "params": list(range(count, count + len(own)))})
+        count += len(own)
+    optimizer.load_state_dict({"state": state, "param_groups": numbered})
+
+
+def _unnamed(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "param_names"}
+
+

@@ -1,0 +1,30 @@
+"""ZeRO stage 1: copies of a module share out the state of its optimizer."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.optim import Optimizer
+
+__all__ = ["share_out"]
+
+
+def share_out(optimizer: Optimizer, group: Any) -> Optimizer:
+    """Return an optimizer of the same kind that keeps the state of a part of the parameters, and sends what it steps.
+
+    The groups are shared with `optimizer`, so that schedules made for it go on working.
+
+    Args:
+        optimizer: As `configure_optimizers` returned it; it has not stepped yet.
+        group: The processes that share out.
+    """
+    groups = [dict(given) for given in optimizer.param_groups]
+    accepted = inspect.signature(type(optimizer).__init__).parameters
+    defaults = {name: value for name, value in optimizer.defaults.items() if name in accepted}
+    shared = ZeroRedundancyOptimizer(groups, optimizer_class=type(optimizer), process_group=group, **defaults)
+    optimizer.param_groups = shared.param_groups
+    # Schedules look at this to warn of a first step that comes before the optimizer's; the shared one steps instead.
+    optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001
+    return shared
