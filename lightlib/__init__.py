@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lightlib.core.module import Module as LightningModule
     from lightlib.core.seed import isolate_rng, seed_everything
     from lightlib.core.trainer import Trainer
+    from lightlib.strategies.plan import ParallelPlan
 
 __all__ = [
     "Callback",
@@ -24,6 +25,7 @@ __all__ = [
     "LightningDataModule",
     "LightningModule",
     "Module",
+    "ParallelPlan",
     "Trainer",
     "__version__",
     "isolate_rng",
@@ -39,6 +41,7 @@ __getattr__, __dir__ = lazy.attributes(
         "LightningDataModule": "core.datamodule:DataModule",
         "LightningModule": "core.module:Module",
         "Module": "core.module",
+        "ParallelPlan": "strategies.plan",
         "Trainer": "core.trainer",
         "isolate_rng": "core.seed",
         "seed_everything": "core.seed",

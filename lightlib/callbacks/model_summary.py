@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.held_memory import expected_memory, said
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = ["Layer", "ModelSummary", "RichModelSummary", "Summary", "human", "sum
 
 _Size = Any  # list[int], a list of sizes, or "?" where there is no tensor
 _UNITS = ("", "K", "M", "B", "T", "P", "E")
+_OTHERS, _NOT_COUNTED = "(other parameters)", "Not counted"
 
 
 @dataclass
@@ -63,6 +65,8 @@ class Summary:
     Args:
         module: The module to describe.
         max_depth: How deep modules are listed: 1 for children, -1 for all, 0 for totals only. Default: 1.
+        run_example: Whether the example goes through the module, which it cannot where a process has only some of the
+            layers. Default: True.
 
     Raises:
         ArgumentTypeError: `module` is not a module, or `max_depth` is not an int.
@@ -74,7 +78,7 @@ class Summary:
         (8, ['Linear', 'ReLU'])
     """
 
-    def __init__(self, module: nn.Module, max_depth: int = 1) -> None:
+    def __init__(self, module: nn.Module, max_depth: int = 1, run_example: bool = True) -> None:
         if not isinstance(module, nn.Module):
             raise ArgumentTypeError(
                 f"The module to summarize is {module!r}.", expected="a torch.nn.Module.", fix="summarize(module)"
@@ -89,11 +93,12 @@ class Summary:
         self.trainable_parameters: int = sum(parameter.numel() for parameter in sized if parameter.requires_grad)
         self.model_size: float = sum(parameter.numel() * parameter.element_size() for parameter in sized) / 1e6
         self.total_flops: int | None = None
+        self.memory: dict[str, str] = {}
         self.layers: list[Layer] = []
         self._rows: dict[nn.Module, Layer] = {}
         self._list_layers()
         example = getattr(module, "example_input_array", None)
-        if example is not None:
+        if example is not None and run_example:
             self._run(example)
 
     @property
@@ -136,8 +141,32 @@ class Summary:
         if self.total_flops:
             totals["FLOPs of a forward"] = human(self.total_flops)
         if self.uninitialized:
-            totals["Not counted"] = "parameters of lazy modules (?), which get a shape with the first batch"
-        return totals
+            totals[_NOT_COUNTED] = "parameters of lazy modules (?), which get a shape with the first batch"
+        return totals | self.memory
+
+    def add_stages(self, others: Sequence[tuple[list[Layer], int, int, float]], names: Sequence[str]) -> None:
+        """Take in the other stages of a pipeline, each of which has other layers of the same module.
+
+        Args:
+            others: The layers of each stage, its parameters, how many of them are trained, and their size.
+            names: Of all parameters of the module, in its order, in which the layers are listed afterwards.
+        """
+        rows: dict[str, tuple[tuple[int, int, int], Layer]] = {}
+        for layers in (self.layers, *(stage[0] for stage in others)):
+            place = (0, 0)  # a layer without parameters stays behind the one before it
+            for layer in layers:
+                first = next((i for i, name in enumerate(names) if name.startswith(f"{layer.name}.")), None)
+                place = place if first is None else (first, layer.name.count("."))
+                place = (len(names), 0) if layer.name == _OTHERS else place
+                if layer.name in rows:
+                    rows[layer.name][1].parameters += layer.parameters
+                else:
+                    rows[layer.name] = ((*place, len(rows)), layer)
+        self.layers = [layer for _, layer in sorted(rows.values(), key=lambda row: row[0])]
+        for _, parameters, trainable, size in others:
+            self.total_parameters += parameters
+            self.trainable_parameters += trainable
+            self.model_size += size
 
     def __str__(self) -> str:
         columns = self.columns()
@@ -155,9 +184,10 @@ class Summary:
             ]
             lines += [rule, *rows, rule]
         totals = self.totals()
-        width = max(len(value) for name, value in totals.items() if name != "Not counted")
-        lines += [f"{value:<{width}}  {name}" for name, value in totals.items() if name != "Not counted"]
-        lines += [f"{name}: {value}" for name, value in totals.items() if name == "Not counted"]
+        sentences = {_NOT_COUNTED, *self.memory}
+        width = max(len(value) for name, value in totals.items() if name not in sentences)
+        lines += [f"{value:<{width}}  {name}" for name, value in totals.items() if name not in sentences]
+        lines += [f"{name}: {value}" for name, value in totals.items() if name in sentences]
         return "\n".join(lines)
 
     def _list_layers(self) -> None:
@@ -173,7 +203,7 @@ class Summary:
         others = [parameter for parameter in self.module.parameters() if id(parameter) not in listed]
         if others:
             lazy = any(isinstance(parameter, UninitializedParameter) for parameter in others)
-            self.layers.append(Layer("(other parameters)", "", _count(iter(others)), None, lazy))
+            self.layers.append(Layer(_OTHERS, "", _count(iter(others)), None, lazy))
 
     def _run(self, example: Any) -> None:
         if self.uninitialized or any(isinstance(buffer, UninitializedBuffer) for buffer in self.module.buffers()):
@@ -225,6 +255,9 @@ def summarize(module: nn.Module, max_depth: int = 1) -> Summary:
 class ModelSummary(Callback):
     """Prints a table of the module's layers when `fit` begins; when it begins again, only a table that has changed.
 
+    With several processes the sizes are those of the whole module, whatever part of it each process holds, and a line
+    below says how many bytes of parameters, gradients and optimizer state there will be on each.
+
     Args:
         max_depth: How deep modules are listed: 1 for children, -1 for all, 0 for no summary. Default: 1.
         **summarize_kwargs: Handed to :meth:`show` of a class that has a use for them.
@@ -251,7 +284,7 @@ class ModelSummary(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
         if not self.max_depth:
             return
-        summary = summarize(pl_module, self.max_depth)  # on all ranks: the forward of a sharded module is collective
+        summary = _of_all(trainer, pl_module, self.max_depth)
         if trainer.is_global_zero and self._shown != str(summary):
             self._shown = str(summary)
             self.show(summary, **self.summarize_kwargs)
@@ -285,6 +318,28 @@ class RichModelSummary(ModelSummary):
             console.print(table)
         for name, value in summary.totals().items():
             console.print(Text.assemble((name, "bold"), ": ", value))
+
+
+def _of_all(trainer: Trainer, module: nn.Module, max_depth: int) -> Summary:
+    """Return the summary of the whole module; every process calls this, also because a forward may take them all."""
+    if trainer.world_size == 1:
+        return summarize(module, max_depth)
+    strategy = trainer.strategy
+    mesh = strategy.device_mesh
+    stages = mesh["pipeline"] if mesh is not None and "pipeline" in (mesh.mesh_dim_names or ()) else None
+    piped = stages is not None and stages.size() > 1
+    own_stage = stages.get_local_rank() if stages is not None else 0
+    held = expected_memory(module, trainer.optimizers)
+    summary = Summary(module, max_depth, run_example=not piped)
+    part = (summary.layers, summary.total_parameters, summary.trainable_parameters, summary.model_size)
+    everybody = strategy.collectives.all_gather_object((own_stage, held, part if piped else None))
+    if piped:
+        parts = {stage: one for stage, _, one in everybody if stage != own_stage and one is not None}
+        summary.add_stages([parts[stage] for stage in sorted(parts)], getattr(strategy, "names", ()))
+    for stage in sorted({stage for stage, *_ in everybody}):
+        title = f"On each process of stage {stage}" if piped else "On each process"
+        summary.memory[title] = said([one for at, one, _ in everybody if at == stage], summary.model_size * 1e6)
+    return summary
 
 
 def human(value: float) -> str:

@@ -23,8 +23,8 @@ from lightlib.core.optim import Schedules, configure, step_scheduler
 from lightlib.core.plan import Plan
 from lightlib.core.prefetch import Prefetch
 from lightlib.core.progress import Progress
-from lightlib.core.resolve import accumulation_of, largest_batch, plan_of
 from lightlib.core.reduction import Reduction
+from lightlib.core.resolve import accumulation_of, largest_batch, plan_of
 from lightlib.core.results import Results
 from lightlib.core.run import PREDICT, TEST, Run, Stage
 from lightlib.core.settings import Settings

@@ -101,6 +101,8 @@ def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
     if not weights_only:
         data = run.train_data.state_dict() if run.train_data is not None else None
         own_part = {"results": run.results.state_dict(), "rng": run.rng_state()}
+        if several and run.train_data is not None and not run.train_data.is_dealt:
+            own_part["data"] = data  # each process reads what its own sampler draws
         content[OURS] |= {"data": data, "optimizer_names": names, **own_part}
         if several:  # each process has its own sums and random numbers
             content[OURS]["ranks"] = strategy.collectives.all_gather_object(own_part)
@@ -276,11 +278,12 @@ def restore(run: Any, content: dict[str, Any]) -> None:
             run.progress.load_state_dict(_progress_of_lightning(content))
             return
         run.progress.load_state_dict(ours["progress"])
-        if ours.get("data") is not None and run.train_data is not None:
-            place = run.train_data.load_state_dict(ours["data"])
-            if ours["data"].get("size", 1) != run.strategy.data_size:
-                run.progress.epoch_batch = place
         own_part = _part_of(ours, run.strategy)
+        data = (own_part or {}).get("data") or ours.get("data")
+        if data is not None and run.train_data is not None:
+            place = run.train_data.load_state_dict(data)
+            if data.get("size", 1) != run.strategy.data_size:
+                run.progress.epoch_batch = place
         if own_part is not None:
             run.results.load_state_dict(own_part["results"], run.module.get_submodule)
             run.pending_rng = own_part["rng"]

@@ -76,7 +76,7 @@ class CombinedLoader:
         if self.mode == "sequential" or math.inf in sizes:
             return None
         if self.mode == "max_size_cycle":
-            return [(batches - 1) % int(size) + 1 for size in sizes]
+            return [(batches - 1) % int(size) + 1 if batches else 0 for size in sizes]
         return [min(batches, int(size)) for size in sizes]
 
     def _sequential(self) -> Iterator[tuple[Any, int, int]]:

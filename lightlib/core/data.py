@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -105,6 +106,7 @@ def is_length_exact(loader: Any) -> bool:
 
 
 def refuse_other_loaders(numbers: list[int], name: str) -> None:
+    """Refuse processes with different numbers of loaders."""
     if len(set(numbers)) > 1:
         raise MisconfigurationException(
             f"The processes have different numbers of {name} loaders: {_by_rank(numbers)}.",
@@ -149,6 +151,7 @@ class TrainData:
         self._ahead: Any = END
         self._behind: list[Any] | None = None  # where stateful loaders were before the batch that is read ahead
         self._restored: dict[str, Any] | None = None
+        self._from_start = False  # the epoch that was saved is read again from its start, in the same order
         self.position = 0
         self.exhausted = False
         self.waited = 0.0
@@ -223,11 +226,9 @@ class TrainData:
         if self.exhausted:
             self._draw_the_rest(batch)
             return
-        if batch:
-            with isolate_rng():
-                self._begin(batch)
-        else:
-            self._begin(0)
+        resumed, self._from_start = batch > 0 or self._from_start, False
+        with isolate_rng() if resumed else nullcontext():
+            self._begin(batch, resumed)
         if self.exhausted and not batch:
             raise nothing_read("training", f"epoch {epoch}")
 
@@ -239,11 +240,11 @@ class TrainData:
                     one.state, one.skip = state, batch
                     next(iter(one), None)
 
-    def _begin(self, skip: int) -> None:
+    def _begin(self, skip: int, resumed: bool) -> None:
         streams = self._streams()
         places = [skip] if self._single else self._combined.places(skip)
-        on_stream = skip and places is not None and len(streams) == len(self.flattened)
-        if skip and self._restored is not None:
+        on_stream = resumed and places is not None and len(streams) == len(self.flattened)
+        if resumed and self._restored is not None:
             saved = self._restored.get("streams", [])
             for one, state in zip(streams, saved, strict=False):
                 one.state = state
@@ -252,7 +253,7 @@ class TrainData:
                 set_rng_state(started)
                 for one, states in zip(streams, started.get("own", []), strict=False):
                     one.set_generator_states(states)
-        stateful = bool(skip) and self._single and self._load_stateful()
+        stateful = resumed and self._single and self._load_stateful()
         if on_stream:
             for one, place in zip(streams, places or (), strict=True):
                 one.skip = place
@@ -365,6 +366,11 @@ class TrainData:
         return True
 
     @property
+    def is_dealt(self) -> bool:
+        """Whether a state is right on every process: all draw the same, and each takes its part."""
+        return self._share is None or all(map(is_dealt, self.flattened))
+
+    @property
     def _size(self) -> int:
         return 1 if self._share is None else self._share.size
 
@@ -408,6 +414,7 @@ class TrainData:
         self._restored = state
         self._loaded_at = state.get("loaded_at", 0)
         place = self._place_of(state)
+        self._from_start = place == 0 < state["batches"]
         if state.get("workers") and not 0 < place < self.num_batches:
             start_persistent_workers(self.flattened)
         for one, states in zip(self._streams(), state.get("generators", []), strict=False):
@@ -425,7 +432,7 @@ class TrainData:
             then, now = [before], [self._size]
         place = int(min(done * old // new for old, new in zip(then, now, strict=True)))
         again = max(done * old - place * new for old, new in zip(then, now, strict=True))
-        if again:
+        if again and not self._stateful:
             what = "samples" if self.batch_sizes()[0] else "batches"
             report.warn(
                 f"The checkpoint was written within an epoch, after {done} batches on each of {before} processes. "

@@ -385,6 +385,15 @@ class Results:
                     one[slot.epoch_name] = value
         return [to_floats(one) for one in found]
 
+    def dictionaries(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Return what callbacks, loggers and the bar read."""
+        self._collect()
+        return self._callback, self._logged, self._bar
+
+    def take_over(self, dictionaries: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+        """Take what `dictionaries` returned in another process."""
+        self._callback, self._logged, self._bar = dictionaries
+
     def forget(self) -> None:
         """Drop the three dictionaries: a new fit, validate or test begins."""
         self._callback, self._logged, self._bar = {}, {}, {}

@@ -72,11 +72,11 @@ def say_once(message: str) -> None:
 
 @contextmanager
 def _drawing_alike(share: Share, present: dict[str, Any], give_back: Callable[[Any], None]) -> Iterator[dict[str, Any]]:
-    """Let all processes draw what the first one draws; those that read other parts forget it."""
+    """Let all processes draw what the first one draws; those with other random numbers than it go on with theirs."""
     state = share.broadcast(present)
     give_back(state)
     yield state
-    if share.rank:
+    if not state["global"]["torch"].equal(present["global"]["torch"]):
         set_rng_state(present["global"])
 
 

@@ -14,7 +14,7 @@ import torch
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
-from lightlib.core import loop
+from lightlib.core import elsewhere, loop
 from lightlib.core.arguments import checked_call
 from lightlib.core.check import check_callbacks
 from lightlib.core.checkpoint import write_checkpoint
@@ -237,6 +237,9 @@ class Trainer(TrainerViews):
         Raises:
             MisconfigurationException: Something does not fit, found before training starts.
         """
+        if elsewhere.wanted(self):
+            elsewhere.call(self, "fit", locals())
+            return
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only)
         with self._session as run, _anomaly(self.settings.detect_anomaly):
@@ -252,6 +255,8 @@ class Trainer(TrainerViews):
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
         """Validate `model` (default: the last, with its best weights); return the metrics, one dict per loader."""
+        if elsewhere.wanted(self):
+            return elsewhere.call(self, "validate", locals())  # type: ignore[no-any-return]
         given = {"val_dataloaders": dataloaders}
         self._session.begin(TrainerFn.VALIDATING, model, given, datamodule, ckpt_path, weights_only)
         return self._evaluate(VALIDATION, verbose)
@@ -266,6 +271,8 @@ class Trainer(TrainerViews):
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
         """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader."""
+        if elsewhere.wanted(self):
+            return elsewhere.call(self, "test", locals())  # type: ignore[no-any-return]
         given = {"test_dataloaders": dataloaders}
         self._session.begin(TrainerFn.TESTING, model, given, datamodule, ckpt_path, weights_only)
         return self._evaluate(TEST, verbose)
@@ -286,6 +293,8 @@ class Trainer(TrainerViews):
         weights_only: bool | None = None,
     ) -> Any:
         """Return what `predict_step` gives for each batch: a list, or a list of lists with several loaders."""
+        if elsewhere.wanted(self):
+            return elsewhere.call(self, "predict", locals())
         keep = return_predictions is not False
         self._session.begin(
             TrainerFn.PREDICTING, model, {"predict_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only

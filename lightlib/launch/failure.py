@@ -47,6 +47,7 @@ class Failure:
         summary: One line, for the other ranks.
         text: All of it, headed by the rank: what stands last on the terminal.
         time: Seconds since the epoch.
+        round: Which of the runs of this program, counted from 1; 0 before the first.
     """
 
     rank: int | None
@@ -54,6 +55,7 @@ class Failure:
     summary: str
     text: str
     time: float
+    round: int = 0
 
     @classmethod
     def of_error(cls, rank: int, error: BaseException) -> Failure:

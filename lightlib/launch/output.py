@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import IO
 __all__ = ["Output"]
 
 _KEPT = 200
+_TORCHS_TAG = re.compile(r"^\[rank\d+\]: ")
 
 
 class Output(threading.Thread):
@@ -64,7 +66,8 @@ class Output(threading.Thread):
                 self._pass_on(lines)
 
     def _pass_on(self, lines: list[str]) -> None:
-        shown = [_last_state(line) for line in lines]
+        # torch tags tracebacks itself once there is a process group
+        shown = [_TORCHS_TAG.sub("", _last_state(line)) for line in lines]
         self.tail.extend(shown)
         if self.muted:
             return
@@ -74,8 +77,8 @@ class Output(threading.Thread):
         try:
             stream.write(text.encode(encoding, "replace").decode(encoding))
             stream.flush()
-        except (AttributeError, OSError, ValueError):
-            return  # there is nobody to read it; the process must not be blocked by a full pipe
+        except Exception:  # noqa: BLE001  whatever stands in for it cannot take it; a full pipe would block the process
+            return
 
 
 def _last_state(line: str) -> str:

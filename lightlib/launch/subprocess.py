@@ -34,6 +34,8 @@ _FOLDER = os.getcwd()  # where the program was started: it may go elsewhere befo
 _INTERRUPTED = (130, 143, -signal.SIGINT)
 _POLL = 0.1
 _SETTLED = 2.0
+_DRAINED = 1.0
+_AT_ONCE = 0.5
 # The new process asks Linux to be killed when this one dies, and then becomes the program. Python's `preexec_fn` could
 # ask as well, but runs Python code after a fork, which is not safe beside other threads.
 _FOLLOW = (
@@ -222,7 +224,7 @@ class SubprocessLauncher:
             if child.process.poll() is not None and not child.ended:
                 child.ended = time.monotonic()
                 for output in child.outputs:
-                    output.join(timeout=_SETTLED)  # something that it has started may keep the pipe open
+                    output.join(timeout=_DRAINED)  # something that it has started may keep the pipe open
             if child.ended and not child.told:
                 self._consider(child)
         if all(child.ended for child in self._children):
@@ -246,8 +248,7 @@ class SubprocessLauncher:
         """Wait for the others at the end of this process, stop those that do not end, and return its exit code."""
         raised = _has_raised()
         self._ending = True
-        # After a traceback of this process only what may be its cause is of interest, unless somebody has told it.
-        untold = self.failures() if raised and not self._callbacks else []
+        cause = self._cause() if raised and not self._callbacks else []
         for child in self._children if raised else []:
             for output in child.outputs:
                 output.muted = True
@@ -259,9 +260,16 @@ class SubprocessLauncher:
         self.stop()
         if late and not raised:
             _say(f"{_ranks(late)} still running {self.timeout:g} s after rank 0 had ended, and stopped.")
-        for rank, code, tail in (untold if raised else failures)[:1]:
+        for rank, code, tail in (cause if raised else failures)[:1]:
             _say("\n".join(["", *tail.splitlines()[-20:], f"Rank {rank} {how_it_ended(code)}."]))
         return 1 if raised or late or failures else 0
+
+    def _cause(self) -> list[tuple[int, int, str]]:
+        """Return what another has died of just before this one had to give up, unless all give up for one reason."""
+        self.wait(_AT_ONCE)
+        last = getattr(sys, "last_exc", None) or sys.last_value
+        own = traceback.format_exception_only(type(last), last)[-1].strip()
+        return [failure for failure in self.failures() if not failure[2].endswith(own)]
 
     def _wait_for_the_end(self, patience: float) -> None:
         deadline = time.monotonic() + patience

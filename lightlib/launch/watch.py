@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn
 
@@ -93,6 +94,7 @@ class Watch:
         self._known = threading.Event()
         self._known_at = 0.0
         self._known_in_run = False
+        self._told = False  # whether it is in the store, for rank 0 to tell
         self._handled_at: float | None = None  # when the main thread had the failure in its hands
         self._handling = False
         self._news = -1
@@ -128,7 +130,8 @@ class Watch:
         path = str(self._round)
         self._agreements = {kind: self._agreement(kind, 0) for kind in KINDS}
         self._position, self._on_request = position, on_request
-        self._failure, self._own_error, self._handled_at, self._handling = None, None, None, False
+        self._failure, self._own_error, self._handled_at = None, None, None
+        self._handling = self._told = False
         self._known.clear()
         self._inquiry.begin(position, describe)
         self._host_left = False
@@ -266,7 +269,7 @@ class Watch:
                 self._known.wait(ANSWER + 1)
             else:
                 self._wait_for_reason(ECHO_PATIENCE)
-        if self._failure is None or (lethal and not self._lethal):
+        if self._failure is None or (lethal and not self._lethal and self._failure.rank == self.rank):
             own = Failure.of_echo(self.rank, error) if echo else Failure.of_error(self.rank, error)
             self._announce(self._failure or own, lethal or not self._running)
         found = self._failure
@@ -317,7 +320,7 @@ class Watch:
             self._wait_until_gone(failure)
         if self.rank == 0 or first:  # who keeps the store lets the others see why
             time.sleep(max(0.0, self._known_at + 2 * self.poll - time.monotonic()))
-        whole = self.rank == 0 or self._store_gone or (first and not self._known_in_run)
+        whole = self.rank == 0 or not self._told or (first and not self._known_in_run)
         text = failure.text if whole else f"Rank {self.rank} ends: {failure.summary}."
         failures.end_process(text, self.before_end)
 
@@ -341,19 +344,20 @@ class Watch:
 
     def _announce(self, failure: Failure, lethal: bool) -> None:
         def write() -> None:
-            first = failure.to_json()
+            first = replace(failure, round=self._round).to_json()
             if self._running:
                 first = self._board.write_first(f"{self._round}/failure", first)
             if lethal:
                 first = self._board.write_first("failure", first)
-            self._learn(Failure.from_json(first), lethal)
+            self._learn(Failure.from_json(first), lethal, told=True)
 
         if not self._best_effort(write):
             self._learn(failure, lethal)
 
-    def _learn(self, failure: Failure, lethal: bool = False) -> None:
+    def _learn(self, failure: Failure, lethal: bool = False, told: bool = False) -> None:
         if self._failure is None:
             self._failure, self._known_at, self._known_in_run = failure, time.monotonic(), self._running
+        self._told = self._told or told
         self._lethal = self._lethal or lethal
         self._known.set()
 
@@ -362,7 +366,7 @@ class Watch:
         if found is None and self._round:
             found, lethal = self._board.read(f"{self._round}/failure"), False
         if found is not None:
-            self._learn(Failure.from_json(found), lethal)
+            self._learn(Failure.from_json(found), lethal, told=True)
 
     # the thread
     def _do(self, task: Callable[[], None], seconds: float = 3.0) -> bool:
@@ -421,6 +425,8 @@ class Watch:
                 task()
             finally:
                 done.set()
+        if self._failure is not None and self.rank != 0:
+            return  # rank 0 has ended, maybe, and the store with it
         news = self._board.news()
         if news != self._news:
             self._look_for_failure()
@@ -455,8 +461,10 @@ class Watch:
             self._running = True  # also between two runs: nobody is left to work for
             self._parent = 0
         failure = self._failure
-        if failure is None or not self._running or (self._handling and self._handled_at is None):
+        if failure is None or (self._handling and self._handled_at is None):
             return
+        if not self._running and failure.round <= self._round:
+            return  # this rank has done its part of that run: its program may go on, and hears of it in the next run
         grace = min(1.0, self.grace) if failure.kind == "hang" else self.grace
         if time.monotonic() - (self._handled_at or self._known_at) > grace:
             self.end(failure)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
-__all__ = ["flattened_group", "found_inf", "is_view", "map_tensors", "set_gradient_sync"]
+__all__ = [
+    "answered",
+    "flattened",
+    "flattened_group",
+    "found_inf",
+    "is_view",
+    "map_tensors",
+    "reduce_gradients",
+    "set_gradient_sync",
+    "structured",
+]
 
 
 def flattened_group(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> Any:
@@ -37,3 +49,44 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
 def is_view(tensor: Tensor) -> bool:
     """Return whether autograd knows `tensor` as a view of another one."""
     return tensor._is_view()  # noqa: SLF001
+
+
+def flattened(tree: Any) -> tuple[list[Any], Any]:
+    """Return the leaves of `tree` (dicts, lists, tuples, … in each other), and its structure for `structured`."""
+    return tree_flatten(tree)
+
+
+def structured(leaves: Sequence[Any], structure: Any) -> Any:
+    """Return the tree that `flattened` took apart, with other leaves."""
+    return tree_unflatten(leaves, structure)
+
+
+@contextmanager
+def answered(module: nn.Module, by: Callable[..., Any]) -> Iterator[None]:
+    """Let `by` answer calls of `module` for a while; neither its forward nor its hooks run."""
+    names = ("_compiled_call_impl", "forward")  # what `module(…)` and `module.forward(…)` look at first
+    before = {name: module.__dict__[name] for name in names if name in module.__dict__}
+    module.__dict__.update(dict.fromkeys(names, by))
+    try:
+        yield
+    finally:
+        for name in names:
+            module.__dict__.pop(name)
+        module.__dict__.update(before)
+
+
+def reduce_gradients(root: FSDPModule) -> None:
+    """Reduce over processes what the backward passes since the last time have added up, and shard parameters again.
+
+    The backward passes ran with `set_requires_gradient_sync(False)`; those of a pipeline's schedule are no ordinary
+    ones, so nothing else would do it.
+    """
+    root.set_is_last_backward(True)
+    root.set_reshard_after_backward(True)
+    root.set_requires_gradient_sync(True)
+    state = fully_shard.state(root)  # type: ignore[attr-defined]
+    for one in state._state_ctx.all_states:  # noqa: SLF001
+        for group in one._fsdp_param_groups:  # noqa: SLF001
+            group.post_backward()
+    if state._is_root:  # noqa: SLF001
+        state._root_post_backward_final_callback()  # noqa: SLF001

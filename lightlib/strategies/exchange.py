@@ -39,7 +39,7 @@ def _gather(x: Tensor, dim: int, group: Any) -> Tensor:
     parts = [
         torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(distributed.get_world_size(group))
     ]
-    distributed.all_gather(parts, x.contiguous(), group=group)  # type: ignore[no-untyped-call]
+    distributed.all_gather(parts, x.contiguous(), group=group)
     return torch.cat(parts, dim)
 
 
@@ -54,7 +54,7 @@ class _Gather(torch.autograd.Function):
         return _gather(x, dim, group)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         return _part(gradient, ctx.dim, ctx.group), None, None
 
 
@@ -65,7 +65,7 @@ class _Part(torch.autograd.Function):
         return _part(x, dim, group)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         return _gather(gradient, ctx.dim, ctx.group), None, None
 
 
@@ -78,14 +78,14 @@ class _Swap(torch.autograd.Function):
         return _swap(x, cut, joined, group)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         return _swap(gradient, ctx.joined, ctx.cut, ctx.group), None, None, None
 
 
 def _swap(x: Tensor, cut: int, joined: int, group: Any) -> Tensor:
     given = torch.stack(x.chunk(distributed.get_world_size(group), cut))
     taken = torch.empty_like(given)
-    distributed.all_to_all_single(taken, given, group=group)  # type: ignore[no-untyped-call]
+    distributed.all_to_all_single(taken, given, group=group)
     return torch.cat(tuple(taken), joined)
 
 
@@ -96,5 +96,5 @@ class _ScaledGradient(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         return gradient * ctx.factor, None

@@ -254,8 +254,8 @@ def _confirmed(part: nn.Module) -> bool:
     second: dict[str, torch.Tensor] = {}
     for key, style in styles.items():
         shape = (8, 3) if style == "colwise" else (3, 8)
-        weight = torch.randn(shape, generator=random, dtype=torch.float64)
-        bias = torch.randn(shape[0], generator=random, dtype=torch.float64)
+        weight = torch.randn(shape, generator=random, dtype=torch.float64, device="cpu")
+        bias = torch.randn(shape[0], generator=random, dtype=torch.float64, device="cpu")
         dim = 0 if style == "colwise" else 1
         whole[f"{key}.weight"] = weight
         first[f"{key}.weight"], second[f"{key}.weight"] = weight.chunk(2, dim)
@@ -263,7 +263,7 @@ def _confirmed(part: nn.Module) -> bool:
             whole[f"{key}.bias"] = bias
             halves = bias.chunk(2) if style == "colwise" else (bias, torch.zeros_like(bias))
             first[f"{key}.bias"], second[f"{key}.bias"] = halves
-    x = torch.randn(5, 3, generator=random, dtype=torch.float64)
+    x = torch.randn(5, 3, generator=random, dtype=torch.float64, device="cpu")
     return _adds_up(part, whole, first, second, x)
 
 

@@ -237,7 +237,7 @@ def test_counts_are_written_in_about_three_digits(value: float, text: str) -> No
 
 
 def fake_trainer(rank: int = 0) -> Any:
-    return types.SimpleNamespace(is_global_zero=rank == 0)
+    return types.SimpleNamespace(is_global_zero=rank == 0, world_size=1)
 
 
 def test_the_callback_says_it_on_rank_zero(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,7 @@ ROWS = [
     *flag("enable_progress_bar"),
     *flag("enable_model_summary"),
     *number("accumulate_grad_batches", 1),
+    *number("global_batch_size", 1),
     (
         "accumulate_grad_batches", {0: 2}, TYPE, "accumulate_grad_batches is {0: 2} (dict).", "an int of at least 1.",
         "Trainer(callbacks=[GradientAccumulationScheduler({0: 2})])",

@@ -189,7 +189,7 @@ SAMPLERS = {
     "replacement": lambda n: RandomSampler(range(n), replacement=True, num_samples=n),
     "subset": lambda n: SubsetRandomSampler(range(n)),
     "weighted": lambda n: WeightedRandomSampler([1.0 + i for i in range(n)], n),
-    "lazy": lambda n: Lazily(n),
+    "lazy": Lazily,
     "a list": lambda n: list(reversed(range(n))),
 }
 kinds = st.sampled_from(sorted(SAMPLERS))
@@ -257,7 +257,7 @@ class TestTraining:
             assert processes.states[0]["torch"].equal(after)
 
     @settings(max_examples=100, derandomize=True, deadline=None)
-    @given(kinds, st.integers(2, 40), st.integers(1, 4), st.integers(1, 3), st.integers(0, 12), st.integers(0, 1))
+    @given(kinds, st.integers(2, 40), st.integers(1, 4), st.integers(1, 3), st.integers(1, 12), st.integers(0, 1))
     def test_resumed_within_an_epoch(self, kind, n, batch_size, size, stop, epoch):
         loads = Loads(kind, n, batch_size, drop_last=False)
         processes, again = Processes(size), Processes(size, seed=50)
@@ -294,7 +294,6 @@ class TestTraining:
             return data.state_dict(), data.num_batches
 
         (state, batches), *_ = Processes(before).each(until)
-        order = [i for part in [train(loads(factor=before), None)[0]] for batch in part for i in batch]
         set_rng_state(Processes(before).states[0])
         order = [i for batch in train(Loads(kind, n, 1, False)(), None)[0] for i in batch]
         places = []
@@ -347,21 +346,15 @@ class TestTraining:
     @pytest.mark.parametrize("n", [4, 7])
     def test_batches_of_a_stream_are_dealt(self, make, n):
         processes = Processes(3)
-        parts, warned = [], []
         with pytest.warns(LightlibWarning) as caught:
             parts = processes.each(lambda share: train(make(n), share, epochs=2))
-            pytest.warns(LightlibWarning)
-            torch.testing.assert_close(1, 1)
-            import warnings
-
-            warnings.warn("so that there is one", LightlibWarning, stacklevel=1)
         warned = [str(one.message) for one in caught if "dropped" in str(one.message)]
         assert "The last 1 training batches of the epoch are dropped: 3 processes take 3 at a time." in warned
         for epoch in range(2):
             assert {len(part[epoch]) for part in parts} == {n // 3}
             taken = [batch[0] for part in parts for batch in part[epoch]]
             assert len(set(taken)) == len(taken) == n - n % 3
-        if isinstance(make(n), DataLoader):
+        if isinstance(make(n), DataLoader) and n == 7:
             assert parts[0][0] != parts[0][1]  # the next epoch is another
 
     def test_a_stream_is_resumed(self):
@@ -408,7 +401,7 @@ class TestTraining:
 
     def test_sharded_otherwise(self):
         sampler = DistributedSampler(Numbers(8), num_replicas=4, rank=3)
-        with pytest.raises(MisconfigurationException, match="DistributedSampler for rank 3 of 4, but .* part 1 of 2"):
+        with pytest.raises(MisconfigurationException, match=r"DistributedSampler for rank 3 of 4, but .* part 1 of 2"):
             train(DataLoader(Numbers(8), sampler=sampler), Processes(2).shares[1])
 
     def test_a_data_set_that_shards_itself(self):
@@ -435,9 +428,7 @@ class TestUnequal:
     """Processes that shard for themselves, and not alike."""
 
     def run(self, loaders, **arguments):
-        return together(
-            len(loaders), lambda share: train(loaders[share.rank], share, **dict(arguments)), deals=False
-        )
+        return together(len(loaders), lambda share: train(loaders[share.rank], share, **dict(arguments)), deals=False)
 
     def test_known_lengths(self):
         first, second = self.run([[[i] for i in range(10)], [[i] for i in range(9)]])
@@ -485,7 +476,7 @@ class TestEvaluation:
         for index in range(2):
             whole = [i for _, loader, batch in expected if loader == index for i in batch.tolist()]
             found = [i for part in parts for _, loader, batch in part if loader == index for i in batch.tolist()]
-            if index == 0 or kind not in ("lazy",):
+            if index == 0 or kind != "lazy":
                 assert sorted(found) == sorted(whole)
             assert len(found) == len(whole)
         for part in parts:

@@ -206,7 +206,7 @@ class Clock:
         for module in (
             "lightlib.callbacks.timer.time.monotonic",
             "lightlib.core.run.monotonic",
-            "lightlib.core.loop.monotonic",
+            "lightlib.core.run.monotonic",
         ):
             monkeypatch.setattr(module, lambda: self.now)
 

@@ -91,7 +91,9 @@ def texts(count: int = 24, length: int = LENGTH) -> TensorDataset:
     return TensorDataset(windows[:, :-1].contiguous(), windows[:, 1:].contiguous())
 
 
-def trained(module: L.Module, strategy: MeshStrategy | str = "auto", devices: int = 1, **options: Any) -> dict[str, Any]:
+def trained(
+    module: L.Module, strategy: MeshStrategy | str = "auto", devices: int = 1, **options: Any
+) -> dict[str, Any]:
     """Return losses, metrics, norms and all weights of a short run with batches of 8 samples in all."""
     data = options.pop("data", None) or texts()
     trainer = L.Trainer(
@@ -126,7 +128,9 @@ def assert_same(one: dict[str, Any], other: dict[str, Any], tolerance: float = 1
     """Fail unless the weights, and the metrics, are the same numbers."""
     assert one["weights"].keys() == other["weights"].keys()
     for name, value in one["weights"].items():
-        torch.testing.assert_close(value, other["weights"][name], rtol=tolerance, atol=tolerance / 10, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            value, other["weights"][name], rtol=tolerance, atol=tolerance / 10, msg=lambda m, n=name: f"{n}: {m}"
+        )
     assert one["metrics"].keys() == other["metrics"].keys()
     for name, value in one["metrics"].items():
         assert abs(value - other["metrics"][name]) <= tolerance * abs(value), name

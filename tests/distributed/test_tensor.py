@@ -8,9 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import lightlib as L
-from lightlib.errors import MisconfigurationException
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.tensor import Tensor, transformer_plan
+from lightlib.strategies.tensor import Tensor
 from tests.distributed.processes import processes
 from tests.distributed.runs import Decoder, assert_same, seeded, trained
 
@@ -48,3 +47,109 @@ def test_two_processes_compute_what_one_does(case):
     torch.testing.assert_close(torch.tensor(both[0]["losses"]), torch.tensor(alone["losses"]), rtol=1e-5, atol=1e-6)
     assert both[0]["kinds"] == {"DTensor"}
     assert both[0]["heads"] == (4 if case == "found by itself" else 2)
+
+
+@pytest.mark.parametrize("sizes", [{"shard": 2}, {"replicate": 2}])
+def test_it_composes_with_data_processes(sizes):
+    plan = {"tensor": FULL, "loss_parallel": True}
+    alone = trained(seeded(Decoder, tied=True), gradient_clip_val=0.5)
+    four = processes(
+        4, run, plan, {"sequence_parallel": True}, {"tensor": 2, **sizes}, {"gradient_clip_val": 0.5}, True
+    )
+    assert_same(alone, four[0])
+    assert four[0]["losses"] == four[1]["losses"] != four[2]["losses"]
+
+
+class WithFused(Decoder):
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), 1e-3, fused=True, eps=1e-4)  # the keys' biases have no gradient
+
+
+def run_fused(rank, precision):
+    strategy = MeshStrategy(tensor=2)
+    result = trained(seeded(WithFused, {"tensor": FULL}), strategy, 2, precision=precision)
+    trainer = L.Trainer(accelerator="cpu", strategy=strategy, devices=2, logger=False, enable_progress_bar=False)
+    module = strategy.module
+    result["prediction"] = trainer.strategy.predict_step((torch.arange(8)[None],), 0).detach()
+    assert isinstance(module, WithFused)
+    return result
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("32-true", 1e-5), ("bf16-mixed", 3e-2)])
+def test_a_fused_optimizer_and_lower_precision(precision, tolerance):
+    alone = trained(seeded(WithFused), precision=precision)
+    both = processes(2, run_fused, precision)
+    assert_same(alone, both[0], tolerance)
+    assert torch.equal(both[0]["prediction"], both[1]["prediction"])
+
+
+class Normed(L.Module):
+    """Its norms see only a part of the heads."""
+
+    def __init__(self, plan):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(8, 8) for _ in range(4))
+        self.norm, self.plan = nn.LayerNorm(2), plan
+
+    def parallel_plan(self):
+        return {"tensor": self.plan}
+
+    def training_step(self, batch, batch_idx):
+        x = F.one_hot(batch[0] % 8, 8).float()
+        q, k, v = (layer(x).unflatten(-1, (-1, 2)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        x = F.scaled_dot_product_attention(self.norm(q), self.norm(k), v).transpose(1, 2).flatten(2)
+        return self.o(x).square().mean()
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.training_step(batch, batch_idx))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.5)
+
+
+def run_normed(rank, plan):
+    return trained(
+        seeded(Normed, {**dict.fromkeys("qkv", "colwise"), "o": "rowwise", **plan}), MeshStrategy(tensor=2), 2
+    )
+
+
+def test_a_layer_that_sees_only_a_part_is_found_by_its_gradients():
+    with pytest.raises(AssertionError, match=r"The gradient of norm\.weight differs over the processes of tensor=2"):
+        processes(2, run_normed, {})
+    assert_same(trained(seeded(Normed, {})), processes(2, run_normed, {"norm": "sequence"})[0])
+
+
+class Torchs(L.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+        self.words = nn.Embedding(32, 16)
+
+    def training_step(self, batch, batch_idx):
+        return self.layer(self.words(batch[0])).square().mean() + self.layer(self.words(batch[1])).mean()
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.layer(self.words(batch[0])).mean())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def run_torchs(rank):
+    return trained(seeded(Torchs), MeshStrategy(tensor=2), 2)
+
+
+def test_torchs_transformer_layers_train_and_evaluate():
+    assert_same(trained(seeded(Torchs)), processes(2, run_torchs)[0])
+
+
+def run_uneven(rank):
+    module = seeded(Decoder, {"tensor": FULL, "loss_parallel": True})
+    from tests.distributed.runs import texts
+
+    trained(module, MeshStrategy(tensor=Tensor(2, sequence_parallel=True)), 2, data=texts(length=7))
+
+
+def test_tokens_that_do_not_divide_are_refused():
+    with pytest.raises(AssertionError, match="7 tokens cannot be split over tensor=2"):
+        processes(2, run_uneven)

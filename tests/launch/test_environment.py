@@ -144,9 +144,7 @@ def test_lsf_reads_the_hosts_of_the_job_and_leaves_out_the_one_of_the_batch_scri
             TORCHRUN,
             2,
             1,
-            r"devices=2, but torchrun has started 4 processes on this machine \(LOCAL_WORLD_SIZE=4, WORLD_SIZE=8\)"
-            r"(.|\n)*one process for each device"
-            r"(.|\n)*Fix: Trainer\(devices=4\) or torchrun --nproc-per-node=2\.",
+            r"devices=2, but torchrun has started 4 .*\(LOCAL_WORLD_SIZE=4, WORLD_SIZE=8\)(.|\n)*nproc-per-node=2\.",
         ),
         (TORCHRUN, 4, 3, None),
         (
@@ -164,11 +162,15 @@ def test_lsf_reads_the_hosts_of_the_job_and_leaves_out_the_one_of_the_batch_scri
             {**BY_HAND, "WORLD_SIZE": "3"},
             2,
             1,
-            r"WORLD_SIZE=3 was found in the environment, but the Trainer has devices=2 and num_nodes=1"
-            r"(.|\n)*WORLD_SIZE = devices x num_nodes, or LOCAL_WORLD_SIZE",
+            r"WORLD_SIZE=3 was found.*devices=2 and num_nodes=1(.|\n)*= devices x num_nodes, or LOCAL_WORLD_SIZE",
         ),
         ({**BY_HAND, "WORLD_SIZE": "3"}, None, 2, r"WORLD_SIZE=3 was found.*the Trainer has num_nodes=2"),
-        ({"WORLD_SIZE": "2"}, None, 1, r"WORLD_SIZE=2 is set in the environment, but RANK is not(.|\n)*unset WORLD_SIZE"),
+        (
+            {"WORLD_SIZE": "2"},
+            None,
+            1,
+            r"WORLD_SIZE=2 is set in the environment, but RANK is not(.|\n)*unset WORLD_SIZE",
+        ),
         ({"RANK": "1"}, None, 1, r"RANK=1 is set in the environment, but WORLD_SIZE is not"),
         ({**BY_HAND, "RANK": "2"}, None, 1, r"RANK=2 and WORLD_SIZE=2(.|\n)*RANK from 0 to WORLD_SIZE - 1"),
         ({**BY_HAND, "RANK": "-1"}, None, 1, r"RANK=-1 and WORLD_SIZE=2"),
@@ -207,36 +209,37 @@ def test_several_machines_without_a_launcher_are_told_apart_by_hand():
     assert places(environment) == (2, 6, 0, 2, 1, 3, "there", 1234)
     with pytest.raises(MisconfigurationException, match="NODE_RANK=3, but the Trainer has num_nodes=3"):
         detect(2, 3, variables={**variables, "NODE_RANK": "3"})
-    with pytest.raises(MisconfigurationException, match="MASTER_ADDR is not set.*once on each machine"):
+    with pytest.raises(MisconfigurationException, match=r"MASTER_ADDR is not set.*once on each machine"):
         detect(2, 3, variables={"NODE_RANK": "1"})
 
 
-class TestOurOwn:
-    VARIABLES = {**BY_HAND, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "0"}
+OWN = {**BY_HAND, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "0"}
 
+
+class TestOurOwn:
     @pytest.mark.parametrize(
         "mark", [{"LIGHTLIB_LAUNCHED": "1", "LIGHTLIB_PARENT": "parent"}, {"LIGHTLIB_LAUNCHED": "self"}]
     )
     def test_children_know_their_place(self, mark):
         mark = {k: v.replace("parent", str(os.getppid())).replace("self", str(os.getpid())) for k, v in mark.items()}
-        environment = detect(2, variables={**self.VARIABLES, **TORCHRUN, **self.VARIABLES, **mark})
+        environment = detect(2, variables={**OWN, **TORCHRUN, **OWN, **mark})
         assert (environment.name, environment.launched, environment.is_local) == ("local", True, True)
         assert places(environment) == (1, 2, 1, 2, 0, 1, "there", 1234)
 
     def test_a_program_that_a_child_starts_is_not_a_child(self):
-        variables = {**self.VARIABLES, "LIGHTLIB_LAUNCHED": "1", "LIGHTLIB_PARENT": "1"}
+        variables = {**OWN, "LIGHTLIB_LAUNCHED": "1", "LIGHTLIB_PARENT": "1"}
         assert detect(1, variables=variables) == Environment()
 
     @pytest.mark.parametrize("devices", [None, 1, 3])
     def test_another_number_of_processes_is_refused(self, devices):
-        variables = {**self.VARIABLES, "LIGHTLIB_LAUNCHED": str(os.getpid())}
+        variables = {**OWN, "LIGHTLIB_LAUNCHED": str(os.getpid())}
         text = rf"devices={devices or 1}, but lightlib has started 2 processes(.|\n)*same `devices` for every Trainer"
         with pytest.raises(MisconfigurationException, match=text):
             detect(devices, variables=variables)
         assert detect(None, variables=variables, automatic=2).rank == 1
 
     def test_what_was_given_does_not_hide_them(self):
-        variables = {**self.VARIABLES, "LIGHTLIB_LAUNCHED": str(os.getpid())}
+        variables = {**OWN, "LIGHTLIB_LAUNCHED": str(os.getpid())}
         for given in ("local", Environment(world_size=2, local_size=2), "torchrun"):
             assert detect(2, given=given, variables=variables).rank == 1
         outer = Environment("mine", world_size=2, local_size=2, launched=True)
@@ -263,7 +266,7 @@ class TestGiven:
             detect(None, given=name, variables={})
 
     def test_an_unknown_name_is_refused(self):
-        with pytest.raises(UnknownNameError, match="Unknown environment 'slrum'. Did you mean 'slurm'"):
+        with pytest.raises(UnknownNameError, match=r"Unknown environment 'slrum'. Did you mean 'slurm'"):
             detect(None, given="slrum", variables={})
 
     def test_an_instance_is_taken(self):
@@ -291,7 +294,9 @@ class TestGiven:
 
     @pytest.mark.parametrize("given", [5, Environment, object()])
     def test_something_else_is_refused(self, given):
-        with pytest.raises(ArgumentTypeError, match="The environment is .*(.|\n)*a name, a lightlib.launch.Environment"):
+        with pytest.raises(
+            ArgumentTypeError, match=r"The environment is .*(.|\n)*a name, a lightlib.launch.Environment"
+        ):
             detect(None, given=given, variables={})
 
 

@@ -86,9 +86,7 @@ class TestPlaces:
         out, err = process.communicate(timeout=30)
         assert process.returncode == 0, err
         expected = [self.EXPECTED.format(rank, rank) for rank in range(3)]
-        assert sorted(out.splitlines()) == sorted(
-            [expected[0], f"[rank 1] {expected[1]}", f"[rank 2] {expected[2]}"]
-        )
+        assert sorted(out.splitlines()) == sorted([expected[0], f"[rank 1] {expected[1]}", f"[rank 2] {expected[2]}"])
         ports = [line.rpartition(" ")[2] for line in err.splitlines()]
         assert len(ports) == 3
         assert len(set(ports)) == 1
@@ -105,7 +103,7 @@ class TestPlaces:
         self.check("-Oc", START + textwrap.dedent(self.BODY), "a", "b c")
 
     def test_a_script_that_goes_elsewhere(self):
-        code, out, err = run("os.mkdir('x'); os.chdir('x') if 'RANK' not in os.environ else None\nstart()\nprint(1)")
+        code, out, err = run("os.makedirs('x', exist_ok=True); os.chdir('x')\nstart()\nprint(1)")
         assert (code, sorted(out.splitlines())) == (0, ["1", "[rank 1] 1"]), err
 
     def test_they_are_started_once(self):
@@ -223,6 +221,7 @@ class TestOutput:
             ([0.1, b"\n", 0.1], ">\n"),
             (["ü€".encode()[:1], "ü€".encode()[1:4], "ü€".encode()[4:] + b"\n"], ">ü€\n"),
             ([b"\xff!\n"], ">\ufffd!\n"),
+            ([b"[rank1]: ValueError\n"], ">ValueError\n"),
             ([b"".join(b"%d\n" % i for i in range(300))], "".join(f">{i}\n" for i in range(300))),
         ],
     )
@@ -350,10 +349,15 @@ class TestEnds:
         code, _, err = run("""
         launcher, rank = start(grace=0.5)
         if rank: raise KeyError("cause")
-        while not launcher.failures(): time.sleep(0.01)
+        while launcher.running(): time.sleep(0.01)
         raise RuntimeError("echo")
         """)
         assert (code, err.splitlines()[-2:]) == (1, ["KeyError: 'cause'", "Rank 1 ended with exit code 1."])
+
+    def test_all_fail_for_one_reason(self):
+        code, _, err = run("start()\ntime.sleep(0.5)\nraise ValueError('of all')")
+        assert code == 1
+        assert err.splitlines()[-1] in {"ValueError: of all", "[rank 1] ValueError: of all"}
 
     def test_one_that_does_not_end_is_stopped(self):
         code, out, err = run("_, rank = start(timeout=0.8)\nif rank: print(os.getpid(), flush=True); time.sleep(100)")
@@ -382,11 +386,13 @@ class TestEnds:
         assert all(gone(pid) for pid in pids)
 
     def test_rank_0_is_killed_before_the_others_are_up(self):
-        process = begin(write("""
+        process = begin(
+            write("""
         if "RANK" in os.environ: os.kill(os.getppid(), signal.SIGKILL); time.sleep(0.5); open("alive", "w")
         start()
         time.sleep(100)
-        """))
+        """)
+        )
         process.communicate(timeout=10)
         time.sleep(1.0)
         assert not Path("alive").exists()

@@ -1,0 +1,136 @@
+"""What each process of a run holds, or will hold, of a module: parameters, gradients and optimizer state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+__all__ = ["Held", "expected_memory", "said", "size"]
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+# How many tensors of its parameter's size an optimizer of torch keeps, by the settings of the group.
+_TENSORS: dict[str, Callable[[Mapping[str, Any]], int]] = {
+    "ASGD": lambda group: 1,
+    "Adadelta": lambda group: 2,
+    "Adagrad": lambda group: 1,
+    "Adam": lambda group: 2 + bool(group.get("amsgrad")),
+    "AdamW": lambda group: 2 + bool(group.get("amsgrad")),
+    "Adamax": lambda group: 2,
+    "Muon": lambda group: 1,
+    "NAdam": lambda group: 2,
+    "RAdam": lambda group: 2,
+    "RMSprop": lambda group: 1 + bool(group.get("centered")) + bool(group.get("momentum")),
+    "Rprop": lambda group: 2,
+    "SGD": lambda group: int(bool(group.get("momentum"))),
+    "SparseAdam": lambda group: 2,
+}
+
+
+@dataclass
+class Held:
+    """Bytes of one process while it trains.
+
+    Attributes:
+        parameters, gradients: As far as this process holds them.
+        optimizer_state: None where it is not known before the first step.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer_state: int | None
+
+
+def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> Held:
+    """Return what this process will hold from the first optimizer step on.
+
+    The optimizer state is what is there already, else what an optimizer of this kind keeps.
+
+    Example:
+        >>> layer = nn.Linear(3, 2)
+        >>> expected_memory(layer, [torch.optim.AdamW(layer.parameters())])
+        Held(parameters=32, gradients=32, optimizer_state=64)
+    """
+    for part in module.modules():  # FSDP leaves the outermost parameters gathered after a forward
+        if hasattr(part, "reshard") and hasattr(part, "unshard"):
+            part.reshard()
+    parameters = list(module.parameters())
+    state: int | None = 0
+    for optimizer in optimizers:
+        own = _state_of(optimizer)
+        state = None if own is None or state is None else state + own
+    return Held(sum(map(_bytes, parameters)), sum(_bytes(p) for p in parameters if p.requires_grad), state)
+
+
+def _state_of(optimizer: Any) -> int | None:
+    optimizer = getattr(optimizer, "optim", optimizer)  # with ZeRO, the one that has this process's part
+    present = sum(map(_bytes, _tensors(optimizer.state)))
+    if present:
+        return present
+    kinds = (kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim."))
+    count = next((_TENSORS[kind.__name__] for kind in kinds if kind.__name__ in _TENSORS), None)
+    if count is None:
+        return None
+    groups = optimizer.param_groups
+    return sum(count(group) * _bytes(p) for group in groups for p in group["params"] if p.requires_grad)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(item)
+
+
+def _bytes(tensor: Any) -> int:
+    if isinstance(tensor, UninitializedParameter):
+        return 0
+    own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return int(own.numel() * own.element_size())
+
+
+def said(several: Sequence[Held], whole: float) -> str:
+    """Return in words what processes hold, from the least to the most.
+
+    Args:
+        several: Of each process.
+        whole: The bytes of all parameters of the module.
+
+    Example:
+        >>> said([Held(40, 40, 80), Held(60, 60, 120)], 100)
+        'parameters 40 to 60 B of 100 B, gradients 40 to 60 B, optimizer state 80 to 120 B'
+    """
+    states = [held.optimizer_state for held in several]
+    known = [state for state in states if state is not None]
+    return (
+        f"parameters {_span([held.parameters for held in several])} of {size(whole)}, "
+        f"gradients {_span([held.gradients for held in several])}, "
+        + (f"optimizer state {_span(known)}" if len(known) == len(states) else "optimizer state as its first step makes it")
+    )
+
+
+def _span(values: Sequence[int]) -> str:
+    least, most = size(min(values)), size(max(values))
+    if least == most:
+        return most
+    number, _, unit = least.partition(" ")
+    return f"{number if most.endswith(f' {unit}') else least} to {most}"
+
+
+def size(count: float) -> str:
+    """Write a number of bytes in about three digits.
+
+    Example:
+        >>> size(0), size(848), size(2_444_000), size(140e9)
+        ('0 B', '848 B', '2.44 MB', '140 GB')
+    """
+    unit = 0
+    while count >= 999.5 and unit < len(_UNITS) - 1:
+        count, unit = count / 1000, unit + 1
+    digits = 0 if not unit or count >= 99.95 else 1 if count >= 9.995 else 2
+    return f"{count:.{digits}f} {_UNITS[unit]}"

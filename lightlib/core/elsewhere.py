@@ -1,0 +1,79 @@
+"""A call of the Trainer in new processes (spawn, fork): what is sent there, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from lightlib import report
+from lightlib.callbacks.callback import Callback
+from lightlib.core.hooks import overrides
+from lightlib.core.results import Results
+from lightlib.core.run import Run
+from lightlib.errors import MisconfigurationException
+from lightlib.launch.environment import own
+from lightlib.launch.spawn import launch_function
+
+__all__ = ["call", "wanted"]
+
+
+def wanted(trainer: Any) -> bool:
+    """Whether the strategy's processes are to be copies of this one, and this is not one of them."""
+    strategy = trainer.strategy
+    return strategy.launcher not in (None, "subprocess") and not strategy.environment.launched
+
+
+def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
+    """Run ``trainer.<verb>(**arguments)`` in new processes; then this process's objects are as the first one left them.
+
+    Weights, the position, the states of callbacks and the metrics come back; optimizers do not.
+
+    Raises:
+        MisconfigurationException: There is nothing to be run.
+    """
+    given = {name: value for name, value in arguments.items() if name != "self"}
+    module = given.get("model")
+    if module is None:
+        raise MisconfigurationException(
+            f"trainer.{verb}() got no model, with a strategy that starts new processes for each call.",
+            expected="the module: nothing of the last call is left in this process but its weights.",
+            fix=f"trainer.{verb}(module)",
+        )
+    environment, method = trainer.strategy.environment, trainer.strategy.launcher
+    trainer.run = None  # what is left of the last call is not sent
+    came = launch_function(partial(_in_child, trainer, verb, given), environment.local_size, method, environment)
+    module.load_state_dict(came["weights"])
+    trainer.progress.load_state_dict(came["progress"])
+    results = Results()
+    results.take_over(came["metrics"])
+    trainer.run = Run(results=results, progress=trainer.progress, train_data=None, stage="done", optimizers=[])
+    trainer.run.module = module
+    for callback in trainer.callbacks:
+        state = came["callbacks"].get(callback.state_key)
+        if state is not None:
+            if "dirpath" in state and hasattr(callback, "dirpath"):
+                callback.dirpath = state["dirpath"]  # it is the same run, and the same folder
+            callback.load_state_dict(state)
+    return came["returned"]
+
+
+def _in_child(trainer: Any, verb: str, arguments: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """Run the call as process `rank`, and return what the first process's caller is to get."""
+    strategy = trainer.strategy
+    place = own()
+    assert place is not None, "launch_function gives it"
+    report.rank_zero_only.rank = place.rank
+    strategy.connect(trainer.accelerator, trainer.devices, trainer.precision_plugin, place)
+    returned = getattr(trainer, verb)(**arguments)
+    weights = {name: value.cpu() for name, value in strategy.module_state().items()}
+    if rank != 0:
+        return {}
+    stateful = [callback for callback in trainer.callbacks if overrides(callback, Callback, "state_dict")]
+    return {
+        "returned": returned,
+        "weights": weights,
+        "progress": trainer.progress.state_dict(),
+        "callbacks": {callback.state_key: callback.state_dict() for callback in stateful},
+        "metrics": trainer.run.results.dictionaries(),
+    }

@@ -1,0 +1,316 @@
+"""Run a function in new processes of this machine and get back what rank 0 returns: spawn, fork, forkserver."""
+
+from __future__ import annotations
+
+import ast
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lightlib import report
+from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
+from lightlib.launch.environment import LAUNCHED, PARENT
+from lightlib.launch.place import Environment, free_port, threads_per_process
+from lightlib.launch.subprocess import how_it_ended, is_interactive
+
+__all__ = ["METHODS", "ProcessFailedError", "launch_function"]
+
+T = TypeVar("T")
+METHODS = ("spawn", "fork", "forkserver")
+_GRACE = 5.0
+_PATIENCE = 30.0
+_POLL = 0.3
+_CRASHES = [n for n in signal.Signals if n.name in {"SIGKILL", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"}]
+
+
+class ProcessFailedError(LightlibError, RuntimeError):
+    """A process that lightlib started has failed; the message ends with its traceback, the cause is its exception.
+
+    Attributes:
+        rank: Which one failed first.
+    """
+
+    def __init__(self, rank: int, how: str, trace: str = "") -> None:
+        super().__init__(f"Rank {rank} {how}." + (f"\n\n{trace.rstrip()}" if trace else ""))
+        self.rank = rank
+        self._arguments = (rank, how, trace)
+
+    def __reduce__(self) -> tuple[type, tuple[int, str, str]]:
+        return type(self), self._arguments
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """What a process writes down before it fails."""
+
+    rank: int
+    time: float
+    trace: str
+    error: BaseException | None
+    code: int | None
+
+
+def launch_function(
+    function: Callable[[int], T], n: int, method: str = "spawn", environment: Environment | None = None
+) -> T:
+    """Run `function(rank)` in `n` new processes and return what it returns on rank 0.
+
+    The processes get their place in the variables RANK, WORLD_SIZE, LOCAL_RANK and so on. They work on copies: what
+    the function changes in an object of this process is seen only in what rank 0 returns.
+
+    Args:
+        function: With ``"fork"`` anything; otherwise it must be possible to pickle it.
+        n: How many processes.
+        method: ``"spawn"``, ``"forkserver"`` (new interpreters) or ``"fork"`` (copies of this one: needs no pickling
+            and works in notebooks, but not after CUDA was used here).
+        environment: The place of this process; the first one's is made of it. Default: this machine alone.
+
+    Raises:
+        MisconfigurationException: The method cannot be used here, or the function cannot be sent to a new process.
+        ProcessFailedError: A process failed; it names the first, and the others have been ended.
+        KeyboardInterrupt, SystemExit: As a process ended by, when it was asked to.
+
+    Example:
+        >>> launch_function(lambda rank: {"rank": rank}, 2, "fork")
+        {'rank': 0}
+    """
+    if method not in METHODS:
+        raise UnknownNameError("start method", method, METHODS)
+    environment = environment or Environment(world_size=n, local_size=n)
+    place = environment.at(0, environment.port or free_port())
+    sent: Any = function
+    if method == "fork":
+        _check_fork()
+    else:
+        _check_guard(method)
+        sent = _pickled(function, method)
+    folder = Path(tempfile.mkdtemp(prefix="lightlib-"))
+    try:
+        processes = _start(method, sent, n, place, folder)
+        try:
+            failure = _wait(processes, folder)
+        except KeyboardInterrupt:
+            _interrupt(processes)
+            raise
+        except BaseException:
+            _end(processes, 0.0)
+            raise
+        if failure is not None:
+            _raise(failure)
+        result: T = _read_result(folder)
+        return result
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# in this process
+def _start(method: str, sent: Any, n: int, place: Environment, folder: Path) -> list[Any]:
+    own_share = threads_per_process(n)
+    if method == "fork" and own_share is not None and own_share > 1:
+        report.info(f"Each of the {n} processes computes on one thread, as copies of a process (fork) have to.")
+    context: Any = multiprocessing.get_context(method)
+    threads = 1 if method == "fork" else own_share
+    processes: list[Any] = []
+    try:
+        for local_rank in range(n):
+            arguments = (sent, place.at(local_rank), str(folder), threads)
+            process = context.Process(target=_run, args=arguments, name=f"rank {place.rank + local_rank}")
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+                process.start()
+            processes.append(process)
+    except BaseException:
+        _end(processes, 0.0)
+        raise
+    return processes
+
+
+def _wait(processes: list[Any], folder: Path) -> _Failure | None:
+    """Wait until all have ended; after the first failure give the others a moment, and end them."""
+    running = list(processes)
+    while running:
+        connection.wait([process.sentinel for process in running], timeout=_POLL)
+        running = [process for process in running if process.exitcode is None]
+        if any(process.exitcode for process in processes) or any(folder.glob("failed-*")):
+            time.sleep(_POLL)  # a process that was killed is the cause of what the others say at the same time
+            killed = [process for process in processes if -(process.exitcode or 0) in _CRASHES]
+            _end(processes, _GRACE)
+            return _first(processes, killed, folder)
+    return None
+
+
+def _first(processes: list[Any], killed: list[Any], folder: Path) -> _Failure:
+    """Return the failure that came first: a process that was killed, else what was written down first."""
+    written = list(map(_read_failure, folder.glob("failed-*")))
+    if written and not killed:
+        return min(written, key=lambda failure: failure.time)
+    process = next(process for process in (*killed, *processes) if process.exitcode)
+    return _Failure(int(process.name.removeprefix("rank ")), 0.0, "", None, process.exitcode)
+
+
+def _read_failure(path: Path) -> _Failure:
+    failure: _Failure = pickle.loads(path.read_bytes())  # noqa: S301  our own
+    return failure
+
+
+def _raise(failure: _Failure) -> None:
+    if isinstance(failure.error, (KeyboardInterrupt, SystemExit)):
+        raise failure.error
+    how = "failed" if failure.code is None else how_it_ended(failure.code)
+    raise ProcessFailedError(failure.rank, how, failure.trace) from failure.error
+
+
+def _interrupt(processes: list[Any]) -> None:
+    """Let the processes come to their own end: Ctrl-C has reached them as well. A second one ends them at once."""
+    try:
+        _end(processes, _PATIENCE, first=_POLL)
+    except KeyboardInterrupt:
+        _end(processes, 0.0)
+
+
+def _end(processes: list[Any], grace: float, first: float | None = None) -> None:
+    """End these processes: by themselves within `first` or `grace` seconds, then when asked to, then at once."""
+    _join(processes, grace if first is None else first)
+    for process in processes:
+        process.terminate()
+    _join(processes, grace)
+    for process in processes:
+        process.kill()
+    _join(processes, None)
+
+
+def _join(processes: list[Any], seconds: float | None) -> None:
+    deadline = None if seconds is None else time.monotonic() + seconds
+    for process in processes:
+        process.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+
+def _read_result(folder: Path) -> Any:
+    import torch  # optional: loaded on use
+
+    return torch.load(folder / "result", weights_only=False)
+
+
+def _check_fork() -> None:
+    if not hasattr(os, "fork"):
+        raise MisconfigurationException(
+            f"The start method 'fork' was asked for, which {sys.platform} does not have.",
+            expected="'spawn', or a script.",
+            fix='Trainer(strategy="ddp_spawn"), or Trainer(strategy="ddp") in a script.',
+        )
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise MisconfigurationException(
+            "CUDA was used in this process already, and a fork of it could not use CUDA any more.",
+            expected="no tensor on a GPU, and no other call that initializes CUDA, before the processes are started.",
+            fix="restart, and move tensors to the GPU within the Module only; in a script use "
+            'Trainer(strategy="ddp") or "ddp_spawn".',
+        )
+
+
+def _check_guard(method: str) -> None:
+    """Refuse a script that a new process would run from its first line to this very place."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    frame: Any = sys._getframe()  # noqa: SLF001  public in all but name
+    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is vars(main)):
+        frame = frame.f_back
+    named = main.__spec__ is not None and main.__spec__.name.endswith("__main__")  # is not imported again
+    if frame is None or named or file is None or not Path(file).is_file():
+        return
+    tree, line = ast.parse(Path(file).read_bytes()), frame.f_lineno
+    within = next((node for node in tree.body if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
+    if within is None or (isinstance(within, ast.If) and "__name__" in ast.unparse(within.test)):
+        return
+    raise MisconfigurationException(
+        f"The processes are started by {method!r}, where each imports {Path(file).name} again, and line {line} of it, "
+        "which starts them, is not protected.",
+        expected='the lines that start the training below `if __name__ == "__main__":`.',
+        fix='put them there, or use Trainer(strategy="ddp"), which needs no such line.',
+    )
+
+
+def _pickled(function: Callable[[int], Any], method: str) -> bytes:
+    """Return the function as bytes: tensors are copied, where multiprocessing would share the module's parameters."""
+    try:
+        data = pickle.dumps(function)
+    except Exception as error:
+        raise MisconfigurationException(
+            f"The module or something it holds cannot be sent to a new process: {error}.",
+            expected=f"objects that can be pickled, which the start method {method!r} needs: no lambdas, no classes "
+            "or functions within functions, no open files.",
+            fix='Trainer(strategy="ddp_fork"), which needs none of it, or Trainer(strategy="ddp") in a script.',
+        ) from error
+    if (is_interactive() or not hasattr(sys.modules["__main__"], "__file__")) and b"__main__" in data:
+        raise MisconfigurationException(
+            f"The start method {method!r} was asked for in a notebook or an interactive session, with classes or "
+            "functions that are defined in it: a new process does not know them.",
+            expected="classes from a file that can be imported, or processes that are copies of this one.",
+            fix='Trainer(strategy="ddp_notebook"), or write the classes to a file and import them.',
+        )
+    return data
+
+
+# in the new processes
+def _run(sent: Any, place: Environment, folder: str, threads: int | None) -> None:
+    _follow_parent()
+    parent = str(os.getppid())
+    os.environ.update(place.export() | {LAUNCHED: parent, PARENT: parent})
+    report.rank_zero_only.rank = place.rank
+    try:
+        function = _prepare(sent, threads)
+        result = function(place.rank)
+        if place.local_rank == 0:
+            _write_result(result, Path(folder))
+    except BaseException as error:  # noqa: BLE001  it is raised again where the processes were started
+        _write_failure(error, place.rank, Path(folder))
+        sys.exit(1)
+
+
+def _follow_parent() -> None:
+    """Ask Linux to be killed when the process that has started this one dies."""
+    if sys.platform == "linux":
+        import ctypes  # optional: where it is missing, processes that are left alone end a little later
+
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+
+
+def _prepare(sent: Any, threads: int | None) -> Callable[[int], Any]:
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    torch = sys.modules.get("torch")
+    if torch is not None and threads is not None:
+        torch.set_num_threads(threads)  # after a fork a second OpenMP thread would wait for ever
+    function: Callable[[int], Any] = pickle.loads(sent) if isinstance(sent, bytes) else sent  # noqa: S301  our own
+    return function
+
+
+def _write_result(result: Any, folder: Path) -> None:
+    import torch  # optional: loaded on use
+
+    torch.save(result, folder / "begun")
+    os.replace(folder / "begun", folder / "result")
+
+
+def _write_failure(error: BaseException, rank: int, folder: Path) -> None:
+    trace = "".join(traceback.format_exception(error))
+    failure = _Failure(rank, time.time(), trace, error, None)
+    try:
+        data = pickle.dumps(failure)
+        pickle.loads(data)  # noqa: S301  an exception with arguments of its own may not come back
+    except Exception:  # noqa: BLE001  it was the user's
+        data = pickle.dumps(_Failure(rank, failure.time, trace, None, None))
+    (folder / f"begun-{rank}").write_bytes(data)
+    os.replace(folder / f"begun-{rank}", folder / f"failed-{rank}")

@@ -1,0 +1,64 @@
+"""What a module and its optimizers take of this process's memory, measured from the tensors it really holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+__all__ = ["memory_of"]
+
+
+def memory_of(module: nn.Module, optimizers: Iterable[Optimizer] | Optimizer = ()) -> dict[str, int]:
+    """Return the bytes that this process holds of parameters, gradients and optimizer state.
+
+    Of a parameter that is shared out only this process's part counts; what FSDP has gathered is dropped first, as when
+    a checkpoint is written, so call this between two steps. Buffers and activations are not counted, and what is on the
+    meta device has no bytes.
+
+    Args:
+        module: As a strategy has placed it, or any other.
+        optimizers: One or several, as ``trainer.optimizers`` lists them.
+
+    Example:
+        >>> import torch
+        >>> layer = torch.nn.Linear(3, 2)
+        >>> optimizer = torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9)
+        >>> memory_of(layer, optimizer)
+        {'parameters': 32, 'gradients': 0, 'optimizer_state': 0}
+        >>> layer(torch.ones(3)).sum().backward()
+        >>> optimizer.step()
+        >>> memory_of(layer, optimizer)
+        {'parameters': 32, 'gradients': 32, 'optimizer_state': 32}
+    """
+    for part in module.modules():
+        if hasattr(part, "reshard") and hasattr(part, "unshard"):
+            part.reshard()
+    parameters = list(module.parameters())
+    several = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
+    state = [tensor for one in several for tensor in _tensors([one.state, _of_its_part(one)])]
+    return {
+        "parameters": sum(map(_bytes, parameters)),
+        "gradients": sum(_bytes(parameter.grad) for parameter in parameters if parameter.grad is not None),
+        "optimizer_state": sum(_bytes(tensor) for tensor in {id(tensor): tensor for tensor in state}.values()),
+    }
+
+
+def _of_its_part(optimizer: Any) -> Any:
+    """Return the state of the optimizer that keeps a part of the parameters for `optimizer`, if there is one (ZeRO)."""
+    return getattr(getattr(optimizer, "optim", None), "state", {})
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(item)
+
+
+def _bytes(tensor: Any) -> int:
+    own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return 0 if own.is_meta else own.numel() * own.element_size()

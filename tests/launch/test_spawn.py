@@ -1,0 +1,286 @@
+"""A function in new processes: its result, its failures, and where the methods of starting cannot be used."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+import lightlib
+from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.launch.environment import Environment, detect
+from lightlib.launch.spawn import ProcessFailedError, launch_function
+
+VARIABLES = {
+    **{name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+    "PYTHONPATH": str(Path(lightlib.__file__).parents[1]),
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def fork(function, n=2, environment=None):
+    return launch_function(function, n, "fork", environment)
+
+
+def begin(body, *command):
+    Path("train.py").write_text(textwrap.dedent(body))
+    return subprocess.Popen(
+        [sys.executable, *(command or ["train.py"])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=VARIABLES,
+        start_new_session=True,
+    )
+
+
+def run(body, *command):
+    process = begin(body, *command)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+class TestResults:
+    def test_what_rank_0_returns_comes_back(self):
+        result = fork(lambda rank: {"rank": rank, "weights": torch.full((3,), 7.0), "module": torch.nn.Linear(2, 2)})
+        assert (result["rank"], result["weights"].tolist()) == (0, [7.0, 7.0, 7.0])
+        assert isinstance(result["module"], torch.nn.Linear)
+
+    def test_every_process_knows_its_place(self, tmp_path):
+        def write(rank):
+            place = detect(3)
+            assert place.launched
+            assert place.is_local
+            (tmp_path / str(rank)).write_text(f"{place.rank} {place.world_size} {lightlib.report.rank_zero_only.rank}")
+            return place.port
+
+        variables = dict(os.environ)
+        assert fork(write, 3) > 0
+        assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["0 3 0", "1 3 1", "2 3 2"]
+        assert dict(os.environ) == variables
+
+    def test_a_machine_of_several(self):
+        environment = detect(2, 2, variables={"NODE_RANK": "1", "MASTER_ADDR": "there", "MASTER_PORT": "77"})
+        place = fork(lambda rank: (rank, os.environ["RANK"], detect(2, 2)), 2, environment)
+        assert place[:2] == (2, "2")
+        assert place[2] == Environment("local", 2, 4, 0, 2, 1, 2, "there", 77, launched=True)
+
+    def test_they_compute_though_this_process_has_used_its_threads(self):
+        code, out, err = run("""
+        import torch
+        from lightlib.launch.spawn import launch_function
+        torch.set_num_threads(4)
+        work = lambda rank: ((torch.ones(700, 700) @ torch.ones(700, 700))[0, 0].item(), torch.get_num_threads())
+        work(0)
+        print(launch_function(work, 2, "fork"))
+        """)
+        assert (code, out) == (0, "(700.0, 1)\n"), err
+
+    @pytest.mark.parametrize("method", ["spawn", "forkserver"])
+    def test_a_new_interpreter_gets_copies(self, method, tmp_path):
+        linear = torch.nn.Linear(2, 1)
+        before = linear.weight.clone()
+        result = launch_function(partial(change, linear, tmp_path), 2, method)
+        assert result.tolist() == [[5.0, 5.0]]
+        assert torch.equal(linear.weight, before)
+        assert not linear.weight.is_shared()
+        assert sorted(os.listdir(tmp_path)) == ["0 of 2", "1 of 2"]
+
+    def test_a_script_with_a_guard(self):
+        code, out, err = run("""
+        import os
+        from lightlib.launch.spawn import launch_function
+        def function(rank):
+            return os.environ["WORLD_SIZE"], os.environ["OMP_NUM_THREADS"]
+        if __name__ == "__main__":
+            print(launch_function(function, 2, "spawn"))
+        """)
+        assert (code, out) == (0, "('2', '1')\n"), err
+
+
+def change(linear, folder, rank):
+    assert os.environ["RANK"] == str(rank)
+    with torch.no_grad():
+        linear.weight.fill_(5.0)
+    (folder / f"{rank} of {os.environ['WORLD_SIZE']}").touch()
+    return linear.weight
+
+
+class Odd(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+class TestFailures:
+    def failed(self, function, n=2):
+        began = time.monotonic()
+        with pytest.raises(ProcessFailedError) as caught:
+            fork(function, n)
+        assert time.monotonic() - began < 15
+        return caught.value
+
+    def test_names_the_rank_and_ends_with_its_traceback(self):
+        def fail(rank):
+            if rank == 1:
+                raise ValueError("this one")
+
+        error = self.failed(fail)
+        text = str(error)
+        assert text.startswith("Rank 1 failed.\n\nTraceback (most recent call last):\n")
+        assert 'raise ValueError("this one")' in text
+        assert text.endswith("ValueError: this one")
+        assert (error.rank, str(error.__cause__)) == (1, "this one")
+        assert isinstance(error.__cause__, ValueError)
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.rank, str(again)) == (1, text)
+
+    def test_the_first_one_is_named(self):
+        def fail(rank):
+            time.sleep(0.4 - 0.2 * rank)
+            raise KeyError(rank)
+
+        assert self.failed(fail).rank == 1
+
+    def test_an_error_that_cannot_be_sent(self):
+        def fail(rank):
+            raise Odd(1, 2)
+
+        error = self.failed(fail)
+        assert str(error).endswith("Odd: 1 and 2")
+        assert error.__cause__ is None
+
+    def test_those_that_wait_for_ever_are_ended(self, tmp_path):
+        def fail(rank):
+            if rank == 0:
+                time.sleep(0.2)
+                raise ValueError
+            (tmp_path / "pid").write_text(str(os.getpid()))
+            time.sleep(100)
+
+        assert self.failed(fail).rank == 0
+        assert gone(int((tmp_path / "pid").read_text()), 0.0)
+
+    def test_one_is_killed_and_another_complains(self):
+        def fail(rank):
+            if rank == 1:
+                time.sleep(0.1)
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.1)
+            raise RuntimeError("Connection closed by peer")
+
+        assert str(self.failed(fail)) == "Rank 1 was killed by SIGKILL (often: out of memory)."
+
+    def test_one_ends_without_a_word(self):
+        assert str(self.failed(lambda rank: os._exit(3) if rank else None)) == "Rank 1 ended with exit code 3."
+
+    def test_a_result_that_cannot_be_sent(self):
+        assert "pickle" in str(self.failed(lambda rank: lambda: None))
+
+    @pytest.mark.parametrize("code", [143, 130, 0])
+    def test_an_end_that_was_asked_for(self, code):
+        with pytest.raises(SystemExit) as caught:
+            fork(lambda rank: sys.exit(code))
+        assert caught.value.code == code
+
+    def test_no_file_is_left(self, monkeypatch, tmp_path):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        assert fork(lambda rank: rank) == 0
+        self.failed(lambda rank: 1 / 0)
+        assert os.listdir(tmp_path) == []
+
+    def test_ctrl_c_lets_them_come_to_their_end(self):
+        process = begin("""
+        import os, time
+        from lightlib.launch.spawn import launch_function
+        def function(rank):
+            print(os.getpid(), flush=True)
+            try:
+                time.sleep(100)
+            except KeyboardInterrupt:
+                time.sleep(0.1)
+                print("saved", flush=True)
+        launch_function(function, 2, "fork")
+        """)
+        pids = [int(process.stdout.readline()) for _ in range(2)]
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=15)
+        assert out.count("saved") == 2
+        assert err.count("KeyboardInterrupt") == 1
+        assert process.returncode == -signal.SIGINT
+        assert all(gone(pid) for pid in pids)
+
+    def test_this_process_is_killed(self):
+        process = begin("""
+        import os, time
+        from lightlib.launch.spawn import launch_function
+        def function(rank):
+            print(os.getpid(), flush=True)
+            time.sleep(100)
+        launch_function(function, 2, "fork")
+        """)
+        pids = [int(process.stdout.readline()) for _ in range(2)]
+        process.kill()
+        process.communicate()
+        assert all(gone(pid) for pid in pids)
+
+
+class TestRefusals:
+    def test_an_unknown_method(self):
+        with pytest.raises(UnknownNameError, match=r"Unknown start method 'spwan'. Did you mean 'spawn'"):
+            launch_function(print, 2, "spwan")
+
+    def test_a_fork_after_cuda(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        with pytest.raises(MisconfigurationException, match=r"CUDA was used in this process already(.|\n)*ddp_spawn"):
+            fork(print)
+
+    def test_a_function_that_cannot_be_sent(self):
+        text = r"cannot be sent to a new process: .*lambda(.|\n)*start method 'spawn' needs(.|\n)*ddp_fork"
+        with pytest.raises(MisconfigurationException, match=text):
+            launch_function(lambda rank: rank, 2, "spawn")
+
+    def test_a_script_without_a_guard(self):
+        code, out, err = run("""
+        print("once")
+        from lightlib.launch.spawn import launch_function
+        def main():
+            launch_function(print, 2, "spawn")
+        main()
+        """)
+        assert (code, out) == (1, "once\n")
+        assert "each imports train.py again, and line 6 of it, which starts them, is not protected" in err
+        assert 'if __name__ == "__main__":' in err
+
+    def test_a_session_whose_classes_a_new_process_does_not_know(self):
+        body = """
+        from lightlib.launch.spawn import launch_function
+        def function(rank): pass
+        launch_function(function, 2, "spawn")
+        """
+        code, _, err = run(body, "-c", textwrap.dedent(body))
+        assert code == 1
+        assert "in a notebook or an interactive session, with classes or functions" in err
+        assert 'Fix: Trainer(strategy="ddp_notebook")' in err

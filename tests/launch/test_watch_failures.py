@@ -1,0 +1,295 @@
+"""A rank fails: all ranks end in time, not with 0, and rank 0's last lines are the first failure with its rank."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+from torch import distributed
+
+from lightlib.launch.failure import Failure, OtherRankError, is_echo, is_timeout
+from lightlib.launch.watch import Watch
+from tests.launch.ranks import ranks
+
+
+class Boom(Exception):
+    """What goes wrong in these tests."""
+
+
+def begin(watch: Watch, batch: list[int] | None = None) -> None:
+    batch = batch if batch is not None else [0]
+    watch.start(lambda: (batch[0],), lambda kind: None, lambda: f"step {batch[0]}")
+
+
+def run(watch: Watch, train) -> None:
+    """As core does: what goes wrong is announced before things are put away."""
+    begin(watch)
+    try:
+        train()
+    except Exception as error:
+        failure = watch.fail(error)
+        if failure.rank != watch.rank:
+            raise OtherRankError(failure) from None
+        raise
+    finally:
+        watch.stop()
+
+
+def raise_boom() -> None:
+    raise Boom("on one rank only")
+
+
+def one_raises_others_reduce(rank: int, watch: Watch) -> None:
+    run(watch, raise_boom if rank == 1 else lambda: distributed.all_reduce(torch.ones(2)))
+
+
+def one_raises_others_sleep(rank: int, watch: Watch) -> None:
+    run(watch, raise_boom if rank == 1 else lambda: time.sleep(1000))
+
+
+def rank_0_raises_others_sleep(rank: int, watch: Watch) -> None:
+    run(watch, raise_boom if rank == 0 else lambda: time.sleep(1000))
+
+
+@pytest.mark.parametrize("body", [one_raises_others_reduce, one_raises_others_sleep])
+def test_rank_0_ends_with_the_traceback_of_the_rank_that_raised(body):
+    first, second, third = ranks(3, body)
+    assert [first.code, second.code, third.code] == [1, 1, 1]
+    assert first.text.strip().endswith("tests.launch.test_watch_failures.Boom: on one rank only")
+    assert "Rank 1 failed first:\nTraceback (most recent call last):\n" in first.text
+    assert first.text.count("Traceback") == 1
+    assert second.text.strip() == (
+        "Rank 1 ends: rank 1 failed: tests.launch.test_watch_failures.Boom: on one rank only."
+    )
+    assert third.text.strip().startswith("Rank 2 ends: rank 1 failed: ")
+    assert max(first.seconds, second.seconds, third.seconds) < 10
+
+
+def test_rank_0_itself_raises():
+    first, second = ranks(2, rank_0_raises_others_sleep)
+    assert first.code == second.code == 1
+    assert "Rank 0 failed first:\nTraceback" in first.text
+    assert first.text.strip().endswith("Boom: on one rank only")
+    assert second.text.strip() == (
+        "Rank 1 ends: rank 0 failed: tests.launch.test_watch_failures.Boom: on one rank only."
+    )
+
+
+def killed(rank: int, watch: Watch) -> None:
+    def train() -> None:
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        distributed.all_reduce(torch.ones(2))
+
+    if rank == 0:
+        threading.Timer(0.7, watch.report_death, (1, -9, "the kernel was busy\nand then nothing\n")).start()
+    run(watch, train)
+
+
+def test_the_launcher_says_which_rank_was_killed():
+    first, second, third = ranks(3, killed)
+    assert (first.code, second.code, third.code) == (1, -9, 1)
+    assert first.text.strip().endswith(
+        "The last lines that rank 1 wrote to stderr:\n  the kernel was busy\n  and then nothing\n"
+        "Rank 1 was killed by SIGKILL (often: out of memory)."
+    )
+    assert third.text.strip() == "Rank 2 ends: rank 1 was killed by SIGKILL (often: out of memory)."
+
+
+def killed_unseen(rank: int, watch: Watch) -> None:
+    def train() -> None:
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        distributed.all_reduce(torch.ones(2))
+
+    run(watch, train)
+
+
+def test_a_rank_that_is_killed_and_nobody_says_so():
+    first, second = ranks(2, killed_unseen, grace=5.0)
+    assert (first.code, second.code) == (1, -9)
+    assert "Rank 0 lost its connection to another rank, and no rank said why" in first.text
+    assert "What rank 0 saw:\nTraceback" in first.text
+    assert first.seconds < 10
+
+
+def host_killed(rank: int, watch: Watch) -> None:
+    def train() -> None:
+        if rank == 0:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(1000)
+
+    run(watch, train)
+
+
+def test_rank_0_is_killed_and_the_store_with_it():
+    first, second = ranks(2, host_killed, grace=5.0)
+    assert (first.code, second.code) == (-9, 1)
+    assert "The process that keeps the store of the ranks is gone" in second.text
+    assert second.seconds < 10
+
+
+def exit_silently(rank: int, watch: Watch) -> None:
+    def train() -> None:
+        if rank == 1:
+            time.sleep(0.3)
+            os._exit(3)
+        time.sleep(1000)
+
+    if rank == 0:
+        threading.Timer(1.0, watch.report_death, (1, 3)).start()
+    run(watch, train)
+
+
+def test_a_rank_that_exits_without_a_word():
+    first, second = ranks(2, exit_silently)
+    assert (first.code, second.code) == (1, 3)
+    assert first.text.strip() == "Rank 1 ended with exit code 3."
+
+
+def caught_and_run_again(rank: int, watch: Watch) -> None:
+    for attempt in range(3):
+        try:
+            run(watch, raise_boom)
+        except (Boom, OtherRankError):
+            print(f"caught {attempt}")
+    total = torch.ones(1)
+    run(watch, lambda: distributed.all_reduce(total))
+    assert total.item() == 2
+    assert watch.failure is None
+
+
+def test_a_program_may_catch_what_all_ranks_raise_and_run_again():
+    first, second = ranks(2, caught_and_run_again)
+    assert (first.code, second.code) == (0, 0), [first.text, second.text]
+    assert "caught 2" in first.text
+
+
+def raises_between_runs(rank: int, watch: Watch) -> None:
+    run(watch, lambda: None)
+    if rank == 1:
+        raise_boom()
+    run(watch, lambda: distributed.all_reduce(torch.ones(1)))
+
+
+def test_a_rank_raises_between_two_runs():
+    first, second = ranks(2, raises_between_runs)
+    assert (first.code, second.code) == (1, 1)
+    assert "Rank 1 failed first:\nTraceback" in first.text
+    assert first.text.strip().endswith("Boom: on one rank only")
+    assert "Boom: on one rank only" in second.text
+
+
+def raises_after_rank_0_is_done(rank: int, watch: Watch) -> None:
+    def train() -> None:
+        if rank == 1:
+            time.sleep(1.0)
+            raise_boom()
+
+    run(watch, train)
+
+
+def test_rank_0_waits_for_the_others_at_its_end_and_fails_with_them():
+    first, second = ranks(2, raises_after_rank_0_is_done)
+    assert (first.code, second.code) == (1, 1)
+    assert first.text.strip().endswith("Boom: on one rank only")
+
+
+def put_away_for_ever(rank: int, watch: Watch) -> None:
+    begin(watch)
+    if rank == 0:
+        watch.fail(Boom("first"))
+    time.sleep(1000)
+
+
+def test_a_teardown_that_does_not_end_is_ended():
+    first, second = ranks(2, put_away_for_ever)
+    assert (first.code, second.code) == (1, 1)
+    assert first.text.strip().endswith("Boom: first")
+
+
+def orphan(rank: int, watch: Watch) -> None:
+    if rank != 1:
+        time.sleep(3)
+        return
+    begin(watch)
+    watch._parent = os.getppid() + 1  # as if it had ended and this process had been given to another
+    time.sleep(1000)
+
+
+def test_a_process_whose_launcher_is_gone_ends():
+    _, second = ranks(2, orphan)
+    assert second.code == 1
+    assert second.text.strip() == "The process that started this one, rank 0's, is gone."
+
+
+def asleep_before_the_next_run(rank: int, watch: Watch) -> None:
+    run(watch, lambda: None)
+    if rank == 0:
+        time.sleep(1000)
+    run(watch, raise_boom)
+
+
+def test_a_rank_that_is_late_for_the_run_in_which_another_fails():
+    first, second = ranks(2, asleep_before_the_next_run)
+    assert (first.code, second.code) == (1, 1)
+    assert first.text.strip().endswith("Boom: on one rank only")
+
+
+def finish(rank: int, watch: Watch) -> None:
+    run(watch, lambda: time.sleep(0.3 * rank))
+
+
+def test_ranks_that_end_at_different_times_end_well():
+    assert [(end.code, end.text) for end in ranks(3, finish)] == [(0, "")] * 3
+
+
+@pytest.mark.parametrize(
+    ("error", "echo", "late"),
+    [
+        (RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:50381."), True, False),
+        (RuntimeError("[/gloo/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete"), True, True),
+        (RuntimeError("Connection reset by peer"), True, False),
+        (RuntimeError("NCCL error: remote process exited or there was a network error"), True, False),
+        (distributed.DistNetworkError("Broken pipe"), True, False),
+        (distributed.DistStoreError("wait timeout after 2000ms, keys: /a"), True, True),
+        (distributed.DistBackendError("NCCL communicator was aborted on rank 1."), True, False),
+        (RuntimeError("[enforce fail at pair.cc:466] op.preamble.length <= op.nbytes. 8 vs 4"), False, False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False, False),
+        (RuntimeError("the request timed out"), False, False),
+        (ConnectionResetError("Connection reset by peer"), False, False),
+        (TimeoutError("timed out"), False, False),
+    ],
+)
+def test_what_is_only_an_echo(error, echo, late):
+    assert is_echo(error) == echo
+    assert is_timeout(error) == late
+    wrapped = Boom("a callback failed")
+    wrapped.__cause__ = error
+    assert is_echo(wrapped) == echo
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (-9, "Rank 3 was killed by SIGKILL (often: out of memory)."),
+        (-11, "Rank 3 was killed by SIGSEGV (a crash in native code)."),
+        (-15, "Rank 3 was killed by SIGTERM."),
+        (2, "Rank 3 ended with exit code 2."),
+    ],
+)
+def test_how_a_death_is_told(code, text):
+    failure = Failure.of_death(3, code, "")
+    assert failure.text == text
+    assert Failure.from_json(failure.to_json()) == failure
+
+
+def test_a_very_long_traceback_is_shortened():
+    text = Failure.of_error(0, ValueError("x" * 200_000)).text
+    assert len(text) < 61_000
+    assert "characters left out" in text
