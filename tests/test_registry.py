@@ -132,7 +132,7 @@ def test_unknown_name(installed):
     installed(strategies=[("counting", f"{HERE}:Counting")])
     with pytest.raises(UnknownNameError, match=r"'countin'. Did you mean 'counting'") as caught:
         registry.get("strategies", "countin")
-    assert "one of 'counting', 'single_device'" in str(caught.value)
+    assert "one of 'counting', 'ddp', " in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from lightlib import report
 from lightlib.callbacks import checkpoint_files as files
 from lightlib.callbacks.checkpoint import Checkpoint
 from lightlib.callbacks.checkpoint_names import fields, fill
-from lightlib.errors import nearest
+from lightlib.errors import CheckpointWriteError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,9 +67,15 @@ class CheckpointWriter(Checkpoint):
     @staticmethod
     def _link_checkpoint(trainer: Trainer, filepath: str, linkpath: str) -> None:
         """Make `linkpath` a link to `filepath`."""
+        error: CheckpointWriteError | None = None
         if trainer.is_global_zero:
-            files.link(filepath, linkpath)
-        trainer.strategy.barrier()
+            try:
+                files.link(filepath, linkpath)
+            except CheckpointWriteError as raised:
+                error = raised
+        told = trainer.strategy.broadcast(None if error is None else str(error))
+        if told is not None:  # on all processes, none of which waits for the others
+            raise error or CheckpointWriteError(told)
 
     def _delete_evicted(self, trainer: Trainer) -> None:
         evicted, self._evicted = self._evicted, []

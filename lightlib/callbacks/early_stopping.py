@@ -125,6 +125,8 @@ class EarlyStopping(Callback):
         """Check at the end of a training epoch, if this is the time to check."""
         if not self._at_epoch_end(trainer):
             return
+        if trainer.world_size > 1 and trainer.run is not None:
+            trainer.run.results.reduce()  # what the module has logged in this very hook
         chosen = self.check_on_train_epoch_end is not None
         if chosen or not validates(trainer) or trainer.progress.validated == trainer.progress.batch:
             self._check(trainer)  # an epoch that was cut before its validation has no new number
@@ -137,18 +139,17 @@ class EarlyStopping(Callback):
         if trainer.fast_dev_run:
             return
         metrics = trainer.callback_metrics
-        if self.monitor not in metrics:
+        value = metrics.get(self.monitor)
+        current = None if value is None else torch.as_tensor(value).detach().squeeze().cpu()
+        current = trainer.strategy.broadcast(current)  # one of a step is another on each process: all decide alike
+        if current is None:
             self._metric_is_missing(trainer, list(metrics))
             return
-        current = torch.as_tensor(metrics[self.monitor]).detach().squeeze().cpu()
         reason, message = self._evaluate(current)
-        stop = bool(trainer.strategy.reduce_boolean_decision(reason is not EarlyStoppingReason.NOT_STOPPED, all=False))
-        if stop:
+        if reason is not EarlyStoppingReason.NOT_STOPPED:
             trainer.should_stop = True
             self.stopped_epoch = trainer.current_epoch
-            self.stopping_reason = reason
-            here = reason is not EarlyStoppingReason.NOT_STOPPED
-            self.stopping_reason_message = message if here else "Another rank asked to stop."
+            self.stopping_reason, self.stopping_reason_message = reason, message
             report.info(f"EarlyStopping at current_epoch={trainer.current_epoch}: {self.stopping_reason_message}")
         elif self.verbose and message:
             report.info(message)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
@@ -51,6 +50,7 @@ def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> Held:
     The optimizer state is what is there already, else what an optimizer of this kind keeps.
 
     Example:
+        >>> import torch
         >>> layer = nn.Linear(3, 2)
         >>> expected_memory(layer, [torch.optim.AdamW(layer.parameters())])
         Held(parameters=32, gradients=32, optimizer_state=64)
@@ -107,10 +107,12 @@ def said(several: Sequence[Held], whole: float) -> str:
     """
     states = [held.optimizer_state for held in several]
     known = [state for state in states if state is not None]
+    state = (
+        f"optimizer state {_span(known)}" if len(known) == len(states) else "the optimizer's state from its first step"
+    )
     return (
         f"parameters {_span([held.parameters for held in several])} of {size(whole)}, "
-        f"gradients {_span([held.gradients for held in several])}, "
-        + (f"optimizer state {_span(known)}" if len(known) == len(states) else "optimizer state as its first step makes it")
+        f"gradients {_span([held.gradients for held in several])}, {state}"
     )
 
 

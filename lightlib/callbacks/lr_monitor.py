@@ -106,18 +106,22 @@ class LearningRateMonitor(Callback):
 
     def _groups(self, trainer: Trainer) -> Iterator[tuple[str, dict[str, Any], str]]:
         """Yield name, parameter group and interval. Read anew each time: callbacks may add groups while training."""
-        configs = {
-            id(getattr(config.scheduler, "optimizer", None)): config for config in trainer.lr_scheduler_configs[::-1]
-        }
+        configs = {_key(getattr(c.scheduler, "optimizer", None)): c for c in trainer.lr_scheduler_configs[::-1]}
         used: Counter[str] = Counter()
         for optimizer in trainer.optimizers:
-            config = configs.get(id(optimizer))
-            name = (config.name if config is not None else None) or f"lr-{type(optimizer).__name__}"
+            config = configs.get(_key(optimizer))
+            kind = type(getattr(optimizer, "optim", optimizer)).__name__  # with ZeRO, the optimizer that it shares out
+            name = (config.name if config is not None else None) or f"lr-{kind}"
             number = used[name]
             used[name] += 1
             name = f"{self.log_key_prefix or ''}{name}" + (f"-{number}" if number else "")
             for suffix, group in _named_groups(optimizer):
                 yield name + suffix, group, config.interval if config is not None else "step"
+
+
+def _key(optimizer: Any) -> int:
+    """Return what an optimizer and the one that steps in its place have in common: their groups."""
+    return id(getattr(optimizer, "param_groups", None))
 
 
 def _named_groups(optimizer: Optimizer) -> list[tuple[str, dict[str, Any]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,6 +19,7 @@ from lightlib.callbacks import checkpoint_files as files
 from lightlib.callbacks.checkpoint_arguments import check_arguments
 from lightlib.callbacks.checkpoint_writer import CheckpointWriter
 from lightlib.callbacks.monitored import check_mode, final_at_epoch_end, missing, validates
+from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.errors import MisconfigurationException, nearest
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelCheckpoint"]
 
-# What is put back when a write fails.
+# What is put back when a write fails; all processes have that of rank zero.
 _KEPT = (
     "best_k_models",
     "best_model_path",
@@ -39,6 +39,7 @@ _KEPT = (
     "kth_best_model_path",
     "kth_value",
 )
+_NAMED = ("last_model_path",)
 
 
 class ModelCheckpoint(CheckpointWriter):
@@ -137,12 +138,13 @@ class ModelCheckpoint(CheckpointWriter):
 
         self._requested = False
         self._epoch = 0
+        self._clock = SharedClock()
         self._begin(batch=0, step=0)
 
     def _begin(self, batch: int, step: int) -> None:
         self._saved_at_batch = batch
         self._step = step
-        self._time = time.monotonic()
+        self._clock.start(batch)
         self._epoch_ended = False
         self._validated_at_step: int | None = None
         self._validated_value: Tensor | None = None
@@ -178,6 +180,7 @@ class ModelCheckpoint(CheckpointWriter):
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Take the position where this run starts, so that nothing is saved before something was trained."""
         self._begin(trainer.progress.batch, trainer.global_step)
+        vars(self).update(trainer.strategy.broadcast({name: getattr(self, name) for name in (*_KEPT, *_NAMED)}))
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ask for a save every n steps, or when the time has come."""
@@ -186,12 +189,11 @@ class ModelCheckpoint(CheckpointWriter):
             before, self._step = self._step, trainer.global_step
             due = self._step // every > before // every
         elif self.train_time_interval is not None:
-            passed = time.monotonic() - self._time >= self.train_time_interval.total_seconds()
-            due = trainer.strategy.broadcast(passed)
+            due = self._clock.over(trainer, trainer.progress.batch, self.train_time_interval.total_seconds())
         else:
             return
         if due:
-            self._time = time.monotonic()
+            self._clock.start(trainer.progress.batch)
             self._request(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
@@ -253,7 +255,8 @@ class ModelCheckpoint(CheckpointWriter):
         self._save_all(trainer, ranked=True)
 
     def _save_all(self, trainer: Trainer, ranked: bool) -> None:
-        candidates = self._monitor_candidates(trainer)
+        # A metric of a step is another on each process: that of rank zero counts, so that all decide alike.
+        candidates = trainer.strategy.broadcast(self._monitor_candidates(trainer))
         self._latest, previous = "", self.last_model_path
         try:
             if self.save_last:  # set before anything is written: each file knows the name of the last one
@@ -448,7 +451,12 @@ class ModelCheckpoint(CheckpointWriter):
         self._rank()
 
     def to_yaml(self, filepath: str | os.PathLike[str] | None = None) -> None:
-        """Write the kept files and their metrics as YAML. Default: ``best_k_models.yaml`` in the folder."""
+        """Write the kept files and their metrics as YAML. Default: ``best_k_models.yaml`` in the folder.
+
+        Only rank zero writes.
+        """
+        if report.rank_zero_only.rank:
+            return
         target = Path(filepath or os.path.join(self.dirpath or "", "best_k_models.yaml"))
         lines = [f"{json.dumps(path)}: {_yaml(value.item())}\n" for path, value in self.best_k_models.items()]
         target.parent.mkdir(parents=True, exist_ok=True)

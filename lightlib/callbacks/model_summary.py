@@ -6,7 +6,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.held_memory import expected_memory, said
+from lightlib.callbacks.summary_rows import OTHERS, Layer, merged
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:
@@ -27,32 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Layer", "ModelSummary", "RichModelSummary", "Summary", "human", "summarize"]
 
 _Size = Any  # list[int], a list of sizes, or "?" where there is no tensor
+_Stage = tuple[list[Layer], dict[str, bool], int, int, float]
 _UNITS = ("", "K", "M", "B", "T", "P", "E")
-_OTHERS, _NOT_COUNTED = "(other parameters)", "Not counted"
-
-
-@dataclass
-class Layer:
-    """One row of a summary.
-
-    Attributes:
-        name: The module's name within the whole; ``"(other parameters)"`` for those that are in no listed module.
-        type: The class of the module.
-        parameters: How many numbers its parameters hold.
-        training: Whether it is in training mode; None for other parameters.
-        uninitialized: Whether a parameter has no shape before the first batch.
-        in_size, out_size: Shapes of what goes in and comes out, batch included; None when unknown.
-        flops: Floating-point operations of one forward; None when unknown.
-    """
-
-    name: str
-    type: str
-    parameters: int
-    training: bool | None
-    uninitialized: bool = False
-    in_size: _Size = None
-    out_size: _Size = None
-    flops: int | None = None
+_NOT_COUNTED = "Not counted"
 
 
 class Summary:
@@ -94,6 +71,7 @@ class Summary:
         self.model_size: float = sum(parameter.numel() * parameter.element_size() for parameter in sized) / 1e6
         self.total_flops: int | None = None
         self.memory: dict[str, str] = {}
+        self._modes_elsewhere: dict[str, bool] = {}
         self.layers: list[Layer] = []
         self._rows: dict[nn.Module, Layer] = {}
         self._list_layers()
@@ -109,8 +87,12 @@ class Summary:
     @property
     def total_training_modes(self) -> dict[str, int]:
         """How many modules below this one are in training mode and how many in evaluation mode."""
-        modes = [child.training for child in self.module.modules() if child is not self.module]
+        modes = [*self.modes().values(), *self._modes_elsewhere.values()]
         return {"train": sum(modes), "eval": len(modes) - sum(modes)}
+
+    def modes(self) -> dict[str, bool]:
+        """Return by name whether each module below this one is in training mode."""
+        return {name: child.training for name, child in self.module.named_modules() if name}
 
     def columns(self) -> dict[str, list[str]]:
         """Return the table, column by column; columns that nothing is known about are left out."""
@@ -144,26 +126,18 @@ class Summary:
             totals[_NOT_COUNTED] = "parameters of lazy modules (?), which get a shape with the first batch"
         return totals | self.memory
 
-    def add_stages(self, others: Sequence[tuple[list[Layer], int, int, float]], names: Sequence[str]) -> None:
+    def add_stages(self, others: Sequence[_Stage], names: Sequence[str]) -> None:
         """Take in the other stages of a pipeline, each of which has other layers of the same module.
 
         Args:
-            others: The layers of each stage, its parameters, how many of them are trained, and their size.
+            others: The layers of each stage, the modes of its modules, its parameters, how many of them are trained,
+                and their size.
             names: Of all parameters of the module, in its order, in which the layers are listed afterwards.
         """
-        rows: dict[str, tuple[tuple[int, int, int], Layer]] = {}
-        for layers in (self.layers, *(stage[0] for stage in others)):
-            place = (0, 0)  # a layer without parameters stays behind the one before it
-            for layer in layers:
-                first = next((i for i, name in enumerate(names) if name.startswith(f"{layer.name}.")), None)
-                place = place if first is None else (first, layer.name.count("."))
-                place = (len(names), 0) if layer.name == _OTHERS else place
-                if layer.name in rows:
-                    rows[layer.name][1].parameters += layer.parameters
-                else:
-                    rows[layer.name] = ((*place, len(rows)), layer)
-        self.layers = [layer for _, layer in sorted(rows.values(), key=lambda row: row[0])]
-        for _, parameters, trainable, size in others:
+        self.layers = merged([self.layers, *(stage[0] for stage in others)], names)
+        own = self.modes()
+        for _, modes, parameters, trainable, size in others:
+            self._modes_elsewhere |= {name: mode for name, mode in modes.items() if name not in own}
             self.total_parameters += parameters
             self.trainable_parameters += trainable
             self.model_size += size
@@ -196,14 +170,14 @@ class Summary:
         for name, module in self.module.named_modules():
             if name and (self.max_depth < 0 or name.count(".") < self.max_depth):
                 lazy = any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters())
-                layer = Layer(name, type(module).__name__, _count(module.parameters()), module.training, lazy)
+                layer = Layer(name, _kind(module), _count(module.parameters()), module.training, lazy)
                 self._rows[module] = layer
                 self.layers.append(layer)
         listed = {id(parameter) for module in self._rows for parameter in module.parameters()}
         others = [parameter for parameter in self.module.parameters() if id(parameter) not in listed]
         if others:
             lazy = any(isinstance(parameter, UninitializedParameter) for parameter in others)
-            self.layers.append(Layer(_OTHERS, "", _count(iter(others)), None, lazy))
+            self.layers.append(Layer(OTHERS, "", _count(iter(others)), None, lazy))
 
     def _run(self, example: Any) -> None:
         if self.uninitialized or any(isinstance(buffer, UninitializedBuffer) for buffer in self.module.buffers()):
@@ -331,7 +305,8 @@ def _of_all(trainer: Trainer, module: nn.Module, max_depth: int) -> Summary:
     own_stage = stages.get_local_rank() if stages is not None else 0
     held = expected_memory(module, trainer.optimizers)
     summary = Summary(module, max_depth, run_example=not piped)
-    part = (summary.layers, summary.total_parameters, summary.trainable_parameters, summary.model_size)
+    counts = summary.total_parameters, summary.trainable_parameters, summary.model_size
+    part: _Stage = (summary.layers, summary.modes(), *counts)
     everybody = strategy.collectives.all_gather_object((own_stage, held, part if piped else None))
     if piped:
         parts = {stage: one for stage, _, one in everybody if stage != own_stage and one is not None}
@@ -367,6 +342,12 @@ def _check_depth(max_depth: int) -> None:
         raise MisconfigurationException(
             f"max_depth is {max_depth}.", expected="-1 (all modules), 0 or a positive int.", fix="max_depth=-1"
         )
+
+
+def _kind(module: nn.Module) -> str:
+    """Return the name of the module's class, as its author wrote it: FSDP puts one of its own in front."""
+    name = type(module).__name__
+    return name.removeprefix("FSDP") if hasattr(module, "unshard") and hasattr(module, "reshard") else name
 
 
 def _count(parameters: Iterator[nn.Parameter]) -> int:

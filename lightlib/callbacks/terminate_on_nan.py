@@ -60,17 +60,25 @@ class TerminateOnNaN(Callback):
         values = loss.detach()
         bad = values.isnan() if values.dtype is torch.float16 else ~values.isfinite()
         here = bool(bad.any())
-        if not trainer.strategy.reduce_boolean_decision(here, all=False):
+        processes = trainer.strategy.data  # those that have a loss at this moment: not all stages of a pipeline
+        if not processes.reduce_boolean_decision(here, all=False):
             return
-        value = values[bad].flatten()[0].item() if here else "not finite on another rank"
-        spoilt = [name for name, parameter in pl_module.named_parameters() if not parameter.detach().isfinite().all()]
+        found = (trainer.global_rank, values[bad].flatten()[0].item(), _spoilt(pl_module)) if here else None
+        rank, value, spoilt = next(one for one in processes.all_gather_object(found) if one is not None)
+        whose = f"The loss of rank {rank}" if trainer.world_size > 1 else "The loss"
         raise NonFiniteLossError(
-            f"The loss is {value} at epoch {trainer.current_epoch}, batch {trainer.progress.epoch_batch}, global step "
+            f"{whose} is {value} at epoch {trainer.current_epoch}, batch {trainer.progress.epoch_batch}, global step "
             f"{trainer.global_step}. {_about(spoilt)}",
             expected="a finite loss.",
             fix="look at this batch; try a smaller learning rate, gradient_clip_val, another precision than 16-mixed; "
             "Trainer(detect_anomaly=True) names the operation.",
         )
+
+
+def _spoilt(module: Module) -> list[str]:
+    """Return the names of parameters that hold something not finite; of one that is shared out, in this part."""
+    own = ((name, p.to_local() if hasattr(p, "to_local") else p) for name, p in module.named_parameters())
+    return [name for name, parameter in own if not parameter.detach().isfinite().all()]
 
 
 def _about(spoilt: list[str]) -> str:

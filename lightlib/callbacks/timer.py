@@ -85,7 +85,7 @@ class Timer(Callback):
         self._start.pop("train", None)
         self._end.pop("train", None)
         self._said = False
-        self._stop_when_over(trainer)
+        self._stop_when_over(trainer, together=True)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Start the clock of training."""
@@ -114,19 +114,27 @@ class Timer(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Look at the clock."""
         if self.interval == "step":
-            self._stop_when_over(trainer)
+            self._stop_when_over(trainer, together=False)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
         """Look at the clock."""
         if self.interval == "epoch":
-            self._stop_when_over(trainer)
+            self._stop_when_over(trainer, together=True)
 
     def _begin(self, stage: str) -> None:
         self._start[stage] = time.monotonic()
         self._end.pop(stage, None)
 
-    def _stop_when_over(self, trainer: Trainer) -> None:
-        if self.duration is None or not trainer.strategy.broadcast(self.time_elapsed() >= self.duration):
+    def _stop_when_over(self, trainer: Trainer, together: bool) -> None:
+        """Ask for a stop when the time is up by rank zero's clock: on all processes at once, or from there alone.
+
+        The run takes a wish of one process to the others, and finds the batch after which all stop; so nothing is
+        exchanged in every step.
+        """
+        if self.duration is None or not (together or trainer.is_global_zero):
+            return
+        over = self.time_elapsed() >= self.duration
+        if not (trainer.strategy.broadcast(over) if together else over):
             return
         trainer.should_stop = True
         if self.verbose and not self._said:

@@ -1,4 +1,4 @@
-"""Where all processes leave a run together: asked of the watch once, then compared with where this one is."""
+"""Where all processes leave a run together: asked of the watch once, then compared."""
 
 from __future__ import annotations
 

@@ -212,7 +212,8 @@ class Builder:
         run = Run(
             trainer=self.trainer, module=self.module, datamodule=self.datamodule, callbacks=self.callbacks,
             strategy=self.strategy, hooks=hooks, loggers=loggers, results=self.results, progress=progress,
-            window=Window(self.strategy.data if self.strategy.world_size > 1 else None), stage="train" if stage == "fit" else "setup",
+            window=Window(self.strategy.data if self.strategy.world_size > 1 else None),
+            stage="train" if stage == "fit" else "setup",
             plan=self.plan(train_data.num_batches if train_data is not None else 0), replan=self.plan,
             train_data=train_data, eval_data=self.eval_data, inference=self.settings.inference_mode, optimizers=[],
             handles=[], scaler=None,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,15 +11,13 @@ import torch
 
 from lightlib import report
 from lightlib.core import files
-from lightlib.core.hparams import AttributeDict, plain_hparams
-from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
+from lightlib.core.hparams import plain_hparams
+from lightlib.errors import CheckpointError, CheckpointWriteError, shown
 
 __all__ = [
-    "ClassOnly",
     "check",
     "dump",
-    "load_datamodule",
-    "load_from_checkpoint",
+    "other_weights",
     "restore",
     "restore_datamodule",
     "restore_weights",
@@ -31,28 +27,6 @@ __all__ = [
 FORMAT = 1
 LIGHTNING_VERSION = "2.6.0"
 OURS = "lightlib"
-
-
-class ClassOnly:
-    """A class method that refuses to be called on an instance, whose weights it would not change."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.__doc__ = function.__doc__
-
-    def __get__(self, instance: object, owner: type) -> Callable[..., Any]:
-        if instance is None:
-            bound: Callable[..., Any] = self.function.__get__(owner, type(owner))
-            return bound
-
-        def refuse(*args: Any, **kwargs: Any) -> Any:  # noqa: ARG001  whatever it is called with
-            raise ArgumentTypeError(
-                f"{owner.__name__}.load_from_checkpoint was called on an instance.",
-                expected="a call on the class; it builds and returns a new object.",
-                fix=f"module = {owner.__name__}.load_from_checkpoint(path)",
-            )
-
-        return refuse
 
 
 def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
@@ -193,12 +167,13 @@ def restore_weights(run: Any, content: dict[str, Any]) -> None:
     try:
         run.strategy.load_module_state(content["state_dict"], strict=strict)
     except RuntimeError as error:
-        raise _other_weights(type(run.module), error, "set `strict_loading = False` on it") from error
+        raise other_weights(type(run.module), error, "set `strict_loading = False` on it") from error
     for callback in run.callbacks:
         _call(callback, "on_load_checkpoint", run.trainer, run.module, content)
 
 
-def _other_weights(kind: type, error: RuntimeError, loose: str) -> CheckpointError:
+def other_weights(kind: type, error: RuntimeError, loose: str) -> CheckpointError:
+    """Return the error for weights that do not fit a class; `loose` is how what fits is loaded."""
     text = "\n".join(line.strip() for line in str(error).splitlines()[1:]) or str(error)
     fix = f"build {kind.__name__} with the arguments of the saved one"
     return CheckpointError(
@@ -387,122 +362,3 @@ def _progress_of_lightning(content: dict[str, Any]) -> dict[str, int]:
         "step": content.get("global_step", 0),
         "validated": total,
     }
-
-
-def load_from_checkpoint(
-    cls: type,
-    checkpoint_path: Any,
-    map_location: Any = None,
-    hparams_file: str | Path | None = None,
-    strict: bool | None = None,
-    weights_only: bool | None = None,
-    **kwargs: Any,
-) -> Any:
-    """Build a new object from a checkpoint: its hyperparameters build it, its weights are loaded.
-
-    Args:
-        checkpoint_path: A path, a URL that fsspec knows, or an open file.
-        map_location: As in torch.load. Default: where the weights were saved, the CPU when that device is absent.
-        hparams_file: A ``.yaml`` file of hyperparameters to use instead of the checkpoint's.
-        strict: Whether the names of the weights must match. Default: the module's `strict_loading`.
-        weights_only: False loads a file with arbitrary Python objects, which may run any code. Default: never.
-        kwargs: Arguments of ``__init__`` that take the place of saved ones.
-
-    Raises:
-        CheckpointError: The file is missing or damaged, or does not fit the class.
-    """
-    content = files.read(checkpoint_path, map_location or _present_device, weights_only)
-    check(content, checkpoint_path)
-    module = _build(cls, content, hparams_file, kwargs)
-    module.configure_model()
-    module.on_load_checkpoint(content)
-    strict = module.strict_loading if strict is None else strict
-    try:
-        module.load_state_dict(content["state_dict"], strict=strict)
-    except RuntimeError as error:
-        raise _other_weights(cls, error, "pass strict=False") from error
-    device = next((value.device for value in content["state_dict"].values() if isinstance(value, torch.Tensor)), None)
-    return module if device is None else module.to(device)
-
-
-def load_datamodule(
-    cls: type,
-    checkpoint_path: Any,
-    map_location: Any = None,
-    hparams_file: str | Path | None = None,
-    weights_only: bool | None = None,
-    **kwargs: Any,
-) -> Any:
-    """Build a new data module from the hyperparameters and the state that a checkpoint holds for it."""
-    content = files.read(checkpoint_path, map_location or _present_device, weights_only)
-    check(content, checkpoint_path)
-    datamodule = _build(cls, content, hparams_file, kwargs)
-    if (state := content.get(cls.__qualname__)) is not None:
-        datamodule.load_state_dict(state)
-    return datamodule
-
-
-def _present_device(storage: Any, location: str) -> Any:
-    """Return the storage where it was saved, or on the CPU when that device is absent."""
-    kind, _, index = location.partition(":")
-    count = {"cpu": 0, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    return storage if int(index or 0) >= count.get(kind, math.inf) else None
-
-
-def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, given: dict[str, Any]) -> Any:
-    saved = dict(content.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}))
-    if hparams_file is not None:
-        saved = _hparams_of(hparams_file)
-    parameters = inspect.signature(cls.__init__).parameters
-    name = content.get(cls.CHECKPOINT_HYPER_PARAMS_NAME, "kwargs")
-    if name not in ("kwargs", "") and name in parameters:  # one object holds them all
-        entries = {key: given[key] for key in given if key in saved and key not in parameters}
-        rest = {key: value for key, value in given.items() if key not in entries}
-        arguments = {name: AttributeDict({**saved, **entries}), **rest}
-    else:
-        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-        arguments = {k: v for k, v in {**saved, **given}.items() if takes_any or k in parameters or k in given}
-    try:
-        inspect.signature(cls).bind(**arguments)
-    except TypeError as error:
-        raise _not_buildable(cls, saved, arguments, error) from None
-    return cls(**arguments)
-
-
-def _not_buildable(cls: type, saved: Mapping[str, Any], given: Mapping[str, Any], error: TypeError) -> CheckpointError:
-    signature = inspect.signature(cls)
-    unknown = next((name for name in given if name not in signature.parameters), None)
-    plain = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    needed = [p.name for p in plain if p.default is p.empty and p.name not in given]
-    if unknown is not None:
-        what = f"{cls.__name__} has no argument {unknown!r}.{nearest(unknown, signature.parameters)}"
-        fix = f"{cls.__name__}.load_from_checkpoint(path) with arguments of {cls.__name__} only."
-    else:
-        held = f"the hyperparameters {', '.join(map(repr, saved))}" if saved else "no hyperparameters"
-        what = f"{cls.__name__} cannot be built from the checkpoint: {error}. It holds {held}."
-        fix = (
-            f"{cls.__name__}.load_from_checkpoint(path, {', '.join(f'{name}=…' for name in needed)}), or call "
-            "self.save_hyperparameters() in __init__ before training."
-        )
-    return CheckpointError(what, expected=f"the arguments of {cls.__name__}{signature}.", fix=fix)
-
-
-def _hparams_of(path: str | Path) -> dict[str, Any]:
-    """Read a file of hyperparameters."""
-    import yaml  # type: ignore[import-untyped]  # optional: PyYAML
-
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, TypeError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise CheckpointError(
-            f"hparams_file={str(path)!r} cannot be read: {' '.join(str(error).split())}",
-            expected="a YAML file of names and values.",
-            fix="load_from_checkpoint(path, hparams_file='hparams.yaml'), or leave it out.",
-        ) from error
-    if content is not None and not isinstance(content, dict):
-        raise CheckpointError(
-            f"hparams_file={str(path)!r} holds {shown(content)}.",
-            expected="a YAML file of names and values.",
-            fix="write one line per argument, for instance `lr: 0.1`.",
-        )
-    return content or {}

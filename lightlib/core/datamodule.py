@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lightlib.core.checkpoint import ClassOnly, load_datamodule
 from lightlib.core.combined import flatten, length
 from lightlib.core.hooks import overrides
 from lightlib.core.hparams import HyperparametersMixin
 from lightlib.core.interface import DataHooks
+from lightlib.core.loading import ClassOnly, load_datamodule
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer

@@ -22,7 +22,7 @@ from lightlib.core.data import (
 )
 from lightlib.core.prefetch import END
 from lightlib.core.seed import isolate_rng
-from lightlib.core.sharding import DealtBatches, Share, is_dealt, stream
+from lightlib.core.sharding import DealtBatches, Share, is_left_alone, stream
 
 __all__ = ["EvalData"]
 
@@ -83,8 +83,9 @@ class EvalData:
 
     def _dealt_together(self, share: Share) -> Any:
         """Deal the items of a combination: dealt one by one its loaders would no longer go together."""
-        dealt = [stream(loader, share=share, training=False, name=self.name) for loader in self.given]
-        return DealtBatches(self.combined, share, False, self.name) if all(map(is_dealt, dealt)) else self.combined
+        if any(is_left_alone(loader, share, self.name) for loader in self.given):
+            return self.combined
+        return DealtBatches(self.combined, share, False, self.name)
 
     @property
     def num_loaders(self) -> int:

@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.core import export
-from lightlib.core.checkpoint import ClassOnly, load_from_checkpoint
 from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hparams import HyperparametersMixin
 from lightlib.core.interface import DataHooks, ModelHooks
+from lightlib.core.loading import ClassOnly, load_from_checkpoint
 from lightlib.core.optim import step_scheduler
 from lightlib.errors import LoggingError, MisconfigurationException
 

@@ -18,7 +18,7 @@ from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
 
-__all__ = ["SchedulerConfig", "Schedules", "configure", "gradients", "step_scheduler"]
+__all__ = ["SchedulerConfig", "Schedules", "configure", "gradients", "scale_gradients", "step_scheduler"]
 
 _KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau")
 _GROUP_KEYS = ("optimizer", "lr_scheduler", "monitor", "frequency")
@@ -407,3 +407,12 @@ def gradients(optimizers: Sequence[Optimizer]) -> list[torch.Tensor]:
     """Return all gradients that the optimizers will use, each once, also when optimizers share parameters."""
     parameters = {id(p): p for o in optimizers for group in o.param_groups for p in group["params"]}
     return [p.grad for p in parameters.values() if p.grad is not None]
+
+
+def scale_gradients(optimizers: Sequence[Any], factor: Any) -> None:
+    """Multiply all gradients that the optimizers will use; an engine's optimizer, which keeps its own, does it itself."""
+    for optimizer in optimizers:
+        if hasattr(optimizer, "scale_gradients"):
+            optimizer.scale_gradients(factor)
+    for gradient in gradients([optimizer for optimizer in optimizers if not hasattr(optimizer, "scale_gradients")]):
+        gradient.mul_(factor)

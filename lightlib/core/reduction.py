@@ -32,7 +32,8 @@ class Reduction:
 
     def __call__(self, table: Table) -> None:
         """Give each slot that was logged per epoch, and has not been reduced yet, its value over all processes."""
-        mine = {key: _sums(slot) for key, slot in table.slots.items() if slot.on_epoch and slot.count and not slot.shared}
+        due = {key: slot for key, slot in table.slots.items() if slot.on_epoch and slot.count and not slot.shared}
+        mine = {key: _sums(slot) for key, slot in due.items()}
         parts = self._strategy.collectives.all_gather_object((self._strategy.data_place, mine))
         for key in sorted({key for _, sums in parts for key in sums}):
             one_per_place: dict[int, dict[str, Any]] = {}

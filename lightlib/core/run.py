@@ -54,11 +54,12 @@ class Run:
     """References to the parts of one fit, validate, test or predict. It decides nothing."""
 
     __slots__ = (
-        "agreement", "asked", "backward", "callbacks", "clip", "clip_defaults", "datamodule", "deferring", "eval_data", "evaluated",
-        "gradient_norm", "handles", "hooks", "inference", "loggers", "manual_backward", "module", "module_backward",
-        "optimization", "optimizers", "pending_rng", "phase", "plan", "progress", "removable", "replan", "results", "scaler",
-        "schedules", "signals", "stage", "started_at", "step_method", "stop_asked", "strategy", "train_data",
-        "trainer", "validated_at", "validation_rng", "warned_nonfinite", "window", "zero_grad",
+        "agreement", "asked", "backward", "callbacks", "clip", "clip_defaults", "datamodule", "deferring",
+        "eval_data", "evaluated", "gradient_norm", "handles", "hooks", "inference", "loggers", "manual_backward",
+        "module", "module_backward", "optimization", "optimizers", "pending_rng", "phase", "plan", "progress",
+        "removable", "replan", "results", "scaler", "schedules", "signals", "stage", "started_at", "step_method",
+        "stop_asked", "strategy", "train_data", "trainer", "validated_at", "validation_rng", "warned_nonfinite",
+        "window", "zero_grad",
     )  # fmt: skip
 
     trainer: Any
@@ -158,7 +159,7 @@ class Run:
         return self.agreement is None or self.agreement.reached("stop", self.position())
 
     def position(self) -> tuple[int, int, int]:
-        """Where this process is, in an order that all processes share: evaluations begun and ended, batches, batches."""
+        """Where this process is, in an order that all share: evaluations begun and ended, batches, batches in it."""
         return self.phase, self.progress.batch, self.evaluated
 
     def since_validation(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -264,13 +263,12 @@ class Session:
         trainer = self.trainer
         device = trainer.accelerator.describe(trainer.strategy.root_device)
         seed = os.environ.get("PL_GLOBAL_SEED")
-        strategy = type(trainer.strategy).__name__.removesuffix("Strategy")
         parts = [
             f"lightlib {__version__}",
             f"torch {torch.__version__}",
             f"{trainer.strategy.world_size}×{device}",  # noqa: RUF001  a multiplication sign is meant
             trainer.precision,
-            re.sub(r"(?<=[a-z])(?=[A-Z])", "_", strategy).lower(),
+            trainer.strategy.describe(),
             f"seed {seed}" if seed is not None else "no seed",
         ]
         for line in (" · ".join(parts), *run.schedules.describe(run.plan)):

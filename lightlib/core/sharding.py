@@ -34,6 +34,7 @@ __all__ = [
     "Share",
     "batch_size_of_loader",
     "is_dealt",
+    "is_left_alone",
     "say_once",
     "stream",
     "with_smaller_batches",
@@ -165,8 +166,8 @@ class DealtBatches(Dealt):
         self.name, self.spare = name, END
         if not in_memory and share.size > 1:
             say_once(
-                f"{name.capitalize()} data: every process reads the whole {_kind(items)} and keeps each "
-                f"{share.size}th batch. To read less, shard in the data set itself (by trainer.global_rank and "
+                f"{name.capitalize()} data: every process reads the whole {_kind(items)} and keeps one batch in "
+                f"{share.size}. To read less, shard in the data set itself (by trainer.global_rank and "
                 "trainer.world_size) and use Trainer(use_distributed_sampler=False)."
             )
 
@@ -277,7 +278,7 @@ def stream(
     Raises:
         MisconfigurationException: The loader is sharded by the user, into other parts than there are.
     """
-    if share is not None and (not share.deals or _is_sharded(loader, share, name)):
+    if share is not None and is_left_alone(loader, share, name):
         share = None
     if (
         not isinstance(loader, DataLoader)
@@ -317,8 +318,14 @@ def _dealt(indices: Any, share: Share, training: bool) -> Any:
     return Dealt(indices, share, last, 0 if type(_sampler(indices) or indices) in _DRAW_AT_ONCE else _BLOCK)
 
 
-def _is_sharded(loader: Any, share: Share, name: str) -> bool:
-    """Whether the user has sharded the loader: it then stays as it is."""
+def is_left_alone(loader: Any, share: Share, name: str) -> bool:
+    """Whether the loader stays as it is, because the user has sharded it or wants no sharding.
+
+    Raises:
+        MisconfigurationException: It is sharded into other parts than there are.
+    """
+    if not share.deals:
+        return True
     sampler, batches, data = (getattr(loader, part, None) for part in ("sampler", "batch_sampler", "dataset"))
     for owner in (sampler, batches, getattr(batches, "sampler", None), data, loader):
         size, rank = _number(owner, _SIZES), _number(owner, _RANKS)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightlib.core.optim import gradients
+from lightlib.core.optim import scale_gradients
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.collectives import Collectives
 
@@ -135,8 +135,7 @@ class Window:
         elif self.taken != self.planned:
             factor = self.planned / self.taken
         if factor is not None:
-            for gradient in gradients(optimizers):
-                gradient.mul_(factor)
+            scale_gradients(optimizers, factor)
         return True
 
 

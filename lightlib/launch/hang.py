@@ -165,7 +165,10 @@ def _activity(frames: Sequence[tuple[FrameType, int]]) -> str:
 
 
 def _short(file: str) -> str:
-    relative = os.path.relpath(file) if os.path.isabs(file) else file
+    try:
+        relative = os.path.relpath(file) if os.path.isabs(file) else file
+    except (OSError, ValueError):  # the working directory is gone, or on another drive
+        return file
     return file if relative.startswith("..") else relative
 
 

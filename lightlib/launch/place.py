@@ -41,9 +41,9 @@ class Environment:
         MisconfigurationException: The numbers contradict each other.
 
     Example:
-        >>> place = Environment("mine", rank=3, world_size=4, local_rank=1, local_size=2, node_rank=1, num_nodes=2)
+        >>> place = Environment("mine", rank=1, world_size=2, local_rank=1, local_size=2, launched=True)
         >>> place.export()["RANK"], place.is_local
-        ('3', False)
+        ('1', False)
     """
 
     name: str = "local"

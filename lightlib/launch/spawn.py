@@ -1,4 +1,4 @@
-"""Run a function in new processes of this machine and get back what rank 0 returns: spawn, fork, forkserver."""
+"""Run a function in new processes, by spawn, fork or forkserver, and get back what rank 0 returns."""
 
 from __future__ import annotations
 

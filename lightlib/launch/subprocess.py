@@ -80,8 +80,8 @@ class SubprocessLauncher:
 
     Example:
         >>> launcher = SubprocessLauncher(Environment())
-        >>> launcher.launch().world_size  # one process: there is nothing to start
-        1
+        >>> launcher.launch().world_size, launcher.running()  # one process: there is nothing to start
+        (1, [])
     """
 
     def __init__(self, environment: Environment, *, timeout: float = 30.0, grace: float = 5.0) -> None:
@@ -112,11 +112,13 @@ class SubprocessLauncher:
             return self._same_as(before)
         _refuse_several_machines(self.environment)
         place = self.environment.at(0, self.environment.port or free_port())
+        self.environment = place
+        if place.world_size == 1:
+            return place
         if place.local_size > 1:
             command = _command(place.local_size)
             self._share_threads()
             self._start(command, place)
-        self.environment = place
         os.environ.update(place.export() | {LAUNCHED: str(os.getpid())})
         return place
 

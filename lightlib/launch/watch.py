@@ -1,4 +1,4 @@
-"""Watch: what the processes of a run tell each other outside of collectives: failures, wishes to stop, hangs."""
+"""Watch: what processes tell each other outside of collectives: failures, wishes to stop, hangs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ KINDS = ("stop", "terminate", "interrupt")
 ECHO_PATIENCE = 4.0  # seconds in which the rank that failed first, or its launcher, must have said so
 ANSWER = 7.0  # seconds in which a watch thread must have answered another
 BUSY_POLL = 0.02
+PATIENCE = 0.5  # seconds in which main threads may still come to the boundary at which all wish for a stop
 CODES_OF_SIGNALS = (130, 143, -2, -15)
 
 
@@ -232,7 +233,7 @@ class Watch:
 
     def _agreement(self, kind: str, attempt: int) -> Agreement:
         path = f"{self._round}/{kind}/{attempt}"
-        return Agreement(kind, path, self.rank, self.world_size, patience=max(0.5, 2 * self.poll))
+        return Agreement(kind, path, self.rank, self.world_size, patience=max(PATIENCE, 2 * self.poll))
 
     # failures
     @property

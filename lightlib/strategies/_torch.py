@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
@@ -17,13 +17,21 @@ __all__ = [
     "answered",
     "flattened",
     "flattened_group",
+    "flattened_mesh",
     "found_inf",
+    "gather_groups",
     "is_view",
     "map_tensors",
     "reduce_gradients",
+    "ring_dispatch",
     "set_gradient_sync",
     "structured",
 ]
+
+
+def flattened_mesh(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> DeviceMesh:
+    """Return several dimensions of `mesh` as one, which the whole mesh then knows by `name`."""
+    return mesh[names]._flatten(name)  # noqa: SLF001
 
 
 def flattened_group(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> Any:
@@ -75,6 +83,11 @@ def answered(module: nn.Module, by: Callable[..., Any]) -> Iterator[None]:
         module.__dict__.update(before)
 
 
+def gather_groups(root: FSDPModule) -> None:
+    """Let `root` know all that is sharded below it now, and not when it is first called and some of it is hidden."""
+    fully_shard.state(root)._lazy_init()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
 def reduce_gradients(root: FSDPModule) -> None:
     """Reduce over processes what the backward passes since the last time have added up, and shard parameters again.
 
@@ -90,3 +103,18 @@ def reduce_gradients(root: FSDPModule) -> None:
             group.post_backward()
     if state._is_root:  # noqa: SLF001
         state._root_post_backward_final_callback()  # noqa: SLF001
+
+
+@contextmanager
+def ring_dispatch() -> Iterator[None]:
+    """Let `F.scaled_dot_product_attention` of DTensors that are split along the sequence send keys and values round."""
+    from torch.distributed.tensor.experimental import _attention  # optional: an experiment of torch, slow to import
+
+    balanced = _attention._cp_options.enable_load_balance  # noqa: SLF001
+    _attention._cp_options.enable_load_balance = False  # noqa: SLF001  parts are contiguous
+    _attention._enable_context_parallel_dispatcher()  # noqa: SLF001
+    try:
+        yield
+    finally:
+        _attention._disable_context_parallel_dispatcher()  # noqa: SLF001
+        _attention._cp_options.enable_load_balance = balanced  # noqa: SLF001

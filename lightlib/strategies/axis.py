@@ -1,4 +1,4 @@
-"""Axis: one way of spreading a module over processes, or one transform of it; and the site it works on."""
+"""Axis: one way of spreading a module over processes, or one transform; and its site."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class Site:
         sizes: The size of each dimension by name.
         sync_batchnorm: Whether the Trainer asked for it.
         automatic: Whether the run optimizes automatically (no `manual_backward`).
+        pipelined: The part of the module that a pipeline has cut, which the others call as a whole.
         tell, hear: As in :class:`Strategy`: read when they are called, for they are set after `apply`.
     """
 
@@ -47,6 +48,7 @@ class Site:
     sizes: dict[str, int]
     automatic: bool = True
     casts: bool = False
+    pipelined: nn.Module | None = None
     tell: Callable[[], Any] = field(default=lambda: None)
     hear: Callable[[Any], None] = field(default=lambda told: None)
 

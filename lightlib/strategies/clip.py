@@ -28,7 +28,9 @@ def clip(optimizer: Optimizer, value: float, algorithm: str, stages: Any = None)
         return None
     norms = [_norm(gradients) for gradients in _by_mesh([p.grad for p in parameters])]
     device = parameters[0].grad.device if parameters else torch.device("cpu")  # type: ignore[union-attr]
-    squares = torch.stack([norm.to(device) for norm in norms]).square().sum() if norms else torch.zeros((), device=device)
+    squares = torch.zeros((), device=device)
+    for norm in norms:
+        squares = squares + norm.to(device).square()
     if stages is not None:
         distributed.all_reduce(squares, group=stages)
     norm = squares.sqrt()

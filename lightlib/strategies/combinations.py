@@ -1,4 +1,4 @@
-"""Which sizes and axes go together: the arithmetic of the mesh, and the one table of what is refused and why."""
+"""Which sizes and axes go together: the arithmetic of the mesh, and what is refused and why."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def filled(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
         {'replicate': 4, 'tensor': 2}
     """
     known = math.prod(size for size in sizes.values() if size != -1)
-    shown = " × ".join(f"{name}={size}" for name, size in sizes.items() if size != 1) or "replicate=1"
+    shown = " x ".join(f"{name}={size}" for name, size in sizes.items() if size != 1) or "replicate=1"
     if -1 not in sizes.values():
         if known != world_size:
             raise MisconfigurationException(
                 f"The sizes {shown} make {known} processes, but there are {world_size}.",
-                expected=f"sizes whose product is devices × num_nodes = {world_size}.",
+                expected=f"sizes whose product is devices x num_nodes = {world_size}.",
                 fix=f"Trainer(devices={known}), or -1 in place of one size.",
             )
         return dict(sizes)
     if world_size % known:
         raise MisconfigurationException(
             f"The sizes {shown} do not divide the {world_size} processes: {world_size} / {known} is no whole number.",
-            expected=f"fixed sizes whose product divides devices × num_nodes = {world_size}.",
+            expected=f"fixed sizes whose product divides devices x num_nodes = {world_size}.",
             fix=f"Trainer(devices={known * math.ceil(world_size / known)}), or smaller sizes.",
         )
     return {name: world_size // known if size == -1 else size for name, size in sizes.items()}

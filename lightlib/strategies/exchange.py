@@ -7,7 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-__all__ = ["gathered", "part_of", "scaled_gradient", "to_heads", "to_sequence"]
+__all__ = ["dealt", "gathered", "part_of", "scaled_gradient", "to_heads", "to_sequence"]
+
+
+def dealt(x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
+    """Return the rows that all processes have for this one: `taken` from each; they get `given` of its own."""
+    return _Deal.apply(x, given, taken, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def gathered(x: Tensor, dim: int, group: Any) -> Tensor:
@@ -45,6 +50,23 @@ def _gather(x: Tensor, dim: int, group: Any) -> Tensor:
 
 def _part(x: Tensor, dim: int, group: Any) -> Tensor:
     return x.chunk(distributed.get_world_size(group), dim)[distributed.get_rank(group)].clone()
+
+
+def _deal(x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
+    output = x.new_empty((sum(taken), *x.shape[1:]))
+    distributed.all_to_all_single(output, x.contiguous(), taken, given, group=group)
+    return output
+
+
+class _Deal(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
+        ctx.given, ctx.taken, ctx.group = given, taken, group
+        return _deal(x, given, taken, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return _deal(gradient, ctx.taken, ctx.given, ctx.group), None, None, None
 
 
 class _Gather(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Modules built without memory (on the meta device), and their parameters filled as an ordinary construction does."""
+"""Modules built without memory (on the meta device), filled as an ordinary construction does."""
 
 from __future__ import annotations
 

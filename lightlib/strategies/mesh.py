@@ -1,9 +1,9 @@
-"""MeshStrategy: sizes become a mesh of processes, and the mesh a sequence of axes, folded around one module."""
+"""MeshStrategy: sizes become a mesh of processes, and the mesh axes, folded around one module."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from typing import Any
@@ -14,10 +14,9 @@ from torch.distributed import DeviceMesh
 from torch.optim import Optimizer
 
 from lightlib import report
-from lightlib.errors import MisconfigurationException
 from lightlib.strategies import agreement, clip, state
-from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
 from lightlib.strategies._torch import flattened_group, found_inf
+from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
 from lightlib.strategies.axis import NAMES, Axis, Site, Step
 from lightlib.strategies.collectives import ProcessGroup
 from lightlib.strategies.combinations import check_combination, filled
@@ -151,7 +150,8 @@ class MeshStrategy(Strategy):
         )  # fmt: skip
         if by_engine:  # FSDP2's engine, also for copies, wherever parameters are DTensors or live in stages
             return (*first, axes["shard"])
-        return (*first, axes["replicate"]) if sizes["replicate"] > 1 else tuple(first)
+        copies = sizes["replicate"] * sizes["context"] > 1
+        return (*first, axes["replicate"]) if copies else tuple(first)
 
     def init_context(self) -> AbstractContextManager[Any]:
         stack = ExitStack()
@@ -162,6 +162,12 @@ class MeshStrategy(Strategy):
             stack.enter_context(self.root_device)
         stack.enter_context(self.precision.init_context())
         return stack
+
+    def describe(self) -> str:
+        sizes = {**self.sizes, "expert": self._expert.size}
+        shown = [f"{name} {size}" for name, size in sizes.items() if size != 1]
+        extras = ["zero 1"] if getattr(self._given["replicate"], "zero", False) else []
+        return f"{super().describe()} ({' × '.join([*shown, *extras]) or 'one process'})"  # noqa: RUF001  multiplication
 
     # the module
     def setup(self, module: nn.Module, steps: Mapping[str, Step]) -> None:
@@ -249,7 +255,7 @@ class MeshStrategy(Strategy):
 
     # state
     def module_state(self) -> dict[str, Any]:
-        return state.module_state(self._placed, self._partial)
+        return state.module_state(self._placed, self._partial, self._keys)
 
     def load_module_state(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         state.load_module_state(self._placed, state_dict, strict, self._keys)

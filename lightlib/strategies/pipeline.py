@@ -23,6 +23,8 @@ from lightlib.strategies.single import to_device
 
 __all__ = ["Pipeline"]
 
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
 
 class Pipeline(Axis):
     """Every process has some of the layers; batches are cut into micro-batches that flow through them.
@@ -106,7 +108,7 @@ class Pipeline(Axis):
         norms = [
             name
             for name, one in split.part.named_modules()
-            if isinstance(one, nn.modules.batchnorm._BatchNorm) and one.track_running_stats  # noqa: SLF001
+            if isinstance(one, _BATCH_NORMS) and one.track_running_stats
         ]
         if norms:
             warn(
@@ -146,7 +148,7 @@ class Pipeline(Axis):
             return method
         return partial(self._evaluate, name, method)
 
-    def around(self, step: Step) -> Step:  # noqa: ARG002  the schedule replaces it
+    def around(self, step: Step) -> Step:
         assert self._chain is not None and self._cut is not None and self._module is not None
         assert self._site is not None and self._step is not None
         return Training(

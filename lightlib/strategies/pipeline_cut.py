@@ -129,7 +129,7 @@ class Cut:
             self.module.__dict__.update(before)
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:  # noqa: ARG001
+def _nothing(*args: Any, **kwargs: Any) -> None:
     """Do nothing."""
 
 

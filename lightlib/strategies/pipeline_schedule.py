@@ -154,7 +154,7 @@ class _Shaped(nn.Module):
         self.calls: Sequence[Call | None] = ()
         self.error: BaseException | None = None
 
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:  # noqa: ARG002
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         return self.__dict__["stage"].parameters()  # type: ignore[no-any-return]
 
     def forward(self, *tensors: Tensor, index: Tensor) -> tuple[Tensor, ...]:

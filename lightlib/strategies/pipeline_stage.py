@@ -28,17 +28,17 @@ class AbsentLayer:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:  # noqa: ARG002  torch's signature
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         return iter(())
 
     buffers = children = modules = parameters
 
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Any]:  # noqa: ARG002
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         return iter(())
 
     named_buffers = named_children = named_modules = named_parameters
 
-    def train(self, mode: bool = True) -> AbsentLayer:  # noqa: ARG002
+    def train(self, mode: bool = True) -> AbsentLayer:
         return self
 
     eval = requires_grad_ = to = cpu = cuda = apply = train
@@ -100,7 +100,7 @@ class _StandIn(nn.Module):
 class _Before(_StandIn):
     """A block of an earlier stage: the one right before this stage returns what that stage sent."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         stage: Stage = self.__dict__["stage"]
         stage.passed(self.__dict__["place"])
         if self.__dict__["place"] + 1 == stage.begin:
@@ -123,7 +123,7 @@ class _Own(_StandIn):
 class _After(_StandIn):
     """A block of a later stage, which is not reached."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise self.__dict__["stage"].out_of_order(self.__dict__["place"])
 
 

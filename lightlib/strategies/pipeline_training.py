@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from lightlib.errors import MisconfigurationException
 from lightlib.report import info
-from lightlib.strategies._torch import reduce_gradients
+from lightlib.strategies._torch import gather_groups, reduce_gradients
 from lightlib.strategies.axis import Site, Step
 from lightlib.strategies.pipeline_cut import Cut
 from lightlib.strategies.pipeline_evaluation import Chain
@@ -49,7 +49,8 @@ class Training:
         self.module, self.step, self.site = module, step, site
         self.processes, self.stages = distributed.get_world_size(chain.group), len(chain.ranks)
         self.last = chain.ranks[-1]
-        self.captures = chain.captures
+        for root in _roots(module):
+            gather_groups(root)
         self.full = 0
         self._engines: OrderedDict[tuple[int, int], Engine] = OrderedDict()
         self._loss_of: Callable[[int, Any], Tensor] | None = None
@@ -136,7 +137,7 @@ class Training:
                 fix="let the Trainer shard the data: all stages of a copy read the same part.",
             )
         seeds = [seed + index for index in range(number)]
-        if not first and self.captures:
+        if not first and self.chain.captures:
             calls = [self._call(part, one, batch_idx) for part, one in zip(parts, seeds, strict=True)]
         return calls, seeds, shape
 
@@ -232,7 +233,7 @@ def _roots(module: nn.Module) -> list[FSDPModule]:
     return [root for child in module.children() for root in _roots(child)]
 
 
-def _nothing(loss: Tensor) -> None:  # noqa: ARG001
+def _nothing(loss: Tensor) -> None:
     """The schedule has differentiated already."""
 
 

@@ -30,6 +30,8 @@ class ParallelPlan:
             Default: an `nn.Sequential` is cut where the parameters balance.
         context_buffers: Names of batch entries or buffers that are split along the sequence by the context axis.
         sequence_dim: The dimension of the sequence in the tensors of a batch, for the context axis. Default 1.
+        sequence_overlap: Tokens at the end of each part of a sequence that are also the first of the next part, for the
+            context axis: 1 for a step that shifts its targets itself. Default 0.
         experts: Names of the modules that hold experts as a ModuleList or as stacked parameters, for the expert axis.
 
     Example:
@@ -44,6 +46,7 @@ class ParallelPlan:
     stages: Sequence[Any] = ()
     context_buffers: Sequence[str] = ()
     sequence_dim: int = 1
+    sequence_overlap: int = 0
     experts: Sequence[str] = ()
 
 

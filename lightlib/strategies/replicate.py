@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies._torch import set_gradient_sync
+from lightlib.strategies._torch import flattened_group, set_gradient_sync
 from lightlib.strategies.axis import Axis, Site, Step
 from lightlib.strategies.hooks import communication_hook
 
@@ -92,11 +92,11 @@ class Replicate(Axis):
         ddp = self._wrapper(
             step,
             device_ids=[site.device.index] if site.device.type == "cuda" else None,
-            process_group=site.mesh["replicate"].get_group(),
+            process_group=_copies(site),
             **self._options,
         )
         if self._hook is not None:
-            state, hook = communication_hook(self._hook, self._hook_state, site.mesh["replicate"].get_group())
+            state, hook = communication_hook(self._hook, self._hook_state, _copies(site))
             ddp.register_comm_hook(state, hook if self._hook_wrapper is None else self._hook_wrapper(hook))
         self._ddp = ddp
 
@@ -128,13 +128,13 @@ class Replicate(Axis):
         from lightlib.strategies.zero import share_out  # optional: torch.distributed.optim, slow to import
 
         assert self._site is not None
-        return share_out(optimizer, self._site.mesh["replicate"].get_group())
+        return share_out(optimizer, _copies(self._site))
 
     def sync_gradients(self, optimizer: Optimizer) -> None:
         """Average the gradients of `optimizer`; one that some process does not have counts as 0 there."""
         if self._ddp is not None or self._site is None:
             return
-        group, device = self._site.mesh["replicate"].get_group(), self._site.device
+        group, device = _copies(self._site), self._site.device
         parameters = [p for entry in optimizer.param_groups for p in entry["params"] if p.requires_grad]
         present = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8, device=device)
         distributed.all_reduce(present, distributed.ReduceOp.MAX, group=group)
@@ -143,6 +143,13 @@ class Replicate(Axis):
                 parameter.grad = torch.zeros_like(parameter)
         for bucket in _buckets([p.grad for p, used in zip(parameters, present.tolist(), strict=True) if used]):
             _average(bucket, group)
+
+
+def _copies(site: Site) -> Any:
+    """Return the group of all processes that have this copy of the parameters: those of one sequence as well."""
+    if site.sizes["context"] > 1:
+        return flattened_group(site.mesh, ("replicate", "context"), "replicate_context")
+    return site.mesh["replicate"].get_group()
 
 
 class _Step(nn.Module):

@@ -1,4 +1,4 @@
-"""Shard: processes share out parameters, gradients and optimizer state (FSDP2), with copies of that or without."""
+"""Shard: processes share out parameters, gradients and optimizer state (FSDP2, HSDP)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -18,6 +19,7 @@ from torch.distributed.fsdp import (
 )
 
 from lightlib.errors import MisconfigurationException
+from lightlib.strategies._torch import flattened_mesh
 from lightlib.strategies.axis import Axis, Site, Step
 from lightlib.strategies.materialize import fill, on_meta
 from lightlib.strategies.plan import blocks_of, matching
@@ -83,7 +85,7 @@ class Shard(Axis):
             )
 
     def apply(self, module: nn.Module, site: Site) -> None:
-        mesh = site.mesh["replicate", "shard"] if site.sizes["replicate"] > 1 else site.mesh["shard"]
+        mesh = _sharded_over(site)
         dtype = self._policy(site)
         offload = CPUOffloadPolicy(pin_memory=site.device.type == "cuda") if self.cpu_offload else OffloadPolicy()
         piped = site.sizes["pipeline"] > 1
@@ -97,7 +99,7 @@ class Shard(Axis):
         options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": reshard, "offload_policy": offload}
         for part in self._units(module, site):
             fully_shard(part, mp_policy=MixedPrecisionPolicy(*dtype), **options)
-        roots = _roots_in_stages(module, site) if piped else [module]
+        roots = _roots_in_stages(module, site.pipelined) if piped else [module]
         # What a root holds itself is used again right after its forward, and first in backward.
         options["reshard_after_forward"] = False
         for root in roots:
@@ -146,8 +148,18 @@ class Shard(Axis):
         return synced_at_the_end
 
 
-def _roots_in_stages(module: nn.Module, site: Site) -> list[nn.Module]:
-    """Return the children that get hooks of their own: within a pipeline the module's step does not run as a whole."""
+def _sharded_over(site: Site) -> DeviceMesh:
+    """Return the mesh of what is shared out and, outside of it, of the copies. Context processes share out as well."""
+    mesh = site.mesh["shard"]
+    if site.sizes["context"] > 1:
+        mesh = flattened_mesh(site.mesh, ("shard", "context"), "shard_context")
+    return site.mesh["replicate", mesh.mesh_dim_names[0]] if site.sizes["replicate"] > 1 else mesh  # type: ignore[index]
+
+
+def _roots_in_stages(module: nn.Module, part: nn.Module | None) -> list[nn.Module]:
+    """Return what gets hooks of its own: the part that a pipeline cuts, and layers outside of it."""
+    if part is None or part is module:
+        return [module]
     held = [name for name, _ in module.named_parameters(recurse=False)]
     if held:
         raise MisconfigurationException(
@@ -155,6 +167,10 @@ def _roots_in_stages(module: nn.Module, site: Site) -> list[nn.Module]:
             expected="parameters inside of child modules, when shard and pipeline are combined.",
             fix=f"move self.{held[0]} into the module that the pipeline cuts, or into a child module.",
         )
-    return [child for child in module.children() if any(True for _ in child.parameters())]
-
-
+    roots: list[nn.Module] = []
+    for child in module.children():
+        if child is part or isinstance(child, (nn.ModuleList, nn.ModuleDict)) or part in set(child.modules()):
+            roots += [child] if child is part else _roots_in_stages(child, part)
+        else:
+            roots.append(child)
+    return [root for root in roots if any(True for _ in root.parameters())]

@@ -42,16 +42,18 @@ def refuse_placed(module: nn.Module) -> None:
         )
 
 
-def module_state(module: nn.Module, partial: bool) -> dict[str, Any]:
+def module_state(module: nn.Module, partial: bool, order: Sequence[str] = ()) -> dict[str, Any]:
     """Return the whole state of `module` on the first process, on the CPU; an empty one on the others.
 
     Args:
         module: As it is spread over all processes, each of which has to call this.
         partial: Whether processes hold different parameters (stages of a pipeline, experts).
+        order: The names of the module's state before it was spread.
     """
     own = {name: _whole(value) for name, value in module.state_dict().items()}
     if partial:
-        own = _with_missing(own)
+        merged = _with_missing(own)
+        own = {name: merged[name] for name in (*order, *merged) if name in merged}
     return own if distributed.get_rank() == 0 else {}
 
 
@@ -78,7 +80,7 @@ def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
     if parts is None:
         return {}
     merged = {name: value for part in parts for name, value in part.items()}
-    return {**{name: own[name] for name in own}, **{n: v for n, v in merged.items() if n not in own}}
+    return {**merged, **own}
 
 
 def _to_cpu(value: Any) -> Any:

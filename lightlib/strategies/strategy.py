@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -145,6 +146,11 @@ class Strategy(ABC):
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Take back what `optimizer_state` returned."""
 
+    def describe(self) -> str:
+        """Return a few words for the line with which a run begins: by default the name of the class."""
+        name = type(self).__name__.removesuffix("Strategy")
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
     def sync_gradients(self, optimizer: Optimizer) -> None:
         """Reduce the gradients of `optimizer` over processes, in manual optimization. Nothing by default."""
 
@@ -153,8 +159,8 @@ class Strategy(ABC):
 
     def parameter_names(self, optimizer: Optimizer) -> list[list[str]]:
         """Return the fully qualified names of the parameters of each group, in the order of `optimizer_state`."""
-        assert self.module is not None, "setup() comes first"
-        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
+        named = () if self.module is None else self.module.named_parameters()
+        names = {id(parameter): name for name, parameter in named}
         return [[names.get(id(p), "") for p in group["params"]] for group in optimizer.param_groups]
 
     def teardown(self) -> None:

@@ -13,8 +13,14 @@ from lightlib.errors import CheckpointWriteError
 class FakeStrategy:
     """One device: every question has its plain answer."""
 
+    def __init__(self):
+        self.data = self
+
     def broadcast(self, value):
         return value
+
+    def all_gather_object(self, value):
+        return [value]
 
     def barrier(self):
         pass
@@ -42,6 +48,7 @@ class FakeTrainer:
         self.fast_dev_run = False
         self.is_global_zero = True
         self.world_size = 1
+        self.global_rank = 0
         self.should_stop = False
         self.ckpt_path = None
         self.accumulate_grad_batches = 1

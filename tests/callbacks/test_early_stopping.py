@@ -172,12 +172,12 @@ class TestWhenItIsChecked:
         assert stopped_after(EarlyStopping("m"), [math.nan], FakeTrainer(fast_dev_run=1)) is None
 
 
-def test_all_ranks_stop_when_one_does():
+def test_the_metric_of_rank_zero_counts_on_all():
     trainer = FakeTrainer()
-    trainer.strategy.reduce_boolean_decision = lambda decision, **how: not how["all"]
+    trainer.strategy.broadcast = lambda value: torch.tensor(math.nan)
     callback = EarlyStopping("m")
     assert stopped_after(callback, [1], trainer) == 1
-    assert callback.stopping_reason_message == "Another rank asked to stop."
+    assert "is nan, which is not finite" in callback.stopping_reason_message
 
 
 def test_state_goes_on_and_patience_may_change():

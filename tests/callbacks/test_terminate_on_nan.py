@@ -57,9 +57,10 @@ def test_what_the_loss_scaler_makes_of_float16():
 
 
 def test_another_rank():
-    trainer = FakeTrainer()
+    trainer = FakeTrainer(world_size=2)
     trainer.strategy.reduce_boolean_decision = lambda decision, **how: not how["all"]
-    with pytest.raises(NonFiniteLossError, match="The loss is not finite on another rank"):
+    trainer.strategy.all_gather_object = lambda found: [found, (1, math.inf, [])]
+    with pytest.raises(NonFiniteLossError, match="The loss of rank 1 is inf"):
         TerminateOnNaN().on_before_backward(trainer, torch.nn.Linear(1, 1), torch.tensor(1.0))
 
 

@@ -114,7 +114,7 @@ class TestEnvironment:
         [
             ("PL_TRAINER_MAX_STEPS", "ten", TYPE, "max_steps is 'ten' (str).", "max_steps='ten'"),
             ("LIGHTLIB_MAX_STEPS", "-3", RANGE, "max_steps is -3.", "max_steps=-3"),
-            ("PL_TRAINER_STRATEGY", "dpp", NAME, "Unknown strategy 'dpp'.", "strategy='dpp'"),
+            ("PL_TRAINER_STRATEGY", "dpp", NAME, "Unknown strategy 'dpp'. Did you mean 'ddp'?", "strategy='dpp'"),
             ("PL_TRAINER_PRECISION", "17", NAME, "Unknown precision 17.***", "precision=17"),
             ("LIGHTLIB_DEVICES", "[0]", RANGE, "devices=[0] was given for the CPU.", "devices=[0]"),
             ("LIGHTLIB_MIN_EPOCHS", "9", RANGE, "min_epochs=9 is more than max_epochs=1.", "min_epochs=9"),

@@ -421,7 +421,7 @@ class TestTraining:
             train(Unsized([[1], [2]]), Processes(2).shares[0])
             train([[1], [2]], Processes(2).shares[0])
         assert len(said) == 1
-        assert "Training data: every process reads the whole Unsized and keeps each 2th batch." in said[0]
+        assert "Training data: every process reads the whole Unsized and keeps one batch in 2." in said[0]
 
 
 class TestUnequal:

@@ -25,12 +25,12 @@ STRATEGIES: dict[str, tuple[int, str]] = {
     "pipeline 1f1b": (2, "'pipeline'"),
     "pipeline interleaved": (2, "PipelineStrategy(schedule='interleaved')"),
     "pipeline zero-bubble": (2, "PipelineStrategy(schedule='zbv')"),
-    "pipeline x shard": (4, "MeshStrategy(pipeline=2, shard=2)"),
-    "pipeline x replicate": (4, "MeshStrategy(pipeline=2, replicate=2)"),
-    "shard x tensor": (4, "MeshStrategy(shard=2, tensor=2)"),
-    "replicate x tensor": (4, "MeshStrategy(replicate=2, tensor=2)"),
-    "pipeline x tensor": (4, "MeshStrategy(pipeline=2, tensor=2)"),
-    "pipeline x shard x tensor": (8, "MeshStrategy(pipeline=2, shard=2, tensor=2)"),
+    "pipeline+shard": (4, "MeshStrategy(pipeline=2, shard=2)"),
+    "pipeline+replicate": (4, "MeshStrategy(pipeline=2, replicate=2)"),
+    "shard+tensor": (4, "MeshStrategy(shard=2, tensor=2)"),
+    "replicate+tensor": (4, "MeshStrategy(replicate=2, tensor=2)"),
+    "pipeline+tensor": (4, "MeshStrategy(pipeline=2, tensor=2)"),
+    "pipeline+shard+tensor": (8, "MeshStrategy(pipeline=2, shard=2, tensor=2)"),
 }
 DTYPES = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 # float32: sums in another order. Reduced: activations are rounded to 8 (bfloat16) or 11 (float16) bits at other places

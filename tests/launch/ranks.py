@@ -1,4 +1,4 @@
-"""Runs a function as the ranks of a run, each with a watch, and tells how each ended and what it wrote."""
+"""Runs a function as the ranks of a run, each with a watch; says how each ended and what it wrote."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _run(rank: int, size: int, folder: str, body: Callable[[int, Watch], None], 
     watch.install()
     try:
         body(rank, watch)
-    except BaseException:
+    except BaseException:  # noqa: BLE001  a process ends with it
         sys.excepthook(*sys.exc_info())  # multiprocessing would print it itself
         os._exit(1)
     watch._at_exit()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -365,5 +366,6 @@ def test_threads_are_shared_unless_their_number_is_set(monkeypatch):
 
 
 def test_detection_costs_no_import_of_torch():
+    variables = {**os.environ, "PYTHONPATH": str(Path(place.__file__).parents[2])}
     code = "import sys, lightlib.launch.environment; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=variables).returncode == 0

@@ -1,4 +1,4 @@
-"""A function in new processes: its result, its failures, and where the methods of starting cannot be used."""
+"""A function in new processes: its result, its failures, and where it cannot be started."""
 
 from __future__ import annotations
 

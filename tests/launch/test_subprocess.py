@@ -1,4 +1,4 @@
-"""The program run again for every other process: its place, its output, its end, whoever ends first and however."""
+"""The program run again for every other process: its place, its output, and its end."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Ranks agree on where to leave, without a collective: threads with stores of one process, at random speeds."""
+"""Ranks agree on where to leave, without a collective: threads with one store, at random speeds."""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,10 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import torch
 from torch import distributed
 
 from lightlib.launch.agreement import next_after
 from lightlib.launch.watch import END, OtherRankError, Watch
+from tests.launch.ranks import ranks as processes
 
 POLL = 0.01
 
@@ -65,7 +69,9 @@ def watches(size: int, **options: Any) -> Iterator[list[Watch]]:
             watch.close()
 
 
-def together(all_watches: list[Watch], batches: int, pause: Callable[[], float], hook: Callable[..., None]) -> list[Rank]:
+def together(
+    all_watches: list[Watch], batches: int, pause: Callable[[], float], hook: Callable[..., None]
+) -> list[Rank]:
     meet = threading.Barrier(len(all_watches))
     ranks = [Rank(watch, meet, batches, pause, hook) for watch in all_watches]
     for rank in ranks:
@@ -79,8 +85,9 @@ def together(all_watches: list[Watch], batches: int, pause: Callable[[], float],
     return ranks
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_all_leave_at_the_same_boundary_whoever_asks(seed):
+@pytest.mark.parametrize("seed", range(30))
+def test_all_leave_at_the_same_boundary_whoever_asks(seed, monkeypatch):
+    monkeypatch.setattr("lightlib.launch.watch.PATIENCE", 0.05)
     draw = random.Random(seed)
     size = draw.choice([2, 3, 5])
     speed = draw.choice([0.0, 0.002, 0.01])
@@ -151,6 +158,7 @@ def test_a_position_that_is_written_before_the_look_makes_that_exact_at_any_spee
 
 def test_leaving_only_where_the_plan_allows_it(monkeypatch):
     """Asking only at the boundaries at which one may leave, the same on all ranks, is enough."""
+    monkeypatch.setattr("lightlib.launch.watch.PATIENCE", 0.05)
 
     def loop(self: Rank) -> None:
         for _ in range(self.batches):
@@ -158,7 +166,11 @@ def test_leaving_only_where_the_plan_allows_it(monkeypatch):
             self.meet.wait(20)
             self.batch += 1
             self.hook(self)
-            if self.batch % 4 == 0 and "stop" in self.flags and self.position() >= self.watch.agree("stop", self.position()):
+            if (
+                self.batch % 4 == 0
+                and "stop" in self.flags
+                and self.position() >= self.watch.agree("stop", self.position())
+            ):
                 self.left = self.position()
                 return
 
@@ -247,7 +259,7 @@ def test_a_failure_ends_the_wait_for_an_agreement():
             watch.start(lambda: (3,), lambda kind: None, str)
         made[1]._position = _no_position  # it never answers
         threading.Timer(0.3, lambda: made[1].fail(ValueError("boom"))).start()
-        with pytest.raises(OtherRankError, match="Rank 1 failed first:\n(.|\n)*ValueError: boom"):
+        with pytest.raises(OtherRankError, match=r"Rank 1 failed first:\n(.|\n)*ValueError: boom"):
             made[0].agree("stop", (3,))
         made[0].fail(OtherRankError(made[0].failure))
         assert made[0].failure == made[1].failure
@@ -290,3 +302,33 @@ def test_wishes_outside_of_a_run_are_nobodys():
         made[0].refuse("stop")
         made[0].stop()
         assert made[0].look() is None
+
+
+def leave_often(rank: int, watch: Watch) -> None:
+    """Many runs; in each one rank or several get a signal at random, while the others may be in a collective."""
+    asked: list[str] = []
+    signal.signal(signal.SIGTERM, lambda *_: (watch.request("terminate"), asked.append("terminate")))
+    for seed in range(25):
+        draw, own = random.Random(seed), random.Random(1000 * seed + rank)
+        asked.clear()
+        batch = [0]
+        at = {draw.randrange(3): draw.random() * 0.3 for _ in range(draw.randint(1, 3))}
+        begun = time.monotonic()
+        watch.start(lambda batch=batch: (seed, batch[0]), asked.append, lambda: f"batch {batch[0]}")  # noqa: B023
+        while True:
+            time.sleep(own.random() * draw.choice([0.0, 0.01, 0.03]))
+            distributed.all_reduce(torch.ones(1))
+            batch[0] += 1
+            if rank in at and time.monotonic() - begun > at[rank]:
+                del at[rank]
+                os.kill(os.getpid(), signal.SIGTERM)
+            if asked and (seed, batch[0]) >= watch.agree("terminate", (seed, batch[0])):
+                break
+        watch.stop()
+        left = [None] * 3
+        distributed.all_gather_object(left, batch[0])
+        assert len(set(left)) == 1, left
+
+
+def test_processes_in_collectives_leave_together():
+    assert [(end.code, end.text) for end in processes(3, leave_often, limit=100)] == [(0, "")] * 3

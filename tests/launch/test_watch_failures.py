@@ -1,9 +1,10 @@
-"""A rank fails: all ranks end in time, not with 0, and rank 0's last lines are the first failure with its rank."""
+"""A rank fails: all end in time, not with 0; rank 0's last lines are the first failure and its rank."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -157,7 +158,7 @@ def caught_and_run_again(rank: int, watch: Watch) -> None:
         try:
             run(watch, raise_boom)
         except (Boom, OtherRankError):
-            print(f"caught {attempt}")
+            sys.stderr.write(f"caught {attempt}\n")
     total = torch.ones(1)
     run(watch, lambda: distributed.all_reduce(total))
     assert total.item() == 2
@@ -253,7 +254,11 @@ def test_ranks_that_end_at_different_times_end_well():
     ("error", "echo", "late"),
     [
         (RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:50381."), True, False),
-        (RuntimeError("[/gloo/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete"), True, True),
+        (
+            RuntimeError("[/gloo/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete"),
+            True,
+            True,
+        ),
         (RuntimeError("Connection reset by peer"), True, False),
         (RuntimeError("NCCL error: remote process exited or there was a network error"), True, False),
         (distributed.DistNetworkError("Broken pipe"), True, False),

@@ -61,7 +61,13 @@ def torchrun(folder: Path, what: str, timeout: float) -> tuple[int, str, float]:
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     begun = time.monotonic()
     done = subprocess.run(
-        [*command, what, str(timeout)], cwd=folder, env=variables, capture_output=True, text=True, timeout=60, check=False
+        [*command, what, str(timeout)],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
 
@@ -74,7 +80,7 @@ def root_cause(text: str) -> str:
     ("what", "timeout", "rank", "message"),
     [
         ("raise", 60, 1, "ValueError: a sample is broken"),
-        ("sleep", 2, 1, r"No progress for 2 s. Rank 1 has been at step 7 in train.py:24 train: `time.sleep\(1e5\)`."),
+        ("sleep", 2, 1, r"No progress for 2 s. Rank 1 has been at step 7 in train.py:21 train: `time.sleep\(1e5\)`."),
         ("kill", 60, 0, r"Signal 9 \(SIGKILL\) received by PID"),
         ("kill others compute", 60, 0, r"Signal 9 \(SIGKILL\) received by PID"),
     ],

@@ -1,0 +1,61 @@
+"""SharedClock: rank zero's clock, read by all processes at the same batches, and not at every one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["SharedClock"]
+
+_BETWEEN_LOOKS = 1.0
+
+
+class SharedClock:
+    """Says, on all processes alike, whether a time is over.
+
+    One process looks at its own clock whenever it is asked. Several would have to tell each other every time; they do
+    so about once a second: with each look, rank zero works out by the pace of the batches when the next one is due.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> clock = SharedClock()
+        >>> clock.over(SimpleNamespace(world_size=1), batch=1, limit=3600.0), clock.passed < 60
+        (False, True)
+    """
+
+    def __init__(self) -> None:
+        self.start(0)
+
+    def start(self, batch: int) -> None:
+        """Begin to count. `batch` is the number of batches so far."""
+        self._began = self._looked = time.monotonic()
+        self._looked_at = self._next = batch
+        self._ahead = 1
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the start, on this process."""
+        return time.monotonic() - self._began
+
+    def over(self, trainer: Trainer, batch: int, limit: float) -> bool:
+        """Whether `limit` seconds have passed since the start. All processes ask at the same batches.
+
+        Args:
+            trainer: Whose processes they are.
+            batch: The number of batches so far.
+            limit: Seconds.
+        """
+        if trainer.world_size == 1:
+            return self.passed >= limit
+        if batch < self._next:
+            return False
+        now = time.monotonic()
+        left = limit - (now - self._began)
+        pace = (batch - self._looked_at) / max(now - self._looked, 1e-6)
+        fitting = int(pace * min(left / 2, _BETWEEN_LOOKS))
+        over, self._ahead = trainer.strategy.broadcast((left <= 0, max(1, min(fitting, 2 * self._ahead))))
+        self._looked, self._looked_at, self._next = now, batch, batch + self._ahead
+        return over

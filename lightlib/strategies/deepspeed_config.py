@@ -1,0 +1,332 @@
+"""The configuration that DeepSpeed reads: made from options, overruled by the user's, checked against the Trainer."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
+
+__all__ = ["Run", "from_options", "merged", "read", "resolved", "stage_of", "with_defaults"]
+
+STAGES = (0, 1, 2, 3)
+DEVICES = ("cpu", "nvme", "none")
+_AUTO = "auto"
+_ZERO = (
+    "contiguous_gradients", "overlap_comm", "allgather_partitions", "reduce_scatter", "allgather_bucket_size",
+    "reduce_bucket_size", "sub_group_size",
+)  # fmt: skip
+_SENDING = {"allgather_partitions": True, "reduce_scatter": True, "zero_allow_untested_optimizer": True}
+_BUFFERS = {
+    "params_buffer_count": 5,
+    "params_buffer_size": 100_000_000,
+    "max_in_cpu": 1_000_000_000,
+    "optimizer_buffer_count": 4,
+}
+_AIO = {
+    "block_size": 1_048_576,
+    "queue_depth": 8,
+    "single_submit": False,
+    "overlap_events": True,
+    "thread_count": 1,
+}
+_ACTIVATIONS = dict.fromkeys(
+    ("partition_activations", "cpu_checkpointing", "contiguous_memory_optimization", "synchronize_checkpoint_boundary"),
+    False,
+)
+_SCALING = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1}
+_DEFAULTS: dict[str, Any] = {**_SENDING, **_BUFFERS, **_AIO, **_ACTIVATIONS, **_SCALING}
+_PRECISIONS = {"fp16": "'16-mixed'", "bf16": "'bf16-mixed'"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the Trainer's arguments say, which the configuration must not contradict.
+
+    Attributes:
+        half: ``"fp16"``, ``"bf16"`` or None: which of DeepSpeed's sections the precision stands for.
+        precision: Its name.
+        world_size: How many processes there are.
+        accumulate: `accumulate_grad_batches`; None when there is no training yet: then nothing is compared.
+        clip: `gradient_clip_val`.
+        global_batch_size: The Trainer's.
+        batch_size: What one process reads at a time, as far as the user said so, for DeepSpeed's messages.
+        scaling: The options of float16's loss scaling.
+    """
+
+    half: str | None
+    precision: str
+    world_size: int
+    accumulate: int | None = None
+    clip: float | None = None
+    global_batch_size: int | None = None
+    batch_size: int | str = "auto"
+    scaling: Mapping[str, Any] | None = None
+
+
+def read(config: Any) -> dict[str, Any]:
+    """Return a copy of `config`, or what the JSON file of that name holds.
+
+    Raises:
+        ArgumentTypeError: It is neither.
+        MisconfigurationException: The file cannot be read, or holds something else.
+
+    Example:
+        >>> read({"zero_optimization": {"stage": 1}})
+        {'zero_optimization': {'stage': 1}}
+    """
+    if config is None:
+        return {}
+    if isinstance(config, Mapping):
+        return copy.deepcopy(dict(config))
+    if not isinstance(config, (str, Path)):
+        raise ArgumentTypeError(
+            f"DeepSpeedStrategy(config={shown(config)}).",
+            expected="a dict as DeepSpeed documents it, or the path of a JSON file of one.",
+            fix='DeepSpeedStrategy(config={"zero_optimization": {"stage": 2}})',
+        )
+    try:
+        content = json.loads(Path(config).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise MisconfigurationException(
+            f"DeepSpeedStrategy(config={str(config)!r}) cannot be read: {error}",
+            expected="a JSON file.",
+            fix="correct the path or the file, or pass a dict.",
+        ) from error
+    if not isinstance(content, dict):
+        raise MisconfigurationException(
+            f"The file {str(config)!r} holds {shown(content)}.",
+            expected="a JSON object of DeepSpeed's settings.",
+            fix='{"zero_optimization": {"stage": 2}}',
+        )
+    return content
+
+
+def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `options` with the defaults of those that are not given.
+
+    Raises:
+        UnknownNameError: There is no such option.
+
+    Example:
+        >>> with_defaults({"hysteresis": 4})["hysteresis"]
+        4
+    """
+    for name in options:
+        if name not in _DEFAULTS:
+            raise UnknownNameError("option of DeepSpeedStrategy", name, _DEFAULTS, fix="DeepSpeedStrategy(config={…})")
+    return {**_DEFAULTS, **options}
+
+
+def stage_of(stage: int | None, config: Mapping[str, Any]) -> int:
+    """Return the stage of ZeRO that the argument or the config asks for; 2 when neither does.
+
+    Raises:
+        MisconfigurationException: They ask for different ones.
+
+    Example:
+        >>> stage_of(None, {"zero_optimization": {"stage": 3}}), stage_of(None, {})
+        (3, 2)
+    """
+    section = config.get("zero_optimization", {})
+    if not isinstance(section, Mapping):
+        raise ArgumentTypeError(
+            f"DeepSpeedStrategy(config=…) says zero_optimization={shown(section)}.",
+            expected="a dict.",
+            fix='config={"zero_optimization": {"stage": 2}}',
+        )
+    asked = section.get("stage", _AUTO)
+    if asked == _AUTO:
+        return 2 if stage is None else stage
+    if stage is not None and stage != asked:
+        raise MisconfigurationException(
+            f"DeepSpeedStrategy(stage={stage}), and its config says stage {asked!r}.",
+            expected="one stage.",
+            fix="leave one of the two out.",
+        )
+    return int(asked)
+
+
+def from_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration for the arguments of DeepSpeedStrategy.
+
+    Raises:
+        MisconfigurationException: They do not go together.
+    """
+    _check(options)
+    config: dict[str, Any] = {
+        "zero_allow_untested_optimizer": options["zero_allow_untested_optimizer"],
+        "zero_force_ds_cpu_optimizer": False,  # any optimizer may be offloaded; a slow one is warned of
+        "activation_checkpointing": {name: options[name] for name in _ACTIVATIONS},
+    }
+    if options["zero_optimization"] and options["stage"]:
+        config["zero_optimization"] = _zero(options)
+    if "nvme" in _places(options):
+        config["aio"] = {name: options[name] for name in _AIO}
+    return config
+
+
+def _zero(options: Mapping[str, Any]) -> dict[str, Any]:
+    zero: dict[str, Any] = {"stage": options["stage"], **{name: options[name] for name in _ZERO}}
+    if options["offload_parameters"]:
+        zero["offload_param"] = {
+            "device": options["offload_params_device"],
+            "buffer_count": options["params_buffer_count"],
+            "buffer_size": options["params_buffer_size"],
+            "max_in_cpu": options["max_in_cpu"],
+            "pin_memory": options["pin_memory"],
+        }
+    if options["offload_optimizer"]:
+        zero["offload_optimizer"] = {
+            "device": options["offload_optimizer_device"],
+            "buffer_count": options["optimizer_buffer_count"],
+            "pin_memory": options["pin_memory"],
+        }
+    for section in ("offload_param", "offload_optimizer"):
+        if zero.get(section, {}).get("device") == "nvme":
+            zero[section]["nvme_path"] = options["nvme_path"]
+    return zero
+
+
+def _places(options: Mapping[str, Any]) -> set[str]:
+    """Return where something is offloaded to."""
+    places = {options["offload_params_device"]} if options["offload_parameters"] else set()
+    return places | ({options["offload_optimizer_device"]} if options["offload_optimizer"] else set())
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    stage = options["stage"]
+    if isinstance(stage, bool) or stage not in STAGES:
+        raise MisconfigurationException(
+            f"DeepSpeedStrategy(stage={stage!r}).", expected="0, 1, 2 or 3.", fix="DeepSpeedStrategy(stage=2)"
+        )
+    for name in ("remote_device", "offload_params_device", "offload_optimizer_device"):
+        if options[name] is not None and options[name] not in DEVICES:
+            raise MisconfigurationException(
+                f"DeepSpeedStrategy({name}={options[name]!r}).",
+                expected="'cpu' or 'nvme'.",
+                fix=f"DeepSpeedStrategy({name}='cpu')",
+            )
+    wants = [name for name in ("offload_optimizer", "offload_parameters") if options[name]]
+    least = 3 if options["offload_parameters"] or "nvme" in _places(options) else 1
+    if wants and (stage < least or not options["zero_optimization"]):
+        raise MisconfigurationException(
+            f"DeepSpeedStrategy(stage={stage}, {', '.join(f'{name}=True' for name in wants)}"
+            f"{', to nvme' if 'nvme' in _places(options) else ''}).",
+            expected=f"stage {least}{'' if least == 3 else ', 2 or 3'}, which shares out what is offloaded.",
+            fix=f"DeepSpeedStrategy(stage={max(least, 2)}, {', '.join(f'{name}=True' for name in wants)})",
+        )
+
+
+def merged(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `made`, overruled by `given` key by key; where `given` says ``"auto"``, it says nothing.
+
+    Example:
+        >>> merged({"zero_optimization": {"stage": 2, "overlap_comm": True}}, {"zero_optimization": {"stage": "auto"}})
+        {'zero_optimization': {'stage': 2, 'overlap_comm': True}}
+    """
+    whole = copy.deepcopy(dict(made))
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            own = whole.get(name)
+            whole[name] = merged(own if isinstance(own, Mapping) else {}, value)
+        elif not (isinstance(value, str) and value == _AUTO):
+            whole[name] = copy.deepcopy(value)
+    return whole
+
+
+def resolved(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Return `config` with what the Trainer's arguments say filled in.
+
+    Raises:
+        MisconfigurationException: They contradict each other.
+
+    Example:
+        >>> whole = resolved({"zero_optimization": {"stage": 2}}, Run(None, "32-true", 4, accumulate=2))
+        >>> whole["gradient_accumulation_steps"], whole["gradient_clipping"], whole["fp16"]["enabled"]
+        (2, 0.0, False)
+    """
+    whole = copy.deepcopy(dict(config))
+    for section, fix in (("optimizer", "return it from configure_optimizers"), ("scheduler", "return it there, too")):
+        if section in whole:
+            raise MisconfigurationException(
+                f"DeepSpeedStrategy(config=…) has a section {section!r}: {shown(whole[section])}",
+                expected="the optimizer and its schedules from configure_optimizers, as with every strategy.",
+                fix=f"leave the section out and {fix}; deepspeed.ops.adam has FusedAdam and DeepSpeedCPUAdam.",
+            )
+    _fill_precision(whole, run)
+    _fill_clipping(whole, run)
+    _fill_batches(whole, run)
+    return whole
+
+
+def _fill_precision(whole: dict[str, Any], run: Run) -> None:
+    for section, name in _PRECISIONS.items():
+        own = whole.setdefault(section, {})
+        wanted = run.half == section
+        enabled = own.setdefault("enabled", wanted)
+        if bool(enabled) != wanted:
+            right = name if enabled else "'32-true'"
+            raise MisconfigurationException(
+                f"DeepSpeedStrategy(config=…) says {section}: enabled={enabled!r}, and the Trainer "
+                f"precision={run.precision!r}.",
+                expected="one precision in both.",
+                fix=f"leave {section!r} out of the config, or Trainer(precision={right})",
+            )
+    if run.half == "fp16":
+        for name in _SCALING:
+            if run.scaling is not None and name in run.scaling:
+                whole["fp16"].setdefault(name, run.scaling[name])
+
+
+def _fill_clipping(whole: dict[str, Any], run: Run) -> None:
+    given = whole.get("gradient_clipping")
+    if given and run.clip is not None and float(given) != float(run.clip):
+        raise MisconfigurationException(
+            f"DeepSpeedStrategy(config=…) says gradient_clipping={given!r}, and the Trainer "
+            f"gradient_clip_val={run.clip!r}.",
+            expected="one of the two.",
+            fix="leave gradient_clipping out of the config.",
+        )
+    # With the Trainer's value the strategy tells the engine before each step: then hooks may change it.
+    whole["gradient_clipping"] = float(given) if given and run.clip is None else 0.0
+
+
+def _fill_batches(whole: dict[str, Any], run: Run) -> None:
+    batch, micro = whole.pop("train_batch_size", None), whole.pop("train_micro_batch_size_per_gpu", None)
+    steps = whole.pop("gradient_accumulation_steps", None)
+    own = run.batch_size if isinstance(run.batch_size, int) else None
+    if run.accumulate is None:  # an evaluation
+        whole["gradient_accumulation_steps"] = 1
+        whole["train_micro_batch_size_per_gpu"] = micro or own or 1
+        return
+    if steps is not None and steps != run.accumulate:
+        raise MisconfigurationException(
+            f"DeepSpeedStrategy(config=…) says gradient_accumulation_steps={steps!r}, and the Trainer "
+            f"accumulate_grad_batches={run.accumulate}.",
+            expected="one number in both.",
+            fix=f"Trainer(accumulate_grad_batches={steps}), and leave it out of the config.",
+        )
+    if batch is not None and run.global_batch_size is not None and batch != run.global_batch_size:
+        raise MisconfigurationException(
+            f"DeepSpeedStrategy(config=…) says train_batch_size={batch!r}, and the Trainer "
+            f"global_batch_size={run.global_batch_size}.",
+            expected="one number in both.",
+            fix="leave train_batch_size out of the config.",
+        )
+    per_process = run.accumulate * run.world_size
+    size = batch or run.global_batch_size
+    micro = micro or own or (size // per_process if size else 1)
+    if batch is not None and batch != micro * per_process:
+        raise MisconfigurationException(
+            f"DeepSpeedStrategy(config=…) says train_batch_size={batch}, which is not {micro} samples at a time in "
+            f"{run.world_size} processes with accumulate_grad_batches={run.accumulate}.",
+            expected="train_batch_size = train_micro_batch_size_per_gpu * processes * accumulate_grad_batches.",
+            fix="leave both out of the config: the loader has the batch size.",
+        )
+    whole["gradient_accumulation_steps"] = run.accumulate
+    whole["train_micro_batch_size_per_gpu"] = max(1, micro)  # DeepSpeed computes the speeds that it prints with it
