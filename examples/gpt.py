@@ -4,8 +4,9 @@ Run it, for half a minute or longer:
 
     python examples/gpt.py
     python examples/gpt.py --max_steps 3000 --precision bf16-mixed
+    python examples/gpt.py --strategy fsdp --devices 2
 
-The loss is weighted by its number of tokens, also over accumulated batches; the schedule is told how long the run is.
+The same module trains under every strategy: "ddp", "fsdp", "hsdp", "zero1", "tensor", "pipeline", … The loss is weighted by its number of tokens, also over accumulated batches; the schedule is told how long the run is.
 """
 
 from __future__ import annotations
@@ -46,19 +47,34 @@ class Text(L.DataModule):
         return DataLoader(self.windows[-320:], BATCH_SIZE)
 
 
+class Embed(nn.Module):
+    """A vector for each character and its place."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.characters, self.places = nn.Embedding(128, width), nn.Embedding(CONTEXT, width)
+        nn.init.normal_(self.characters.weight, std=0.02)
+        nn.init.normal_(self.places.weight, std=0.02)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        return self.characters(text) + self.places(torch.arange(text.shape[1], device=text.device))
+
+
 class Block(nn.Module):
     """Attention to what came before, then a small network at every place."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.head_width = width // heads
         self.norm_attention, self.norm_network = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query_key_value, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.project = nn.Linear(width, width)
         self.network = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        parts = self.query_key_value(self.norm_attention(x)).chunk(3, dim=-1)
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        y = self.norm_attention(x)
+        parts = (self.query(y), self.key(y), self.value(y))  # under tensor parallelism: of this process's heads
+        query, key, value = (part.unflatten(-1, (-1, self.head_width)).transpose(1, 2) for part in parts)
         attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.project(attended.transpose(1, 2).flatten(2))
         return x + self.network(self.norm_network(x))
@@ -70,20 +86,24 @@ class GPT(L.Module):
     def __init__(self, width: int = 96, depth: int = 3, heads: int = 4, lr: float = 3e-3) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.characters, self.places = nn.Embedding(128, width), nn.Embedding(CONTEXT, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 128)
-        nn.init.normal_(self.characters.weight, std=0.02)
-        nn.init.normal_(self.places.weight, std=0.02)
+        blocks = [Block(width, heads) for _ in range(depth)]
+        self.model = nn.Sequential(Embed(width), *blocks, nn.LayerNorm(width), nn.Linear(width, 128))
+
+    def parallel_plan(self) -> L.ParallelPlan:
+        """Say which matrices are split by columns and which by rows; all else is found in the nn.Sequential."""
+        columns = ("query", "key", "value", "network.0")
+        return L.ParallelPlan(
+            tensor={
+                **{f"model.*.{name}": "colwise" for name in columns},
+                **{f"model.*.{name}": "rowwise" for name in ("project", "network.2")},
+            }
+        )
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        x = self.characters(text) + self.places.weight[: text.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
+        return self.model(text)
 
     def loss_sum(self, windows: torch.Tensor) -> torch.Tensor:
-        scores = self(windows[:, :-1])
+        scores = self.model(windows[:, :-1])
         return F.cross_entropy(scores.flatten(0, 1), windows[:, 1:].flatten(), reduction="sum")
 
     def training_step(self, windows: torch.Tensor) -> dict:
@@ -124,6 +144,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--max_steps", type=int, default=800)
     parser.add_argument("--accelerator", default="auto")
+    parser.add_argument("--strategy", default="auto")
+    parser.add_argument("--devices", default="auto")
     parser.add_argument("--precision", default="32-true")
     parser.add_argument("--accumulate_grad_batches", type=int, default=1)
     args = parser.parse_args()
@@ -131,6 +153,8 @@ def main() -> None:
     L.seed_everything(0)
     trainer = L.Trainer(
         accelerator=args.accelerator,
+        strategy=args.strategy,
+        devices=args.devices,
         precision=args.precision,
         max_steps=args.max_steps,
         accumulate_grad_batches=args.accumulate_grad_batches,
@@ -139,11 +163,13 @@ def main() -> None:
         check_val_every_n_epoch=None,
         callbacks=LearningRateMonitor(),
     )
-    model = GPT()
-    trainer.fit(model, Text())
+    trainer.fit(GPT(), Text())
 
-    print(f"validation loss {trainer.callback_metrics['val_loss']:.3f}; after {trainer.global_step} steps it writes:\n")
-    print(model.eval().sample("def read(self, ", 400))
+    if trainer.is_global_zero:  # the checkpoint holds the whole model, however it was spread over processes
+        loss, steps = trainer.callback_metrics["val_loss"], trainer.global_step
+        print(f"validation loss {loss:.3f}; after {steps} steps it writes:\n")
+        model = GPT.load_from_checkpoint(trainer.checkpoint_callback.best_model_path)
+        print(model.eval().sample("def read(self, ", 400))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from lightlib import report
-from lightlib.errors import CheckpointWriteError, MisconfigurationException, SIGTERMException
+from lightlib.errors import CheckpointWriteError, MisconfigurationException
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -126,9 +126,8 @@ def link(target: str, path: str) -> None:
 
 
 def others_take_part(trainer: Trainer, exception: BaseException) -> bool:
-    """Whether all ranks can save together after `exception`; an error of one rank leaves the others in their step."""
-    together = isinstance(exception, KeyboardInterrupt | SIGTERMException)
-    if trainer.world_size == 1 or together:
+    """Whether all ranks can save together: after a signal, which ends all at one step; an error leaves them in theirs."""
+    if trainer.world_size == 1 or exception is trainer.stop_signal:
         return True
     report.warn(
         f"No checkpoint was saved after {type(exception).__name__}: with {trainer.world_size} processes, the others "

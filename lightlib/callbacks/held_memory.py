@@ -57,7 +57,7 @@ def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> Held:
     """
     for part in module.modules():  # FSDP leaves the outermost parameters gathered after a forward
         if hasattr(part, "reshard") and hasattr(part, "unshard"):
-            part.reshard()
+            part.reshard()  # type: ignore[operator]
     parameters = list(module.parameters())
     state: int | None = 0
     for optimizer in optimizers:

@@ -9,6 +9,7 @@ from typing import IO, Any
 
 import torch
 
+from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.single import to_device
 
@@ -35,6 +36,17 @@ def evaluating(module: Any) -> Iterator[None]:
             part.training = mode
 
 
+def _refuse_spread(module: Any, name: str) -> None:
+    if any(hasattr(parameter, "to_local") for parameter in module.parameters()):
+        kind = type(module).__name__.removeprefix("FSDP")
+        raise MisconfigurationException(
+            f"{kind}.{name} was called while the module's parameters are spread over processes.",
+            expected="a module that is whole in this process.",
+            fix=f'trainer.save_checkpoint("model.ckpt") on all processes, then in a program of one process '
+            f'{kind}.load_from_checkpoint("model.ckpt").{name}(…).',
+        )
+
+
 def _sample(module: Any, given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     sample = module.example_input_array if given is None else given
     if sample is None:
@@ -47,13 +59,16 @@ def _sample(module: Any, given: Any, name: str) -> tuple[tuple[Any, ...], dict[s
 
 
 def to_onnx(module: Any, file_path: str | Path | IO[bytes] | None, input_sample: Any, options: dict[str, Any]) -> Any:
-    """Export `forward` to ONNX; see `Module.to_onnx`."""
+    """Export `forward` to ONNX, where a file is written on rank zero only; see `Module.to_onnx`."""
     if file_path is None and not options.get("dynamo"):
         raise MisconfigurationException(
             "to_onnx got no file_path.",
             expected="a path, or dynamo=True to get an ONNXProgram back.",
             fix='module.to_onnx("model.onnx")',
         )
+    _refuse_spread(module, "to_onnx")
+    if file_path is not None and report.rank_zero_only.rank:
+        return None
     args, kwargs = _sample(module, input_sample, "to_onnx")
     if kwargs:
         options = {"kwargs": kwargs, **options}
@@ -63,10 +78,11 @@ def to_onnx(module: Any, file_path: str | Path | IO[bytes] | None, input_sample:
 
 
 def to_torch_export(module: Any, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:
-    """Export `forward` with torch.export; see `Module.to_torch_export`."""
+    """Export `forward` with torch.export; a file is written on rank zero only; see `Module.to_torch_export`."""
+    _refuse_spread(module, "to_torch_export")
     args, kwargs = _sample(module, input_sample, "to_torch_export")
     with evaluating(module):
         program = torch.export.export(module, args, kwargs, **options)
-    if file_path is not None:
+    if file_path is not None and not report.rank_zero_only.rank:
         torch.export.save(program, str(file_path))
     return program

@@ -154,7 +154,10 @@ class DataHooks:
     allow_zero_length_dataloader_with_multiple_devices: bool = False
 
     def prepare_data(self) -> None:
-        """Download or build data: called in one process only. Assign nothing to `self` here."""
+        """Download or build data: called in one process of each machine. Assign nothing to `self` here.
+
+        With ``self.prepare_data_per_node = False`` it is called in one process of all machines, which share a disk.
+        """
 
     def setup(self, stage: str) -> None:
         """Called in every process when a stage begins: ``"fit"``, ``"validate"``, ``"test"`` or ``"predict"``."""

@@ -410,7 +410,7 @@ def gradients(optimizers: Sequence[Optimizer]) -> list[torch.Tensor]:
 
 
 def scale_gradients(optimizers: Sequence[Any], factor: Any) -> None:
-    """Multiply all gradients that the optimizers will use; an engine's optimizer, which keeps its own, does it itself."""
+    """Multiply all gradients that the optimizers will use; the optimizer of an engine has its own way."""
     for optimizer in optimizers:
         if hasattr(optimizer, "scale_gradients"):
             optimizer.scale_gradients(factor)

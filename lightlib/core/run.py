@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lightlib import report
+from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.core.agreement import Agreement
 from lightlib.core.data import TrainData
 from lightlib.core.evaluation import EvalData
@@ -54,7 +55,7 @@ class Run:
     """References to the parts of one fit, validate, test or predict. It decides nothing."""
 
     __slots__ = (
-        "agreement", "asked", "backward", "callbacks", "clip", "clip_defaults", "datamodule", "deferring",
+        "agreement", "asked", "backward", "callbacks", "clip", "clip_defaults", "clock", "datamodule", "deferring",
         "eval_data", "evaluated", "gradient_norm", "handles", "hooks", "inference", "loggers", "manual_backward",
         "module", "module_backward", "optimization", "optimizers", "pending_rng", "phase", "plan", "progress",
         "removable", "replan", "results", "scaler", "schedules", "signals", "stage", "started_at", "step_method",
@@ -98,6 +99,7 @@ class Run:
     validation_rng: dict[str, Any] | None
     started_at: float
     validated_at: float
+    clock: SharedClock
     warned_nonfinite: bool
     removable: list[Any]
     deferring: bool
@@ -117,6 +119,7 @@ class Run:
         self.gradient_norm = None
         self.warned_nonfinite = False
         self.started_at = self.validated_at = monotonic()
+        self.clock = SharedClock()
         for name, part in parts.items():
             setattr(self, name, part)
 
@@ -130,6 +133,7 @@ class Run:
         """Start the clocks and set the generators as a checkpoint holds them: from here on only the run may draw."""
         self.deferring = True
         self.started_at = self.validated_at = monotonic()
+        self.clock.start(self.progress.batch)
         if self.pending_rng is not None:
             if self.plan.validate_every is not None and (self.plan.sanity_batches or self.progress.validated):
                 self.eval_data(VALIDATION).start_workers()
@@ -163,8 +167,11 @@ class Run:
         return self.phase, self.progress.batch, self.evaluated
 
     def since_validation(self) -> float:
-        """Seconds since the last validation, by the clock of the first process."""
-        return float(self.strategy.broadcast(monotonic() - self.validated_at))
+        """Seconds since the last validation; with several processes by the clock of the first, 0 while it is early."""
+        limit = self.plan.validate_every_seconds
+        if self.strategy.world_size == 1 or limit is None:
+            return monotonic() - self.validated_at
+        return limit if self.clock.over(self.trainer, self.progress.batch, limit) else 0.0
 
     def between_windows(self) -> bool:
         """Whether no gradients wait for an optimizer step: only then can a checkpoint hold the whole state."""
@@ -355,4 +362,5 @@ class Run:
         """Note where the run was validated, so that no validation is repeated."""
         self.progress.validated = self.progress.batch
         self.validated_at = monotonic()
+        self.clock.start(self.progress.batch)
         self.validation_rng = None

@@ -58,6 +58,7 @@ class Session:
         self.hooks: Hooks | None = None
         self.fit_run: Run | None = None  # of the last fit: its optimizers and position outlive an evaluation
         self._ckpt_path_before: str | Path | None = None
+        self.log_dir: tuple[Any, str | None] = (None, None)  # of several processes: whose folder, and rank zero's
 
     # before
     def begin(
@@ -83,8 +84,7 @@ class Session:
         if datamodule is None and module is self.module and all(value is None for value in given.values()):
             datamodule = self.datamodule
         self.processes.ready()
-        path = resolve_path(trainer, fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
-        path = trainer.strategy.broadcast(path)
+        path = self._resolved(fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
         content = None if path is None else files.read(path, "cpu", weights_only)
         if content is not None:
             check_content(content, path, type(module) if fn is TrainerFn.FITTING else None)
@@ -100,6 +100,17 @@ class Session:
             if first is not error:
                 raise first from None
             raise
+
+    def _resolved(self, fn: TrainerFn, last_module: bool, given: Any) -> str | None:
+        """Return the checkpoint to read, or raise why there is none: what the first process finds holds for all."""
+        try:
+            found: tuple[Any, Any] = resolve_path(self.trainer, fn, last_module, given), None
+        except MisconfigurationException as error:
+            found = None, error
+        path, error = self.trainer.strategy.broadcast(found)
+        if error is not None:
+            raise error
+        return path  # type: ignore[no-any-return]
 
     def _module_for(self, fn: TrainerFn, model: Any) -> Module:
         if model is None and self.module is not None and fn is not TrainerFn.FITTING:
@@ -221,6 +232,9 @@ class Session:
         for logger in self.trainer.loggers:
             logger.prepare()
             logger.share(self.trainer.strategy.broadcast)
+        if self.trainer.strategy.world_size > 1:
+            self.log_dir = None, None
+            self.log_dir = self.trainer.logger, self.trainer.strategy.broadcast(self.trainer.log_dir)
         return Fanout(self.trainer.loggers)
 
     def _set_up(self, stage: str, module: Module, datamodule: DataModule | None) -> None:

@@ -115,6 +115,12 @@ class TrainerViews:
         return self.run.train_data.waited if self.run is not None and self.run.train_data is not None else 0.0
 
     @property
+    def stop_signal(self) -> BaseException | None:
+        """The Ctrl-C or SIGTERM with which all processes leave the run at one optimizer-step boundary, or None."""
+        signal: BaseException | None = self._session.signals.received
+        return signal
+
+    @property
     def received_sigterm(self) -> bool:
         """Whether the process was asked to end."""
         return isinstance(self._session.signals.received, SystemExit)
@@ -245,9 +251,11 @@ class TrainerViews:
 
     @property
     def log_dir(self) -> str | None:
-        """The folder of the first logger; `default_root_dir` without any."""
-        folder = self.default_root_dir if self.logger is None else (self.logger.log_dir or self.logger.save_dir)
-        return self.strategy.broadcast(folder)  # type: ignore[no-any-return]
+        """The folder of the first logger; `default_root_dir` without any. From a run's start on that of rank zero."""
+        logger, folder = self._session.log_dir
+        if folder is not None and logger is self.logger:
+            return str(folder)
+        return self.default_root_dir if self.logger is None else (self.logger.log_dir or self.logger.save_dir)
 
     def _callbacks_of(self, name: str) -> list[Any]:
         from lightlib import callbacks  # optional: rich, only when asked for

@@ -199,6 +199,13 @@ class TensorBoardLogger(Logger):
                 PossibleUserWarning,
             )
             return
+        if any(hasattr(parameter, "to_local") or parameter.is_meta for parameter in model.parameters()):
+            warn(
+                f"The graph of {type(model).__name__} is not logged: its parameters are spread over processes, all of "
+                "which a forward would need. Log it in a run of one process, or with strategy='ddp'.",
+                PossibleUserWarning,
+            )
+            return
         try:
             with _quiet_trace(model) as device:
                 self.experiment.add_graph(model, _arguments(model, inputs, device), use_strict_trace=False)

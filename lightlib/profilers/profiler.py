@@ -94,10 +94,10 @@ class Profiler(ABC):
         report.info(f"The profile was written to {path}")
 
     def path(self, suffix: str) -> Path:
-        """Return ``<dirpath>/<stage>-<filename>-<local rank><suffix>``; the folder exists afterwards."""
+        """Return ``<dirpath>/<stage>-<filename>-<rank><suffix>``; the folder exists afterwards."""
         folder = self.dirpath or Path(self._log_dir or ".")
         folder.mkdir(parents=True, exist_ok=True)
-        words = [self.stage, self.filename or self.default_filename, str(self.local_rank)]
+        words = [self.stage, self.filename or self.default_filename, str(report.rank_zero_only.rank or self.local_rank)]
         return folder / ("-".join(filter(None, words)) + suffix)
 
 

@@ -43,9 +43,11 @@ class ActivationCheckpoint(Axis):
                 f"ActivationCheckpoint(every={every}).", expected="an int >= 1.", fix="every=2: each second block."
             )
         self.blocks, self.every, self.preserve_rng_state = blocks, every, preserve_rng_state
+        self._names: list[str] = []
 
     def check(self, module: nn.Module, site: Site) -> None:
         chosen = self._chosen(module, site)
+        self._names = list(chosen)
         if not chosen:
             raise MisconfigurationException(
                 f"activation_checkpointing found no blocks in {type(module).__name__}.",
@@ -61,13 +63,14 @@ class ActivationCheckpoint(Axis):
             )
 
     def apply(self, module: nn.Module, site: Site) -> None:
-        for block in self._chosen(module, site).values():
+        here = dict(module.named_modules())  # a pipeline's stage has not all of them
+        for block in [here[name] for name in self._names if name in here]:
             again = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=self.preserve_rng_state)
             block.forward = again  # in place: a wrapper would change the names
 
     def _chosen(self, module: nn.Module, site: Site) -> dict[str, nn.Module]:
-        every = blocks_of(module, site.plan) if self.blocks is None else self._named(module, self.blocks)
+        if self.blocks is None:
+            every = blocks_of(module, site.plan)
+        else:
+            every = matching(module, [self.blocks] if isinstance(self.blocks, str) else self.blocks, "blocks")
         return {name: part for index, (name, part) in enumerate(every.items()) if index % self.every == 0}
-
-    def _named(self, module: nn.Module, blocks: Sequence[str]) -> dict[str, nn.Module]:
-        return matching(module, [blocks] if isinstance(blocks, str) else blocks, "blocks")

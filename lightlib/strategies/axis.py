@@ -36,6 +36,7 @@ class Site:
         sync_batchnorm: Whether the Trainer asked for it.
         automatic: Whether the run optimizes automatically (no `manual_backward`).
         pipelined: The part of the module that a pipeline has cut, which the others call as a whole.
+        elsewhere: Modules that are shared out over other dimensions than the rest, each with its mesh.
         tell, hear: As in :class:`Strategy`: read when they are called, for they are set after `apply`.
     """
 
@@ -49,6 +50,7 @@ class Site:
     automatic: bool = True
     casts: bool = False
     pipelined: nn.Module | None = None
+    elsewhere: list[tuple[list[nn.Module], DeviceMesh]] = field(default_factory=list)
     tell: Callable[[], Any] = field(default=lambda: None)
     hear: Callable[[Any], None] = field(default=lambda told: None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -13,7 +14,14 @@ from torch.optim import Optimizer
 __all__ = ["clip"]
 
 
-def clip(optimizer: Optimizer, value: float, algorithm: str, stages: Any = None) -> Tensor | None:
+def clip(
+    optimizer: Optimizer,
+    value: float,
+    algorithm: str,
+    stages: Any = None,
+    experts: Container[int] = (),
+    spread: Any = None,
+) -> Tensor | None:
     """Clip the gradients of `optimizer` in place; return their norm before, when the algorithm is ``"norm"``.
 
     Args:
@@ -21,16 +29,19 @@ def clip(optimizer: Optimizer, value: float, algorithm: str, stages: Any = None)
         value: The largest norm of all gradients together (2-norm), or the largest absolute value.
         algorithm: ``"norm"`` or ``"value"``.
         stages: The group of the pipeline's stages, each of which has some of the parameters; None without a pipeline.
+        experts: The ids of the parameters that no other process of `spread` has.
+        spread: The group of the processes that have different experts.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if algorithm == "value":
         clip_grad_value_(parameters, value)
         return None
-    norms = [_norm(gradients) for gradients in _by_mesh([p.grad for p in parameters])]
-    device = parameters[0].grad.device if parameters else torch.device("cpu")  # type: ignore[union-attr]
-    squares = torch.zeros((), device=device)
-    for norm in norms:
-        squares = squares + norm.to(device).square()
+    device = parameters[0].grad.device if parameters else torch.device("cpu")
+    squares = _squares([p.grad for p in parameters if id(p) not in experts], device)
+    if spread is not None:
+        own = _squares([p.grad for p in parameters if id(p) in experts], device)
+        distributed.all_reduce(own, group=spread)
+        squares = squares + own
     if stages is not None:
         distributed.all_reduce(squares, group=stages)
     norm = squares.sqrt()
@@ -39,6 +50,13 @@ def clip(optimizer: Optimizer, value: float, algorithm: str, stages: Any = None)
         assert parameter.grad is not None
         parameter.grad.mul_(factor.to(parameter.grad.device))
     return norm
+
+
+def _squares(gradients: list[Any], device: torch.device) -> Tensor:
+    squares = torch.zeros((), device=device)
+    for alike in _by_mesh(gradients):
+        squares = squares + _norm(alike).to(device).square()
+    return squares
 
 
 def _by_mesh(gradients: list[Any]) -> list[list[Tensor]]:

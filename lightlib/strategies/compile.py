@@ -49,12 +49,14 @@ class Compile(Axis):
         options: dict[str, Any] | None = None,
     ) -> None:
         self.blocks, self.backend = blocks, backend
+        self._names: list[str] = []
         self._arguments: dict[str, Any] = {
             "mode": mode, "dynamic": dynamic, "fullgraph": fullgraph, "backend": backend, "options": options,
         }  # fmt: skip
 
     def check(self, module: nn.Module, site: Site) -> None:
-        if not self._chosen(module, site):
+        self._names = list(self._chosen(module, site))
+        if not self._names:
             raise MisconfigurationException(
                 f"compile=True, but {type(module).__name__} has no child module with parameters.",
                 expected="blocks that can be compiled.",
@@ -63,7 +65,8 @@ class Compile(Axis):
 
     def apply(self, module: nn.Module, site: Site) -> None:
         codes: dict[str, CodeType] = {}
-        for block in self._chosen(module, site).values():
+        here = dict(module.named_modules())  # a pipeline's stage has not all of them
+        for block in [here[name] for name in self._names if name in here]:
             block.forward = self._compiled(block, codes)
 
     def _compiled(self, block: nn.Module, codes: dict[str, CodeType]) -> Callable[..., Any]:

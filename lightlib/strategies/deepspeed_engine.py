@@ -33,16 +33,16 @@ class EngineOptimizer:
     """Reads like the user's optimizer, also to `isinstance`; its steps are the engine's.
 
     Args:
-        wrapped: The user's optimizer, which the engine drives. Schedules hold it, and its groups are the same objects.
+        optim: The user's optimizer, which the engine drives. Schedules hold it, and its groups are the same objects.
         engine: What `deepspeed.initialize` returned.
         parameters: The module's parameters in each group, as they were before the engine took them.
         names: Their names.
     """
 
     def __init__(
-        self, wrapped: Optimizer, engine: Any, parameters: list[list[nn.Parameter]], names: list[list[str]]
+        self, optim: Optimizer, engine: Any, parameters: list[list[nn.Parameter]], names: list[list[str]]
     ) -> None:
-        self.wrapped, self.engine = wrapped, engine
+        self.optim, self.engine = optim, engine
         self.parameters, self.names = parameters, names
         self._own_clipping = getattr(engine.optimizer, "clip_grad", None)
         self._factor: float | None = None
@@ -50,20 +50,20 @@ class EngineOptimizer:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return type(self.wrapped)
+        return type(self.optim)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "wrapped":
+        if name == "optim":
             raise AttributeError(name)
-        return getattr(self.wrapped, name)
+        return getattr(self.optim, name)
 
     def __repr__(self) -> str:
-        return f"EngineOptimizer({self.wrapped!r})"
+        return f"EngineOptimizer({self.optim!r})"
 
     @property
     def is_sharded(self) -> bool:
         """Whether DeepSpeed has put an optimizer of its own around the user's."""
-        return self.engine.optimizer is not self.wrapped
+        return self.engine.optimizer is not self.optim
 
     @property
     def applied(self) -> bool:
@@ -99,7 +99,7 @@ class EngineOptimizer:
             MisconfigurationException: By value, when the engine has spread the gradients.
         """
         if not self.is_sharded:
-            return clip(self.wrapped, value, algorithm)
+            return clip(self.optim, value, algorithm)
         if algorithm == "value":
             raise MisconfigurationException(
                 "DeepSpeed clips gradients by their norm, and gradient_clip_algorithm='value' was asked for.",

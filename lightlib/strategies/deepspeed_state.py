@@ -126,7 +126,7 @@ def optimizer_state(optimizer: EngineOptimizer, deepspeed: Any) -> dict[str, Any
         CheckpointError: DeepSpeed keeps it where it cannot be gathered.
     """
     if _is_plain(optimizer):
-        saved = optimizer.wrapped.state_dict()
+        saved = optimizer.optim.state_dict()
         groups = zip(saved["param_groups"], optimizer.names, strict=True)
         saved["param_groups"] = [{**group, "param_names": list(own)} for group, own in groups]
         return saved if _is_first() else {}
@@ -134,9 +134,9 @@ def optimizer_state(optimizer: EngineOptimizer, deepspeed: Any) -> dict[str, Any
     state: dict[int, dict[str, Any]] = {}
     index = 0
     groups = []
-    entries = [optimizer.wrapped.state[flat] for flat in flats if flat in optimizer.wrapped.state]
+    entries = [optimizer.optim.state[flat] for flat in flats if flat in optimizer.optim.state]
     _link(optimizer)
-    for group, own, names in zip(optimizer.wrapped.param_groups, optimizer.parameters, optimizer.names, strict=True):
+    for group, own, names in zip(optimizer.optim.param_groups, optimizer.parameters, optimizer.names, strict=True):
         kept = {key: value for key, value in group.items() if key != "params"}
         groups.append({**kept, "params": list(range(index, index + len(own))), "param_names": list(names)})
         for parameter in own:
@@ -174,10 +174,10 @@ def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], d
     Raises:
         CheckpointError: The groups differ, or DeepSpeed keeps the state where it cannot be set.
     """
-    wrapped, groups = optimizer.wrapped, saved["param_groups"]
-    if len(groups) != len(wrapped.param_groups):
+    inner, groups = optimizer.optim, saved["param_groups"]
+    if len(groups) != len(inner.param_groups):
         raise CheckpointError(
-            f"The checkpoint's optimizer has {len(groups)} groups, this one has {len(wrapped.param_groups)}.",
+            f"The checkpoint's optimizer has {len(groups)} groups, this one has {len(inner.param_groups)}.",
             expected="the same groups in the same order.",
             fix="resume with the same configure_optimizers.",
         )
@@ -186,10 +186,10 @@ def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], d
         held = group.get("param_names") or own
         by_name |= {n: saved["state"][i] for n, i in zip(held, group["params"], strict=True) if i in saved["state"]}
     if _is_plain(optimizer):
-        wrapped.load_state_dict(_numbered(by_name, groups, optimizer.names))
+        inner.load_state_dict(_numbered(by_name, groups, optimizer.names))
         return
     flats = _flats(optimizer, "loaded")
-    for group, live in zip(groups, wrapped.param_groups, strict=True):
+    for group, live in zip(groups, inner.param_groups, strict=True):
         live.update({key: value for key, value in group.items() if key not in ("params", "param_names")})
     if not by_name:
         return
@@ -203,7 +203,7 @@ def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], d
     like = {key: value for key, value in by_name[named[0][0]].items() if key not in spread}
     for flat in flats:
         scalars = {key: value.clone() if isinstance(value, Tensor) else value for key, value in like.items()}
-        wrapped.state[flat] = {**scalars, **{key: torch.zeros_like(flat) for key in spread}}
+        inner.state[flat] = {**scalars, **{key: torch.zeros_like(flat) for key in spread}}
     _link(optimizer)
     for name, parameter in named:
         for key in spread:
@@ -225,7 +225,7 @@ def _numbered(by_name: Mapping[str, Any], groups: list[Any], names: list[list[st
 
 def _is_plain(optimizer: EngineOptimizer) -> bool:
     """Whether the user's optimizer has one whole tensor for each parameter: without ZeRO."""
-    held = [p for group in optimizer.wrapped.param_groups for p in group["params"]]
+    held = [p for group in optimizer.optim.param_groups for p in group["params"]]
     own = [p for group in optimizer.parameters for p in group]
     return len(held) == len(own) and all(a.shape == b.shape for a, b in zip(held, own, strict=True)) and not any(
         hasattr(p, "ds_id") or hasattr(p, "_hp_mapping") for p in own
@@ -258,6 +258,6 @@ def _link(optimizer: EngineOptimizer) -> None:
     """
     own = optimizer.engine.optimizer
     link = getattr(own, "_lazy_init_hp_params_optimizer_state", None)
-    if link is not None and all(flat in optimizer.wrapped.state for flat in own.single_partition_of_fp32_groups):
+    if link is not None and all(flat in optimizer.optim.state for flat in own.single_partition_of_fp32_groups):
         own._hp_optimizer_states_linked = False  # noqa: SLF001  there is no other way
         link()

@@ -35,7 +35,7 @@ def memory_of(module: nn.Module, optimizers: Iterable[Optimizer] | Optimizer = (
     """
     for part in module.modules():
         if hasattr(part, "reshard") and hasattr(part, "unshard"):
-            part.reshard()
+            part.reshard()  # type: ignore[operator]
     parameters = list(module.parameters())
     several = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
     state = [tensor for one in several for tensor in _tensors([one.state, _of_its_part(one)])]

@@ -145,7 +145,7 @@ class MeshStrategy(Strategy):
             first.append(self._expert)
         first += [one for one in (self._checkpointing, self._compile) if isinstance(one, Axis)]
         first += self._extra
-        by_engine = sizes["shard"] > 1 or axes["shard"].asked or sizes["tensor"] > 1 or (
+        by_engine = sizes["shard"] > 1 or axes["shard"].asked or sizes["tensor"] > 1 or self._expert.size != 1 or (
             sizes["pipeline"] > 1 and sizes["replicate"] > 1
         )  # fmt: skip
         if by_engine:  # FSDP2's engine, also for copies, wherever parameters are DTensors or live in stages
@@ -242,7 +242,7 @@ class MeshStrategy(Strategy):
 
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
         group = self.device_mesh["pipeline"].get_group() if self.sizes["pipeline"] > 1 else None
-        return clip.clip(optimizer, value, algorithm, group)
+        return clip.clip(optimizer, value, algorithm, group, self._expert.own, self._expert.group)
 
     def sync_gradients(self, optimizer: Optimizer) -> None:
         for axis in self.axes:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.tensor import DTensor
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.exchange import dealt, scaled_gradient
@@ -25,16 +23,18 @@ class MixtureOfExperts(nn.Module):
     Args:
         router: Returns a score per expert: (tokens, width) to (tokens, experts), such as a Linear layer.
         experts: Modules from (tokens, width) to (tokens, anything); or one module whose parameters are stacked along
-            their first dimension, one entry per expert, and whose forward takes ``(tokens, counts)``: the tokens ordered
-            by expert, and how many each expert has, as a list. It is called with a part of the stack under the expert
-            axis, so it goes by the sizes that it meets.
+            their first dimension, one entry per expert, and whose forward takes ``(tokens, counts)``: the tokens in the
+            order of the experts, and how many each has, as a list. Under the expert axis it meets a part of the stack,
+            so it goes by the sizes that it sees.
         top_k: Experts per token. Default 2.
         normalize: Whether the weights of a token's experts add up to 1. Default: True, unless `top_k` is 1, where the
             router would have no gradient.
 
     Attributes:
-        balance: Of the last forward, with its gradient: 1 if all experts get as much, up to the number of experts if one
-            gets everything (Fedus et al., 2021: arXiv 2101.03961, equation 4). Add a little of it to the loss.
+        balance: Of the last forward, with its gradient: 1 if all experts get as much, more if some get more, at most
+            the number of experts (Fedus et al., 2021: arXiv 2101.03961, equation 4). Add a little of it to the loss.
+
+        group: The processes that have a part of the experts each; None is one device. Set by the expert axis.
 
     Raises:
         MisconfigurationException: `top_k` is not between 1 and the number of experts, or there are none.
@@ -62,7 +62,11 @@ class MixtureOfExperts(nn.Module):
                 expected=f"between 1 and {self.count}.",
                 fix="top_k=1",
             )
-        self._group: Any = None  # the processes that have a part of the experts each
+        self.group: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what a copy cannot have: a tensor with a graph."""
+        return {key: value for key, value in self.__dict__.items() if key != "balance"}
 
     def forward(self, x: Tensor) -> Tensor:
         """Return for each token (last dimension: its features) the weighted sum of what its experts return."""
@@ -71,7 +75,7 @@ class MixtureOfExperts(nn.Module):
         order = chosen.flatten().argsort(stable=True)  # the pairs of token and expert, expert by expert
         counts = chosen.flatten().bincount(minlength=self.count)
         given = tokens[order // self.top_k]
-        results = self._on_one(given, counts) if self._group is None else self._on_several(given, counts)
+        results = self._on_one(given, counts) if self.group is None else self._on_several(given, counts)
         weighted = results * weights.flatten()[order].unsqueeze(-1).to(results.dtype)
         total = weighted.new_zeros(len(tokens), weighted.shape[-1]).index_add(0, order // self.top_k, weighted)
         return total.view(*x.shape[:-1], total.shape[-1])
@@ -93,27 +97,26 @@ class MixtureOfExperts(nn.Module):
 
     def _on_one(self, tokens: Tensor, counts: Tensor) -> Tensor:
         if not isinstance(self.experts, nn.ModuleList):
-            with _own_parts(self.experts):
-                result: Tensor = self.experts(tokens, counts.tolist())
+            result: Tensor = self.experts(tokens, counts.tolist())
             return result
-        parts = tokens.split(counts.tolist())
+        parts: Any = torch.split(tokens, counts.tolist())
         return torch.cat([expert(part) for expert, part in zip(self.experts.children(), parts, strict=True)])
 
     def _on_several(self, tokens: Tensor, counts: Tensor) -> Tensor:
         """Send each token to the process of its expert, compute there, and send the result back."""
-        size = distributed.get_world_size(self._group)
+        size = distributed.get_world_size(self.group)
         theirs = torch.empty_like(counts)
-        distributed.all_to_all_single(theirs, counts, group=self._group)
+        distributed.all_to_all_single(theirs, counts, group=self.group)
         here = theirs.view(size, -1)  # by process that sends, and own expert
         given, taken = counts.view(size, -1).sum(1).tolist(), here.sum(1).tolist()
-        received = dealt(tokens, given, taken, self._group)
+        received = dealt(tokens, given, taken, self.group)
         experts = torch.arange(here.shape[1], device=here.device).repeat(size).repeat_interleave(here.flatten())
         order = experts.argsort(stable=True)
         # Every process differentiates its own loss. An expert's gradient is the sum over all of them, and one device
         # would have the mean.
         inputs = scaled_gradient(received[order], size)
         results = scaled_gradient(self._on_one(inputs, here.sum(0)), 1 / size)
-        return dealt(results[order.argsort()], taken, given, self._group)
+        return dealt(results[order.argsort()], taken, given, self.group)
 
 
 def _count(experts: nn.Module) -> int:
@@ -124,36 +127,9 @@ def _count(experts: nn.Module) -> int:
     counts = {name: len(p) if p.ndim else 0 for name, p in experts.named_parameters()}
     if len(set(counts.values())) != 1 or 0 in counts.values():
         raise MisconfigurationException(
-            f"The experts of a MixtureOfExperts are one module ({type(experts).__name__}) whose parameters have different "
-            f"first dimensions: {counts}.",
+            f"The experts of a MixtureOfExperts are one {type(experts).__name__}, whose parameters have different first "
+            f"dimensions: {counts}.",
             expected="parameters of shape (experts, …), or a list of modules.",
             fix="nn.Parameter(torch.empty(experts, width, hidden))",
         )
     return next(iter(counts.values()))
-
-
-@contextmanager
-def _own_parts(experts: nn.Module) -> Iterator[None]:
-    """Let stacked experts see, as plain tensors, the entries that this process has, once FSDP2 has gathered them."""
-    handles: list[Any] = []
-    hidden: list[tuple[nn.Module, str]] = []
-
-    def hide(*_: Any) -> None:
-        for part in experts.modules():
-            for key, parameter in part.named_parameters(recurse=False):
-                if isinstance(parameter, DTensor):
-                    part.__dict__[key] = parameter.to_local()
-                    hidden.append((part, key))
-
-    handles.append(experts.register_forward_pre_hook(_first_of_two(hide)))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-        for part, key in hidden:
-            del part.__dict__[key]
-
-
-def _first_of_two(function: Callable[..., None]) -> Callable[..., None]:
-    return function

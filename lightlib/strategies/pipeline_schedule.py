@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -146,12 +147,14 @@ def _does_not_divide(
 class _Shaped(nn.Module):
     """A stage for tensors of one shape, as torch's schedules call it: tensors in, tensors out."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, apart: bool) -> None:
         super().__init__()
         self.__dict__["stage"] = stage
+        self.apart = apart  # gradients of inputs and weights: torch detaches outputs in place in between
         self.arrives: Any = None  # the structure of what the stage before sends
         self.leaves: Any = None  # and of what this one sends; for both, tensors are marked
         self.calls: Sequence[Call | None] = ()
+        self.output: Any = None  # of the last stage, for the loss, which is computed right after it
         self.error: BaseException | None = None
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
@@ -166,7 +169,10 @@ class _Shaped(nn.Module):
             self.error = error
             raise
         found, sent = _described(output)
-        if not stage.is_last and found != self.leaves:
+        if stage.is_last:
+            self.output = output
+            return tuple(one.detach() for one in sent)
+        if found != self.leaves:
             self.error = MisconfigurationException(
                 f"Stage {stage.index} of the pipeline returned {found} for one micro-batch and {self.leaves} for "
                 "another one.",
@@ -174,8 +180,7 @@ class _Shaped(nn.Module):
                 fix="return tensors only.",
             )
             raise self.error
-        self.leaves = found
-        return tuple(sent) if stage.is_last else tuple(one.contiguous() for one in sent)
+        return tuple(one.clone() if self.apart and one.requires_grad else one.contiguous() for one in sent)
 
 
 _TENSOR = "a tensor"
@@ -210,8 +215,9 @@ class Engine:
     ) -> None:
         from torch.distributed import pipelining  # optional: slow to import, and only for pipelines
 
+        logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)  # tables instead of causes
         self.number, self.loss_of = number, loss_of
-        self.shaped = {index: _Shaped(stage) for index, stage in chain.stages.items()}
+        self.shaped = {index: _Shaped(stage, kind.zero_bubble) for index, stage in chain.stages.items()}
         seen = _look(chain, call)
         count = len(chain.ranks)
         stages = []
@@ -250,10 +256,11 @@ class Engine:
             for shaped in self.shaped.values():
                 shaped.calls = ()
 
-    def _loss(self, output: Any, target: Tensor) -> Tensor:
+    def _loss(self, output: Any, target: Tensor) -> Tensor:  # noqa: ARG002  the stage keeps it, with its graph
         shaped = self.shaped[max(self.shaped)]
+        output, shaped.output = shaped.output, None
         try:
-            return self.loss_of(int(target), _filled(shaped.leaves, output if isinstance(output, tuple) else (output,)))
+            return self.loss_of(int(target), output).clone()
         except BaseException as error:
             self.error = error
             raise

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, closest, shown
+from lightlib.strategies.mixture import MixtureOfExperts
 
 __all__ = ["ParallelPlan", "blocks_of", "matching", "plan_of"]
 
@@ -117,8 +118,9 @@ def container_of(module: nn.Module) -> tuple[str, nn.Module] | None:
     """Return name and value of the ModuleList or Sequential with the most children that have parameters."""
     best: tuple[str, nn.Module] | None = None
     most = 1
+    experts = {id(part.experts) for part in module.modules() if isinstance(part, MixtureOfExperts)}  # work side by side
     for name, part in module.named_modules():
-        if isinstance(part, (nn.ModuleList, nn.Sequential)):
+        if isinstance(part, (nn.ModuleList, nn.Sequential)) and id(part) not in experts:
             count = sum(any(True for _ in child.parameters()) for child in part.children())
             if count > most:
                 best, most = (name, part), count

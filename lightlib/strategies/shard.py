@@ -97,6 +97,8 @@ class Shard(Axis):
                 fix="leave it out.",
             )
         options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": reshard, "offload_policy": offload}
+        for parts, other in site.elsewhere:
+            fully_shard(parts, mp_policy=MixedPrecisionPolicy(*dtype), **{**options, "mesh": other})
         for part in self._units(module, site):
             fully_shard(part, mp_policy=MixedPrecisionPolicy(*dtype), **options)
         roots = _roots_in_stages(module, site.pipelined) if piped else [module]

@@ -43,14 +43,20 @@ def refuse_placed(module: nn.Module) -> None:
 
 
 def module_state(module: nn.Module, partial: bool, order: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the whole state of `module` on the first process, on the CPU; an empty one on the others.
+    """Return the whole state of `module` on the first process, on the CPU.
+
+    On the others it is empty, unless each process has the whole module anyway: then a hook that looks into a checkpoint
+    finds the same on all.
 
     Args:
         module: As it is spread over all processes, each of which has to call this.
         partial: Whether processes hold different parameters (stages of a pipeline, experts).
         order: The names of the module's state before it was spread.
     """
-    own = {name: _whole(value) for name, value in module.state_dict().items()}
+    state = module.state_dict()
+    if not partial and not any(isinstance(value, DTensor) for value in state.values()):
+        return dict(state)
+    own = {name: _whole(value) for name, value in state.items()}
     if partial:
         merged = _with_missing(own)
         own = {name: merged[name] for name in (*order, *merged) if name in merged}

@@ -90,6 +90,8 @@ class Tensor(Axis):
         self.size, self.plan = size, plan
         self.loss_parallel, self.sequence_parallel = loss_parallel, sequence_parallel
         self._styles: dict[str, Any] = {}
+        self._blocks: list[str] = []
+        self._heads: list[tuple[str, str, int]] = []
         self._splits_scores = False
         self._module: nn.Module | None = None
         self._mesh: DeviceMesh | None = None
@@ -104,7 +106,9 @@ class Tensor(Axis):
             if not self._styles:
                 raise no_plan(module, self.size, uneven)
             info(f"tensor={self.size} splits {', '.join(patterns(self._styles, module))}; the rest stays whole.")
-        check_styles(module, self._styles, self.size, blocks_of(module, site.plan))
+        self._blocks = list(blocks_of(module, site.plan))
+        check_styles(module, self._styles, self.size, self._blocks)
+        self._heads = head_counts(module, self._styles)
         if self.sequence_parallel:
             self._styles = _with_norms(module, self._styles, site)
         if self._splits_scores and not any(_gives_scores(module, *entry) for entry in self._styles.items()):
@@ -123,10 +127,10 @@ class Tensor(Axis):
         self._module = module
         ties = _ties(module)
         here = dict(module.named_modules())  # a pipeline's stage has not all of them
-        blocks = list(blocks_of(module, site.plan)) if self.sequence_parallel else []
+        blocks = [name for name in self._blocks if name in here]
         for name, style in self._styles.items():
             if name in here and style != "replicate":
-                within = any(name.startswith(f"{block}.") for block in blocks)
+                within = self.sequence_parallel and any(name.startswith(f"{block}.") for block in blocks)
                 made = style if isinstance(style, ParallelStyle) else self._style(here[name], style, within)
                 if not any(parameter.is_meta for parameter in here[name].parameters()):
                     here[name].to(site.device)
@@ -134,14 +138,15 @@ class Tensor(Axis):
         for (first, key), *others in ties:
             for part, other in others:
                 part.register_parameter(other, getattr(first, key))
-        for name, key, count in head_counts(module, self._styles):
-            setattr(here[name], key, count // self.size)
+        for name, key, count in self._heads:
+            if name in here:
+                setattr(here[name], key, count // self.size)
         for part in module.modules():
             if isinstance(part, nn.TransformerEncoderLayer):
                 part.activation_relu_or_gelu = 0  # torch's fused kernel for evaluation knows no parts of matrices
-        for block in blocks_of(module, site.plan).values():
-            block.register_forward_hook(_own_memory)
-        if blocks:
+        for block in blocks:
+            here[block].register_forward_hook(_own_memory)
+        if self.sequence_parallel:
             here[blocks[0]].register_forward_pre_hook(_split_tokens(mesh), with_kwargs=True)
             here[blocks[-1]].register_forward_hook(_join_tokens(mesh))
 

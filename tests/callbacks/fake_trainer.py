@@ -49,6 +49,8 @@ class FakeTrainer:
         self.is_global_zero = True
         self.world_size = 1
         self.global_rank = 0
+        self.stop_signal = None
+        self.run = None
         self.should_stop = False
         self.ckpt_path = None
         self.accumulate_grad_batches = 1

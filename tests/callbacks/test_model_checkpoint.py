@@ -586,7 +586,10 @@ class TestExceptions:
         trainer.batch()
         with pytest.warns(UserWarning, match=r"with 2 processes, the others wait"):
             callback.on_exception(trainer, None, RuntimeError())
-        callback.on_exception(trainer, None, KeyboardInterrupt())
+        with pytest.warns(UserWarning, match=r"No checkpoint was saved after KeyboardInterrupt"):
+            callback.on_exception(trainer, None, KeyboardInterrupt())  # the second Ctrl-C, which is obeyed anywhere
+        trainer.stop_signal = KeyboardInterrupt()
+        callback.on_exception(trainer, None, trainer.stop_signal)
         assert trainer.written == ["epoch=0-step=1.ckpt"]
 
 

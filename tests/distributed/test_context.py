@@ -9,8 +9,10 @@ from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 import lightlib as L
+from lightlib.strategies.compile import Compile
 from lightlib.strategies.context import Context, positions
 from lightlib.strategies.mesh import MeshStrategy
+from lightlib.strategies.replicate import Replicate
 from tests.distributed.processes import processes
 from tests.distributed.runs import WORDS, Decoder, assert_same, seeded, texts, trained
 
@@ -35,6 +37,11 @@ def run(rank, kind, sizes, options, axis=None, plan=None):
     return trained(seeded(kind, plan), strategy, devices, **options)
 
 
+def run_zero(rank):
+    strategy = MeshStrategy(context=2, replicate=Replicate(1, zero=True))
+    return trained(seeded(Decoder, TABLE), strategy, 2, **OPTIONS)
+
+
 OPTIONS = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 2}
 
 
@@ -55,6 +62,26 @@ def test_it_composes_with_data_processes(sizes):
     alone = trained(seeded(Decoder), **OPTIONS)
     four = processes(4, run, kind, sizes, OPTIONS, None, plan)
     assert_same(alone, four[0])
+
+
+def run_compiled(rank):
+    from torch._dynamo.utils import counters
+
+    result = trained(
+        seeded(Decoder, TABLE), MeshStrategy(context=2, compile=Compile(backend="aot_eager")), 2, **OPTIONS
+    )
+    result["graphs"] = counters["stats"]["unique_graphs"]
+    return result
+
+
+def test_compiled_blocks():
+    both = processes(2, run_compiled, timeout=100)
+    assert_same(trained(seeded(Decoder), **OPTIONS), both[0])
+    assert both[0]["graphs"] > 0
+
+
+def test_optimizer_state_that_is_shared_out():
+    assert_same(trained(seeded(Decoder), **OPTIONS), processes(2, run_zero)[0])
 
 
 class Shifting(Decoder):
@@ -174,7 +201,7 @@ def test_what_cannot_be_right_is_refused(kind, text):
 def run_predictions(rank):
     module, strategy = seeded(Decoder, TABLE), MeshStrategy(context=2)
     loader = torch.utils.data.DataLoader(texts(), 8)
-    options = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+    options = {"max_epochs": 1, "logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
     trainer = L.Trainer(
         accelerator="cpu",
         strategy=strategy if rank is not None else "auto",

@@ -125,7 +125,7 @@ def test_the_numbers_are_those_of_one_device(name: str, precision: str):
         assert list(first["weights"]) == list(weights)
         if dtype is None:
             errors = {n: relative(first["weights"][n], w) for n, w in weights.items()}
-            assert max(errors.values()) <= WEIGHTS_WITHIN[precision], errors
+            assert max(errors.values()) <= 5e-6, errors  # of one tensor: biases that began at 0 are small after 10 steps
         assert relative(flat(first["weights"]), flat(weights)) <= WEIGHTS_WITHIN[precision]
         val_loss, accuracy = evaluated(one, dtype)
         for rank in range(size):

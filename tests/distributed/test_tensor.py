@@ -8,7 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import lightlib as L
+from lightlib.strategies.compile import Compile
 from lightlib.strategies.mesh import MeshStrategy
+from lightlib.strategies.shard import Shard
 from lightlib.strategies.tensor import Tensor
 from tests.distributed.processes import processes
 from tests.distributed.runs import Decoder, assert_same, seeded, trained
@@ -58,6 +60,38 @@ def test_it_composes_with_data_processes(sizes):
     )
     assert_same(alone, four[0])
     assert four[0]["losses"] == four[1]["losses"] != four[2]["losses"]
+
+
+def run_with(rank, name):
+    """Blocks that are compiled, or computed again, and a module that was built without memory."""
+    kinds = {
+        "compiled": {"compile": Compile(backend="aot_eager")},
+        "computed again": {"activation_checkpointing": True},
+        "without memory": {"shard": Shard(1, meta=True)},
+    }
+    made = Late if name == "without memory" else Decoder
+    return trained(seeded(made, {"tensor": FULL}), MeshStrategy(tensor=2, **kinds[name]), 2, gradient_clip_val=0.5)
+
+
+class Late(Decoder):
+    """Builds its layers when the strategy says where."""
+
+    def __init__(self, plan=None):
+        L.Module.__init__(self)
+        self.plan, self.lr, self.losses = plan, 0.3, []
+
+    def configure_model(self):
+        if not hasattr(self, "words"):
+            built = Decoder()
+            for name, part in built.named_children():
+                self.add_module(name, part)
+
+
+@pytest.mark.parametrize("name", ["compiled", "computed again", "without memory"])
+def test_it_composes_with_transforms(name):
+    made = Late if name == "without memory" else Decoder
+    alone = trained(seeded(made), gradient_clip_val=0.5)
+    assert_same(alone, processes(2, run_with, name, timeout=100)[0])
 
 
 class WithFused(Decoder):

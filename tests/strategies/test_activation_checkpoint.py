@@ -39,6 +39,11 @@ def site(**plan):
     return SimpleNamespace(plan=ParallelPlan(**plan))
 
 
+def place(axis, net, where):
+    axis.check(net, where)
+    axis.apply(net, where)
+
+
 def run(net):
     """Return the loss, all gradients, and the bytes that are kept for backward."""
     kept: dict[int, int] = {}
@@ -61,7 +66,7 @@ def test_the_same_bits_from_fewer_kept_tensors(every, share):
     plain = Net()
     other = copy.deepcopy(plain)
     names = list(other.state_dict())
-    ActivationCheckpoint(every=every).apply(other, site())
+    place(ActivationCheckpoint(every=every), other, site())
     loss, gradients, kept = run(plain)
     again, others, fewer = run(other)
     assert torch.equal(loss, again)
@@ -72,16 +77,16 @@ def test_the_same_bits_from_fewer_kept_tensors(every, share):
 
 def test_named_blocks():
     net = Net()
-    ActivationCheckpoint(blocks=["blocks.1.layers"]).apply(net, site())
+    place(ActivationCheckpoint(blocks=["blocks.1.layers"]), net, site())
     assert ["forward" in vars(net.blocks[i].layers) for i in (0, 1)] == [False, True]
     net = Net()
-    ActivationCheckpoint().apply(net, site(blocks=["blocks.[23]"]))
+    place(ActivationCheckpoint(), net, site(blocks=["blocks.[23]"]))
     assert ["forward" in vars(block) for block in net.blocks] == [False, False, True, True]
 
 
 def test_a_copy_of_the_module_has_its_own_parameters():
     net = Net()
-    ActivationCheckpoint().apply(net, site())
+    place(ActivationCheckpoint(), net, site())
     twin = copy.deepcopy(net)
     twin(torch.ones(1, 8)).sum().backward()
     assert all(p.grad is None for p in net.parameters())
@@ -91,7 +96,7 @@ def test_a_copy_of_the_module_has_its_own_parameters():
 def test_evaluation_draws_and_keeps_nothing():
     net = Net().eval()
     expected = net(torch.ones(2, 8))
-    ActivationCheckpoint().apply(net, site())
+    place(ActivationCheckpoint(), net, site())
     with torch.no_grad():
         assert torch.equal(net(torch.ones(2, 8)), expected)
     with torch.inference_mode():

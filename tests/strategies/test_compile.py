@@ -53,6 +53,11 @@ class Net(nn.Module):
         return x
 
 
+def place(axis, net):
+    axis.check(net, SITE)
+    axis.apply(net, SITE)
+
+
 def gradients(net):
     net(torch.ones(4, 8, requires_grad=True)).square().mean().backward()
     return [p.grad for p in net.parameters()]
@@ -69,8 +74,8 @@ def test_blocks_that_are_alike_are_compiled_once(counters, backend, checkpointed
     plain = Net(Block() for _ in range(12))
     net = copy.deepcopy(plain)
     if checkpointed:
-        ActivationCheckpoint().apply(net, SITE)
-    Compile(backend=backend).apply(net, SITE)
+        place(ActivationCheckpoint(), net)
+    place(Compile(backend=backend), net)
     same(gradients(plain), gradients(net))
     assert counters["stats"]["unique_graphs"] == 1
     assert not counters["graph_break"]
@@ -79,7 +84,7 @@ def test_blocks_that_are_alike_are_compiled_once(counters, backend, checkpointed
 
 def test_blocks_that_differ_are_all_compiled(counters):
     net = Net(Block(width) for width in range(1, 15))  # more than torch compiles of one function
-    Compile(backend="eager", fullgraph=True).apply(net, SITE)
+    place(Compile(backend="eager", fullgraph=True), net)
     gradients(net)
     assert counters["stats"]["unique_graphs"] == 14
 
@@ -87,7 +92,7 @@ def test_blocks_that_differ_are_all_compiled(counters):
 def test_containers_are_compiled(counters):
     net = nn.Module()
     net.layers = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-    Compile(backend="eager").apply(net, SITE)
+    place(Compile(backend="eager"), net)
     net.layers(torch.ones(4, 8))
     assert counters["stats"]["unique_graphs"] == 1
     assert counters["stats"]["calls_captured"] == 3
@@ -96,7 +101,7 @@ def test_containers_are_compiled(counters):
 def test_children_are_compiled_where_there_are_no_blocks(counters):
     net = nn.Module()
     net.one, net.other, net.metric = Block(), Block(3), nn.Identity()
-    Compile(backend="eager").apply(net, SITE)
+    place(Compile(backend="eager"), net)
     assert ["forward" in vars(child) for child in net.children()] == [True, True, False]
     net.other(net.one(torch.ones(4, 8)))
     assert counters["stats"]["unique_graphs"] == 2
@@ -104,7 +109,7 @@ def test_children_are_compiled_where_there_are_no_blocks(counters):
 
 def test_named_blocks(counters):
     net = Net(Block() for _ in range(3))
-    Compile(blocks=["blocks.1"], backend="eager").apply(net, SITE)
+    place(Compile(blocks=["blocks.1"], backend="eager"), net)
     assert ["forward" in vars(block) for block in net.blocks] == [False, True, False]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -15,7 +15,10 @@ from lightlib.strategies.context import Context, offset, positions
 from lightlib.strategies.plan import ParallelPlan
 from tests.distributed.runs import Decoder
 
-Pair = namedtuple("Pair", "text following")
+
+class Pair(NamedTuple):
+    text: torch.Tensor
+    following: torch.Tensor
 
 
 def placed(plan=None, module=None, size=2, rank=1, sizes=None, **options):
@@ -130,7 +133,7 @@ def test_parameters_within_sharded_blocks_are_no_tables():
 
 
 def test_bad_methods():
-    with pytest.raises(UnknownNameError, match="Unknown method of the context axis 'rign'. Did you mean 'ring'"):
+    with pytest.raises(UnknownNameError, match=r"Unknown method of the context axis 'rign'\. Did you mean 'ring'"):
         Context(2, method="rign")
     with pytest.raises(
         MisconfigurationException, match=r'Context\(method="ring"\) on cpu: torch has no ring attention'

@@ -1,0 +1,330 @@
+"""The pipeline against one process: schedules, kinds of splitting, odd batches, evaluation, products with other axes."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import lightlib as L
+from lightlib.strategies.mesh import MeshStrategy
+from lightlib.strategies.pipeline import Pipeline
+from tests.distributed.processes import processes
+from tests.distributed.runs import Block, Decoder, assert_same, seeded, texts, trained
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev")
+
+
+class Deep(Decoder):
+    """Four blocks in a ModuleList; a forward that knows nothing of stages."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.blocks = nn.ModuleList(Block(4) for _ in range(4))
+        for block in self.blocks:
+            block.attention.k = nn.Linear(16, 16, bias=False)  # whose gradient is 0, which Adam makes a step of
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 32, bias=False)
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), 3e-3)
+
+
+class Chain(L.Module):
+    """An nn.Sequential, with a head outside of it, a weighted loss, and random numbers before the call."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        super().__init__()
+        widths = [8, 16, 16, 12, 10]
+        layers: list[nn.Module] = []
+        for before, after in zip(widths, widths[1:], strict=False):
+            layers += [nn.Linear(before, after), nn.Tanh()]
+        self.layers = nn.Sequential(nn.Sequential(*layers[:4]), *layers[4:])
+        self.head = nn.Linear(10, 3)
+        self.noise = noise
+        self.inputs: list[torch.Tensor] = []
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch["x"] + self.noise * torch.randn_like(batch["x"]), batch["y"]
+        features = self.layers(x)
+        scores = self.head(features)
+        loss = F.cross_entropy(scores, y, reduction="sum")
+        self.log("train_loss", loss / len(y), on_step=False, on_epoch=True, batch_size=len(y))
+        return {"loss": loss, "weight": len(y), "scores": scores, "names": batch["names"]}
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", F.cross_entropy(self.head(self.layers(batch["x"])), batch["y"]), batch_size=len(batch["y"]))
+
+    def test_step(self, batch, batch_idx):
+        self.log("batches", 1.0, reduce_fx="sum")
+
+    def predict_step(self, batch, batch_idx):
+        return {"scores": self.head(self.layers(batch["x"])), "names": batch["names"]}
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        if "scores" in outputs:
+            assert outputs["scores"].shape == (len(batch["y"]), 3)
+            assert len(outputs["names"]) == len(outputs["scores"]) or isinstance(outputs["names"][0], list)
+
+    def configure_optimizers(self):
+        groups = [{"params": self.layers.parameters()}, {"params": self.head.parameters(), "lr": 0.03}]
+        return torch.optim.SGD(groups, 0.05, momentum=0.9)
+
+
+class Tolerant(L.Module):
+    """Plain children; its forward does without those that are absent, and a parameter of its own is on the first."""
+
+    def __init__(self, stages: Any) -> None:
+        super().__init__()
+        self.body = Body()
+        self.stages = stages
+
+    def parallel_plan(self):
+        return {"pipelined": "body", "stages": self.stages}
+
+    def training_step(self, batch, batch_idx):
+        loss = F.mse_loss(self.body(batch[0], scale=torch.ones(len(batch[0]), 1) * 2), batch[1])
+        self.log("loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.05)
+
+
+class Body(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.randn(8))
+        self.first, self.second, self.third = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+        self.drop = nn.Dropout(0.0)
+
+    def forward(self, x, scale):
+        x = x + self.shift if self.shift is not None else x
+        for layer in (self.first, self.second):
+            x = torch.tanh(layer(x)) * scale if layer is not None else x
+        return self.third(x) if self.third is not None else x
+
+
+def samples(count: int = 26) -> list[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(count, 8, generator=generator), torch.randint(3, (count,), generator=generator)
+    return [{"x": x[i], "y": y[i], "names": f"sample {i}"} for i in range(count)]
+
+
+def fitted(module: L.Module, strategy: Any, devices: int, data: Any, size: int = 8, **options: Any) -> dict[str, Any]:
+    """Return what is left of a fit, and the predictions."""
+    trainer = L.Trainer(
+        accelerator="cpu", strategy=strategy, devices=devices, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, **{"max_epochs": 2} | options,
+    )  # fmt: skip
+    loader = DataLoader(data, size)
+    evaluates = isinstance(module, Chain)
+    trainer.fit(module, loader, loader if evaluates else None)
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    tested = trainer.test(module, loader, verbose=False) if evaluates else None
+    return {
+        "metrics": metrics,
+        "tested": tested,
+        "norm": None if trainer.gradient_norm is None else float(trainer.gradient_norm),
+        "weights": {name: value.clone() for name, value in trainer.strategy.module_state().items()},
+        "predictions": trainer.predict(module, loader) if evaluates else None,
+        "step": trainer.global_step,
+    }
+
+
+def decoders(rank: int, pipelines: list[dict[str, Any]], others: dict[str, int], options: dict[str, Any]) -> list[Any]:
+    """Return one run for each pipeline; one process without any when there is none."""
+    warnings.simplefilter("ignore")
+    if not pipelines:
+        return [trained(seeded(Deep), "auto", 1, gradient_clip_val=0.5, **options)]
+    devices = 2
+    for size in others.values():
+        devices *= size
+    return [
+        trained(seeded(Deep), MeshStrategy(pipeline=Pipeline(2, **one), **others), devices, gradient_clip_val=0.5, **options)
+        for one in pipelines
+    ]
+
+
+def compared(pipelines: list[dict[str, Any]], others: dict[str, int], tolerance: float, **options: Any) -> None:
+    expected = processes(1, decoders, [], {}, options)[0][0]
+    devices = 2
+    for size in others.values():
+        devices *= size
+    for runs in processes(devices, decoders, pipelines, others, options, timeout=120):
+        for run in runs:
+            assert run["metrics"].keys() == expected["metrics"].keys()
+    for run in processes(devices, decoders, pipelines, others, options, timeout=120)[0]:
+        assert_same(expected, run, tolerance)
+
+
+def test_all_schedules_train_an_unchanged_decoder_to_the_numbers_of_one_process() -> None:
+    expected = processes(1, decoders, [], {}, {})[0][0]
+    found = processes(2, decoders, [{"schedule": one} for one in SCHEDULES], {}, {}, timeout=120)
+    for run, other in zip(*found, strict=True):
+        assert_same(expected, run, 3e-5)  # AdamW enlarges what differs in the order of additions
+        assert run["metrics"] == other["metrics"], "every stage knows the metrics"
+        assert run["norm"] == other["norm"]
+
+
+def test_accumulation_with_a_short_last_window_adds_up_exactly() -> None:
+    options = {"accumulate_grad_batches": 2}
+    expected = processes(1, decoders, [], {}, options)[0][0]
+    pipelines = [{"schedule": one} for one in ("1f1b", "interleaved_zero_bubble", "zbv")]
+    for run in processes(2, decoders, pipelines, {}, options, timeout=120)[0]:
+        assert_same(expected, run, 3e-5)
+
+
+@pytest.mark.parametrize("others", [{"shard": 2}, {"replicate": 2}])
+def test_with_shards_or_copies_inside(others) -> None:
+    options = {"accumulate_grad_batches": 2}
+    expected = processes(1, decoders, [], {}, options)[0][0]
+    pipelines = [{"schedule": one} for one in ("1f1b", "interleaved_zero_bubble", "zbv")]
+    for run in processes(4, decoders, pipelines, others, options, timeout=120)[0]:
+        assert_same(expected, run, 3e-5)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+def test_reduced_precision(precision) -> None:
+    options = {"precision": precision}
+    expected = processes(1, decoders, [], {}, options)[0][0]
+    for run in processes(2, decoders, [{"schedule": "1f1b"}, {"schedule": "zbv"}], {}, options)[0]:
+        # micro-batches are rounded by themselves, and AdamW's first steps have the size of the rate whatever the gradient
+        assert run["metrics"]["val_loss"] == pytest.approx(expected["metrics"]["val_loss"], rel=1e-3)
+        moved = [float((run["weights"][n] - v).norm() / v.norm()) for n, v in expected["weights"].items()]
+        assert max(moved) < 2e-2
+
+
+def chains(rank: int, pipelines: list[dict[str, Any]], options: dict[str, Any]) -> list[Any]:
+    warnings.simplefilter("ignore")
+    return [
+        fitted(seeded(Chain), MeshStrategy(pipeline=Pipeline(2, **one)) if one else "auto", 2 if one else 1, samples(), **options)
+        for one in pipelines
+    ]
+
+
+def test_a_sequential_with_a_head_outside_weights_odd_batches_evaluation_and_prediction() -> None:
+    """26 samples in batches of 8: the last batch of 2 goes through in one piece where the schedule needs more."""
+    expected = processes(1, chains, [{}], {})[0][0]
+    pipelines = [{"schedule": one} for one in ("gpipe", "1f1b", "interleaved", "zbv", "dualpipev")]
+    found = processes(2, chains, pipelines, {}, timeout=120)
+    for first, last in zip(*found, strict=True):
+        assert_same(expected, first, 1e-5)
+        for run in (first, last):
+            assert run["tested"] == expected["tested"], "a step that does not call the part"
+            assert run["step"] == expected["step"]
+            for one, other in zip(run["predictions"], expected["predictions"], strict=True):
+                torch.testing.assert_close(one["scores"], other["scores"], rtol=1e-4, atol=1e-5)
+                assert one["names"] == other["names"]
+
+
+def tolerant(rank: int, cases: list[Any]) -> list[Any]:
+    warnings.simplefilter("ignore")
+    generator = torch.Generator().manual_seed(0)
+    data = TensorDataset(torch.randn(16, 8, generator=generator), torch.randn(16, 4, generator=generator))
+    return [
+        fitted(seeded(Tolerant, stages), MeshStrategy(pipeline=Pipeline(2, schedule=s)) if s else "auto", 2 if s else 1, data)
+        for stages, s in cases
+    ]
+
+
+def test_named_stages_of_a_forward_that_does_without_absent_layers() -> None:
+    expected = processes(1, tolerant, [((), None)])[0][0]
+    lists = [["shift", "first", "drop"], ["second", "third"]]
+    for run in processes(2, tolerant, [(["second"], "1f1b"), (["body.third"], "gpipe"), (lists, "gpipe")])[0]:
+        assert_same(expected, run, 1e-5)
+
+
+class Noisy(Chain):
+    """Keeps what the layers get, on the first stage, and what the step computed it from, on the last."""
+
+    def training_step(self, batch, batch_idx):
+        self.drawn = torch.rand(3)
+        return super().training_step(batch, batch_idx)
+
+
+def noisy(rank: int) -> tuple[Any, Any]:
+    warnings.simplefilter("ignore")
+    torch.manual_seed(rank)  # as dropout would leave the generators of two stages
+    module = seeded(Noisy, noise=1.0)
+    fitted(module, MeshStrategy(pipeline=2), 2, samples(8), max_epochs=3)
+    return module.drawn, rank
+
+
+def test_random_numbers_before_the_call_are_the_same_on_both_sides() -> None:
+    (first, _), (last, _) = processes(2, noisy)
+    assert torch.equal(first, last)
+
+
+class Frozen(Deep):
+    def __init__(self) -> None:
+        super().__init__()
+        for part in (self.words, self.places, self.blocks[0]):
+            part.requires_grad_(False)
+
+
+class Tied(Deep):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.weight = self.words.weight
+
+
+def others(rank: int, cases: list[tuple[type, str | None]]) -> list[Any]:
+    warnings.simplefilter("ignore")
+    return [
+        trained(seeded(kind), MeshStrategy(pipeline=Pipeline(2, schedule=s)) if s else "auto", 2 if s else 1)
+        for kind, s in cases
+    ]
+
+
+def test_frozen_first_layers() -> None:
+    expected = processes(1, others, [(Frozen, None)])[0][0]
+    for run in processes(2, others, [(Frozen, "1f1b"), (Frozen, "interleaved_zero_bubble"), (Frozen, "zbv")])[0]:
+        assert_same(expected, run, 3e-5)
+
+
+def test_tied_layers_on_the_process_that_has_the_first_and_the_last_stage() -> None:
+    expected = processes(1, others, [(Tied, None)])[0][0]
+    run = processes(2, others, [(Tied, "zbv")])[0][0]
+    assert_same(expected, run, 3e-5)
+
+
+def four(rank: int, schedules: list[str]) -> list[Any]:
+    warnings.simplefilter("ignore")
+    return [trained(seeded(Deep), MeshStrategy(pipeline=Pipeline(4, schedule=s)), 4) for s in schedules]
+
+
+def test_four_processes() -> None:
+    expected = processes(1, others, [(Deep, None)])[0][0]
+    for run in processes(4, four, ["gpipe", "1f1b"], timeout=120)[0]:
+        assert_same(expected, run, 3e-5)
+
+
+def test_lengths_that_change_from_batch_to_batch() -> None:
+    found = processes(2, lengths)
+    expected = processes(1, lengths)[0]
+    torch.testing.assert_close(found[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def lengths(rank: int) -> Any:
+    warnings.simplefilter("ignore")
+    windows = [torch.randint(32, (4, 2 + index % 3), generator=torch.Generator().manual_seed(index)) for index in range(6)]
+    module = seeded(Deep)
+    two = torch.distributed.is_available() and rank_count() == 2
+    trainer = L.Trainer(
+        accelerator="cpu", devices=2 if two else 1, strategy=MeshStrategy(pipeline=2) if two else "auto", max_epochs=1,
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        limit_val_batches=0,
+    )  # fmt: skip
+    trainer.fit(module, DataLoader([(one[:, :-1], one[:, 1:]) for one in windows], None))
+    return dict(sorted(trainer.strategy.module_state().items())) if rank == 0 else {}
+
+
+def rank_count() -> int:
+    import os
+
+    return int(os.environ["WORLD_SIZE"])
