@@ -1,0 +1,246 @@
+"""What a pipeline refuses, on every process of it, and what it says."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+import lightlib as L
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.mesh import MeshStrategy
+from lightlib.strategies.pipeline import Pipeline
+from tests.distributed.processes import processes
+
+
+class Layers(L.Module):
+    """A step that keeps the rule; its children break it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+        self.before, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def training_step(self, batch, batch_idx):
+        return self.head(self.layers(batch)).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class Twice(Layers):
+    def training_step(self, batch, batch_idx):
+        first = self.layers(batch)
+        return self.layers(first).mean()
+
+
+class Never(Layers):
+    def training_step(self, batch, batch_idx):
+        return batch.mean()
+
+
+class Before(Layers):
+    def training_step(self, batch, batch_idx):
+        return self.layers(self.before(batch)).mean()
+
+
+class BeforeByWeight(Layers):
+    def training_step(self, batch, batch_idx):
+        return self.layers(F.linear(batch, self.before.weight)).mean()
+
+
+class BeforeInside(Layers):
+    def training_step(self, batch, batch_idx):
+        return self.layers(self.layers[0](batch)[:, :4]).mean()
+
+
+class Nothing(Layers):
+    def training_step(self, batch, batch_idx):
+        self.layers(batch)
+
+
+class Raising(Layers):
+    def training_step(self, batch, batch_idx):
+        self.layers(batch)
+        raise KeyError("the user's own")
+
+
+class RaisingBefore(Layers):
+    def training_step(self, batch, batch_idx):
+        raise KeyError("the user's own")
+
+
+class RaisingInside(Layers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[0].forward = self.broken
+
+    def broken(self, x):
+        raise KeyError("the user's own")
+
+
+class Loose(L.Module):
+    """A loop over blocks which keeps what the first one gave."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.embed, self.kind = nn.Linear(4, 4), kind
+        self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        start = x = self.embed(x)
+        if self.kind == "reversed":
+            for block in reversed(self.blocks):
+                x = block(x)
+        elif self.kind == "again":
+            for _ in range(2):
+                for block in self.blocks:
+                    x = block(x)
+        else:
+            outputs = []
+            for block in self.blocks:
+                x = block(x) + (start if self.kind == "skip" else 0)
+                outputs.append(x)
+            x = sum(outputs) if self.kind == "collect" else x
+        return x
+
+    def training_step(self, batch, batch_idx):
+        return self(batch).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def refused(rank: int, make: Any, args: tuple[Any, ...], pipeline: dict[str, Any], count: int, size: int) -> str:
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    trainer = L.Trainer(
+        accelerator="cpu", devices=2, strategy=MeshStrategy(pipeline=Pipeline(2, **pipeline), timeout=20), max_epochs=1,
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    try:
+        trainer.fit(make(*args), DataLoader(torch.randn(count, 4), size))
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def messages(make: Any, *args: Any, count: int = 8, size: int = 8, **pipeline: Any) -> list[str]:
+    return processes(2, refused, make, args, pipeline, count, size, timeout=40)
+
+
+RULE = "a step calls the pipelined part exactly once, and no parameter is used before that call."
+
+
+def line_of(kind: type, text: str) -> str:
+    """Return where `text` stands in this file."""
+    lines = open(__file__, encoding="utf-8").read().splitlines()
+    begin = next(index for index, line in enumerate(lines) if line.startswith(f"class {kind.__name__}("))
+    return f"test_pipeline_refused.py:{next(i for i in range(begin, len(lines)) if text in lines[i]) + 1}"
+
+
+def test_two_calls_name_both_lines() -> None:
+    _, last = messages(Twice)
+    assert last.startswith("MisconfigurationException: The step calls self.layers twice")
+    assert RULE in last
+    assert line_of(Twice, "first = ") in last and line_of(Twice, "self.layers(first)") in last
+
+
+@pytest.mark.parametrize("kind", [Before, BeforeByWeight, BeforeInside])
+def test_a_parameter_before_the_call_names_the_line_on_every_process(kind) -> None:
+    for message in messages(kind):
+        assert "The step uses a parameter before it calls self.layers" in message
+        assert RULE in message and line_of(kind, "return self.layers(") in message
+
+
+def test_a_step_that_never_calls_the_part() -> None:
+    for message in messages(Never):
+        assert "does not call self.layers(…), the part of Never that the pipeline cuts" in message
+        assert RULE in message and line_of(Never, "def training_step") in message
+
+
+def test_a_step_that_returns_none() -> None:
+    for message in messages(Nothing):
+        assert "training_step returned None in a pipeline." in message
+
+
+def test_errors_of_the_user_are_raised_as_they_are() -> None:
+    assert messages(Raising)[1] == 'KeyError: "the user\'s own"'
+    assert messages(RaisingBefore)[0] == 'KeyError: "the user\'s own"'
+    assert messages(RaisingInside)[0] == 'KeyError: "the user\'s own"'
+
+
+def test_micro_batches_that_do_not_divide_the_batch() -> None:
+    for message in messages(Layers, size=8, microbatches=3, schedule="gpipe"):
+        assert "A batch of 8 samples cannot be cut into 3 micro-batches for the schedule 'gpipe'" in message
+        assert "1, 2, 4, 8" in message and "microbatches=" in message
+    for message in messages(Layers, count=1, size=1):
+        assert "A batch of 1 samples cannot be cut into equal micro-batches for the schedule '1f1b'" in message
+        assert "batch_size=2" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("reversed", "does not call the layers blocks.0 to blocks.2 one after the other"),
+        ("again", "does not call the layers blocks.0 to blocks.2 one after the other"),
+        ("skip", "uses a value that parameters of another stage make"),
+        ("collect", "uses a value that parameters of another stage make"),
+    ],
+)
+def test_loops_over_blocks_that_cannot_be_cut(kind, text) -> None:
+    found = messages(Loose, kind)
+    assert any(text in message for message in found), found
+
+
+def test_manual_optimization_and_lbfgs() -> None:
+    for message in messages(Manual):
+        assert "automatic_optimization=False, and the strategy is a pipeline" in message
+    for message in messages(Newton):
+        assert "LBFGS in a pipeline" in message
+
+
+class Manual(Layers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class Newton(Layers):
+    def configure_optimizers(self):
+        return torch.optim.LBFGS(self.parameters())
+
+
+def test_layers_that_share_a_parameter_over_processes() -> None:
+    for message in messages(Shared):
+        assert "layers.0.weight and layers.4.weight are one parameter" in message and "zbv" in message
+
+
+class Shared(Layers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[0].weight = nn.Parameter(torch.randn(8, 4))
+        self.layers[4] = nn.Linear(4, 8)
+        self.layers[4].weight = self.layers[0].weight
+
+
+def test_nothing_has_been_changed_when_a_module_is_refused() -> None:
+    module = Layers()
+    pipeline = Pipeline(2, stages=["layers.9"])
+    with pytest.raises(MisconfigurationException, match="stages names 'layers.9', which matches nothing"):
+        pipeline.check(module, _site(module))
+    assert len(module.layers) == 5
+
+
+def _site(module: nn.Module) -> Any:
+    from lightlib.strategies.plan import plan_of
+
+    class Site:
+        plan, sizes, automatic = plan_of(module), {"pipeline": 2}, True
+
+    return Site()
