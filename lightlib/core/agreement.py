@@ -30,5 +30,6 @@ class Agreement:
         return position >= self._at[kind]
 
     def forget(self, kind: str) -> None:
-        """The wish was not granted; another may follow."""
+        """The wish was not granted, on any process; another may follow."""
         self._at.pop(kind, None)
+        self._watch.refuse(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from lightlib import report
@@ -10,7 +11,7 @@ from lightlib.core.agreement import Agreement
 from lightlib.core.run import Run
 from lightlib.core.signals import Signals
 from lightlib.errors import SIGTERMException
-from lightlib.launch.failure import OtherRankError
+from lightlib.launch.failure import Failure, OtherRankError, end_process
 from lightlib.launch.subprocess import SubprocessLauncher
 from lightlib.launch.watch import Watch
 
@@ -30,6 +31,7 @@ class Processes:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._ready = False
+        self._run: Run | None = None
 
     @property
     def watch(self) -> Watch | None:
@@ -41,42 +43,62 @@ class Processes:
         if self._ready:
             return
         strategy = self._trainer.strategy
-        environment = strategy.environment
         launcher = None
-        if strategy.world_size > 1 and not environment.launched and strategy.launcher == "subprocess":
-            launcher = SubprocessLauncher(environment)
-            strategy.environment = environment = launcher.launch()
-        if environment.world_size > 1:
-            report.info(environment.describe())
+        if strategy.world_size > 1 and not strategy.environment.launched and strategy.launcher == "subprocess":
+            launcher = SubprocessLauncher(strategy.environment)
+            strategy.environment = launcher.launch()
+            launcher.on_death(partial(_dead_before_the_meeting, launcher))
+        if strategy.world_size > 1:
+            report.info(strategy.environment.describe())
         strategy.setup_environment()
         self._ready = True
-        if strategy.world_size > 1 and not _watch:
-            from lightlib.strategies.process_group import store  # optional: only with several processes
+        if strategy.world_size > 1:
+            self._begin_to_watch(launcher)
 
-            met = store()
-            if met is not None:
-                wait = (strategy.timeout or _HOW_LONG).total_seconds()
-                _watch.append(Watch(met, strategy.global_rank, strategy.world_size, wait))
-        if launcher is not None and self.watch is not None:
-            launcher.on_death(self.watch.report_death)
+    def _begin_to_watch(self, launcher: SubprocessLauncher | None) -> None:
+        from lightlib.strategies.process_group import store  # optional: only with several processes
 
-    def begin(self, run: Run, signals: Signals) -> None:
-        """Watch `run`: from now on the others know where this process is."""
-        watch = self.watch
-        if watch is None:
+        strategy, met = self._trainer.strategy, store()
+        if met is None or _watch:
             return
-        run.agreement = Agreement(watch)
+        wait = (strategy.timeout or _HOW_LONG).total_seconds()
+        last = None if launcher is None else partial(_end_children, launcher)
+        _watch.append(Watch(met, strategy.global_rank, strategy.world_size, wait, before_end=last))
+        _watch[-1].install()
+
+    def begin(self, signals: Signals) -> None:
+        """Watch a call: from now on the others know where this process is, or that it has failed."""
+        self._run = None
+        if self.watch is None:
+            return
 
         def wish(kind: str) -> None:
             if kind == "stop":
-                run.stop_asked = True
+                if self._run is not None:
+                    self._run.stop_asked = True
             elif signals.received is None:
                 signals.received = SIGTERMException() if kind == "terminate" else KeyboardInterrupt()
 
-        watch.start(run.position, wish, lambda: _described(run))
+        self.watch.start(self._position, wish, self._described)
+        signals.tell = self.watch.request
+
+    def attach(self, run: Run) -> None:
+        """The run has been built: its position counts."""
+        if self.watch is not None:
+            run.agreement = Agreement(self.watch)
+        self._run = run
+
+    def _position(self) -> tuple[int, ...]:
+        return (-1,) if self._run is None else self._run.position()
+
+    def _described(self) -> str:
+        if self._run is None:
+            return "the preparation of the run"
+        run, progress = self._run, self._run.progress
+        return f"{run.stage}, epoch {progress.epoch}, batch {progress.epoch_batch}, step {progress.step}"
 
     def end(self) -> None:
-        """Stop watching: the run has ended."""
+        """Stop watching: the call has ended."""
         if self.watch is not None:
             self.watch.stop()
 
@@ -91,8 +113,15 @@ class Processes:
         return OtherRankError(failure)
 
 
-def _described(run: Run) -> str:
-    progress = run.progress
-    return f"{run.stage}, epoch {progress.epoch}, batch {progress.epoch_batch}, step {progress.step}"
+def _dead_before_the_meeting(launcher: SubprocessLauncher, rank: int, returncode: int, tail: str) -> None:
+    """End this process when one that it has started is gone: it would wait for it to no end."""
+    failure = Failure.of_death(rank, returncode, tail)
+    if _watch:
+        _watch[-1].report_death(rank, returncode, tail)
+    else:
+        end_process(failure.text, partial(_end_children, launcher))
 
 
+def _end_children(launcher: SubprocessLauncher) -> None:
+    launcher.wait(3.0)
+    launcher.stop(1.0)

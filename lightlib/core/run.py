@@ -180,6 +180,10 @@ class Run:
     def refuse_early_stop(self) -> None:
         """Forget a wish to stop that came before the minimum."""
         if self.stop_asked and not self.plan.may_stop(self.progress):
+            if self.agreement is not None:
+                if not self.agreement.reached("stop", self.position()):
+                    return  # others have not come here yet
+                self.agreement.forget("stop")
             self.stop_asked = False
             report.info(
                 f"A stop was asked for after {self.progress.epoch} epochs and {self.progress.step} steps; training "

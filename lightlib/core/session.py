@@ -84,10 +84,18 @@ class Session:
         if datamodule is None and module is self.module and all(value is None for value in given.values()):
             datamodule = self.datamodule
         self.processes.ready()
-        path = self._resolved(fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
-        content = None if path is None else files.read(path, "cpu", weights_only)
-        if content is not None:
-            check_content(content, path, type(module) if fn is TrainerFn.FITTING else None)
+        self.processes.begin(self.signals)
+        try:
+            path = self._resolved(fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
+            content = None if path is None else files.read(path, "cpu", weights_only)
+            if content is not None:
+                check_content(content, path, type(module) if fn is TrainerFn.FITTING else None)
+        except BaseException as error:
+            first = self.processes.first_failure(error)
+            self.processes.end()
+            if first is not error:
+                raise first from None
+            raise
         self.signals.received = None
         self._ckpt_path_before, trainer.ckpt_path = trainer.ckpt_path, path
         trainer.state = TrainerState(fn, None, TrainerStatus.RUNNING)
@@ -97,6 +105,7 @@ class Session:
         except BaseException as error:
             first = self.processes.first_failure(error)
             self._fail(error)
+            self.processes.end()
             if first is not error:
                 raise first from None
             raise
@@ -177,6 +186,7 @@ class Session:
             run.results.load_state_dict(self.fit_run.results.state_dict(), module.get_submodule)
         self.fit_run = run if fn is TrainerFn.FITTING else self.fit_run
         run.signals = self.signals
+        self.processes.attach(run)
         trainer.run = run
         self._tell_loggers(run)
         self._announce(run)
@@ -306,7 +316,6 @@ class Session:
         run: Run = self.trainer.run
         self._stack = ExitStack()
         self._stack.enter_context(self.signals.noted())
-        self.processes.begin(run, self.signals)
         return run
 
     def __exit__(

@@ -38,6 +38,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.received: BaseException | None = None
+        self.tell: Callable[[str], None] | None = None  # lets other processes know; it may be called from a handler
         self._process = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
 
@@ -73,6 +74,8 @@ class Signals:
             raise KeyboardInterrupt
         self.received = KeyboardInterrupt()
         report.info("\nStopping after this step; press Ctrl-C again to stop at once.")
+        if self.tell is not None:
+            self.tell("interrupt")
         self._chain(number, frame)
 
     def _on_terminate(self, number: int, frame: Any) -> None:
@@ -81,4 +84,6 @@ class Signals:
             os.kill(os.getpid(), number)
             return
         self.received = self.received or SIGTERMException()
+        if self.tell is not None:
+            self.tell("terminate")
         self._chain(number, frame)

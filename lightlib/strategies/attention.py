@@ -38,7 +38,6 @@ class Exchanged:
         self.lengths: set[int] = set()
         self._size, self._rank = distributed.get_world_size(group), distributed.get_rank(group)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self,
         query: Tensor,
@@ -113,7 +112,6 @@ class Ring:
         self.mesh, self.calls = mesh, 0
         self.lengths: set[int] = set()
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self,
         query: Tensor,
@@ -142,6 +140,12 @@ class Ring:
 @contextmanager
 def replaced(module: nn.Module, attention: Callable[..., Any]) -> Iterator[None]:
     """Let `attention` answer wherever torch and the files of `module` call `F.scaled_dot_product_attention`."""
+    torch.overrides.get_overridable_functions()  # torch remembers its own functions, while they are in their places
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def scaled_dot_product_attention(*args: Any, **options: Any) -> Any:
+        return attention(*args, **options)
+
     places = [vars(functional)] + [
         vars(sys.modules[name]) for name in {type(part).__module__ for part in module.modules()}
     ]
@@ -149,7 +153,7 @@ def replaced(module: nn.Module, attention: Callable[..., Any]) -> Iterator[None]
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a kernel that computes all of a layer at once
     for place, key in found.values():
-        place[key] = attention
+        place[key] = scaled_dot_product_attention
     try:
         yield
     finally:

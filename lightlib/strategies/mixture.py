@@ -127,8 +127,8 @@ def _count(experts: nn.Module) -> int:
     counts = {name: len(p) if p.ndim else 0 for name, p in experts.named_parameters()}
     if len(set(counts.values())) != 1 or 0 in counts.values():
         raise MisconfigurationException(
-            f"The experts of a MixtureOfExperts are one {type(experts).__name__}, whose parameters have different first "
-            f"dimensions: {counts}.",
+            f"The experts of a MixtureOfExperts are one {type(experts).__name__}, whose parameters have different "
+            f"first dimensions: {counts}.",
             expected="parameters of shape (experts, …), or a list of modules.",
             fix="nn.Parameter(torch.empty(experts, width, hidden))",
         )
