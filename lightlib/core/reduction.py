@@ -56,7 +56,7 @@ class Reduction:
         everywhere = len({place for place, _ in parts})
         if some["attribute"] is None and len(places) < everywhere:
             raise lacks_metric(slot.name)
-        whole = strategy.data.size in (1, strategy.world_size)
+        whole = strategy.data.size == strategy.world_size
         holders = strategy.data.all_gather_object(slot.metric is not None and bool(slot.count)) if not whole else [True]
         value = None
         if any(holders):  # a process without a batch takes part with an empty metric
@@ -64,11 +64,17 @@ class Reduction:
                 slot.metric = self._metric_at(some["attribute"])
             if slot.metric.process_group is None and not whole:
                 slot.metric.process_group = strategy.data.group
+                if strategy.data.size == 1:  # all others read the same batches
+                    slot.metric.distributed_available_fn = _nobody
             slot.count = max(slot.count, 1)
             value = slot.compute_metric()
         if not whole:
             value = next(one for one in strategy.collectives.all_gather_object(value) if one is not None)
         return value
+
+
+def _nobody() -> bool:
+    return False
 
 
 def _sums(slot: Slot) -> dict[str, Any]:

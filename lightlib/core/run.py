@@ -335,7 +335,8 @@ class Run:
         if stage is VALIDATION and within_fit and self.between_windows():
             self.module.on_validation_model_zero_grad()
         getattr(self.module, f"on_{stage.name}_model_eval")()
-        grad_off = torch.inference_mode if self.inference and not within_fit else torch.no_grad
+        fast = self.inference and self.strategy.inference_mode and not within_fit
+        grad_off = torch.inference_mode if fast else torch.no_grad
         self.phase, self.evaluated = self.phase + 1, 0
         try:
             with grad_off():

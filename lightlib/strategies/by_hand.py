@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axis import Axis, Site, Step
 from lightlib.strategies.materialize import fill
+from lightlib.strategies.shard import entered, synced_at_the_end
 
 __all__ = ["ByHand", "is_by_hand"]
 
@@ -33,7 +34,8 @@ class ByHand(Axis):
     lockstep = True
 
     def __init__(self) -> None:
-        self._roots: list[FSDPModule] = []
+        self._roots: list[Any] = []
+        self._module: nn.Module | None = None
 
     def check(self, module: nn.Module, site: Site) -> None:
         other = next((name for name in _OTHERS if site.sizes[name] > 1), None)
@@ -44,7 +46,7 @@ class ByHand(Axis):
                 fix=f"{other}=1, or say it in parallel_plan() in place of configure_model.",
             )
         processes = site.sizes["replicate"] * site.sizes["shard"]
-        left = [name for name, p in module.named_parameters() if p.requires_grad and not _averaged(p, site)]
+        left = [name for name, p in module.named_parameters() if p.requires_grad and not _averaged(p)]
         if processes > 1 and left:
             raise MisconfigurationException(
                 f"configure_model of {type(module).__name__} left the parameter {left[0]!r} out when it spread the "
@@ -59,22 +61,23 @@ class ByHand(Axis):
         for tensor in (*module.parameters(), *module.buffers()):
             if not isinstance(tensor, DTensor):
                 distributed.broadcast(tensor.detach(), 0)
-        sharded = [part for part in module.modules() if isinstance(part, FSDPModule)]
-        inner = {id(part) for root in sharded for part in root.modules() if part is not root}  # type: ignore[attr-defined]
+        self._module = module
+        sharded: list[Any] = [part for part in module.modules() if isinstance(part, FSDPModule)]
+        inner = {id(part) for root in sharded for part in root.modules() if part is not root}
         self._roots = [root for root in sharded if id(root) not in inner]
 
     def enter(self, name: str, method: Step) -> Step:
         """Return the step with FSDP2's hooks around it, when `fully_shard` was applied to the whole module."""
-        root = next((root for root in self._roots if hasattr(root, "training_step")), None)
-        return method if root is None else entered(root, name, method)  # type: ignore[arg-type]
+        whole = next((root for root in self._roots if root is self._module), None)
+        return method if whole is None else entered(whole, name, method)
 
     def around(self, step: Step) -> Step:
-        roots = self._roots
+        return synced_at_the_end(self._roots, step)
 
-        def synced_at_the_end(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
-            for root in roots:
-                root.set_requires_gradient_sync(sync)
-                root.set_is_last_backward(sync)
-            return step(batch, batch_idx, backward, sync)
 
-        return synced_at_the_end if roots else step
+def _averaged(parameter: nn.Parameter) -> bool:
+    """Return whether `fully_shard` has taken care of a parameter: its mesh then has more than the tensor dimension."""
+    if not isinstance(parameter, DTensor):
+        return False
+    names = parameter.device_mesh.mesh_dim_names
+    return names is None or not set(names) <= {"tensor", "tensor_parallel"}

@@ -18,6 +18,7 @@ from lightlib.strategies import agreement, clip, state
 from lightlib.strategies._torch import flattened_group, found_inf
 from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
 from lightlib.strategies.axis import NAMES, Axis, Site, Step
+from lightlib.strategies.by_hand import ByHand, is_by_hand
 from lightlib.strategies.collectives import ProcessGroup
 from lightlib.strategies.combinations import check_combination, filled
 from lightlib.strategies.compile import Compile
@@ -68,6 +69,7 @@ class MeshStrategy(Strategy):
     """
 
     per_machine = False  # whether `shard` spreads over machines and `tensor` within each
+    names_for_user: Mapping[str, str] = {}  # of the dimensions of `device_mesh`, where users know them by others
 
     def __init__(
         self,
@@ -103,6 +105,7 @@ class MeshStrategy(Strategy):
         self._keys: list[str] = []
         self._optimizers: list[Optimizer] = []
         self._site: Site | None = None
+        self._mesh: Any = None
 
     # where it runs
     @property
@@ -111,7 +114,7 @@ class MeshStrategy(Strategy):
         return devices[min(self.local_rank, len(devices) - 1)]
 
     def setup_environment(self) -> None:
-        if self.device_mesh is not None:
+        if self._mesh is not None:
             return
         if self.per_machine:
             self.sizes["shard"] = self.environment.num_nodes
@@ -120,13 +123,19 @@ class MeshStrategy(Strategy):
         self.collectives = join(self.environment, self.accelerator, self.root_device, self.backend, self.timeout)
         shape = tuple(self.sizes[name] for name in NAMES)
         ranks = torch.arange(math.prod(shape)).reshape(shape)
-        self.device_mesh = DeviceMesh(self.root_device.type, ranks, mesh_dim_names=NAMES)
+        self._mesh = self.device_mesh = DeviceMesh(self.root_device.type, ranks, mesh_dim_names=NAMES)
+        if self.names_for_user:
+            shape = tuple(self.sizes[name] for name in self.names_for_user.values())
+            ranks = torch.arange(self.world_size).reshape(shape)
+            self.device_mesh = DeviceMesh(self.root_device.type, ranks, mesh_dim_names=tuple(self.names_for_user))
         for name, axis in self._given.items():
             axis.size = self.sizes[name]
         self.axes = self._chosen()
         self.lockstep = any(axis.lockstep for axis in self.axes)
+        # FSDP2 keeps what it gathers, and torch refuses to train on what was made in inference mode.
+        self.inference_mode = not any(isinstance(axis, Shard) for axis in self.axes)
         self.shares_overflow = any(not isinstance(axis, Replicate) for axis in self.axes)
-        place = {name: self.device_mesh[name].get_local_rank() for name in NAMES}
+        place = {name: self._mesh[name].get_local_rank() for name in NAMES}
         self.data_rank = place["replicate"] * self.sizes["shard"] + place["shard"]
         self.data_size = self.sizes["replicate"] * self.sizes["shard"]
         self.data_place = self.data_rank * self.sizes["context"] + place["context"]
@@ -134,7 +143,7 @@ class MeshStrategy(Strategy):
         if size == self.world_size:
             self.data = self.collectives
         elif size > 1:
-            group = flattened_group(self.device_mesh, ("replicate", "shard", "context"), "data")
+            group = flattened_group(self._mesh, ("replicate", "shard", "context"), "data")
             self.data = ProcessGroup(self.root_device, group)
 
     def _chosen(self) -> tuple[Axis, ...]:
@@ -188,10 +197,14 @@ class MeshStrategy(Strategy):
     def _place(self, module: nn.Module) -> None:
         state.refuse_placed(module)
         agreement.check_equal(module, self.collectives)
+        by_hand = is_by_hand(module)
+        self.axes = self._chosen()
+        if by_hand:
+            self.axes = (*(a for a in self.axes if not isinstance(a, (TensorAxis, Shard, Replicate))), ByHand())
         self.names = [name for name, _ in module.named_parameters()]
         self._keys = list(module.state_dict())
         site = Site(
-            self.device_mesh, self.root_device, self.precision, plan_of(module), self.names, self.collectives,
+            self._mesh, self.root_device, self.precision, plan_of(module), self.names, self.collectives,
             dict(self.sizes), bool(getattr(module, "automatic_optimization", True)),
             any(axis.casts for axis in self.axes),
         )  # fmt: skip
@@ -201,7 +214,8 @@ class MeshStrategy(Strategy):
             _synchronise_batchnorm(module, self.root_device)
         if not any(parameter.is_meta for parameter in module.parameters()):
             self.precision.convert(module)
-            agreement.share_values(module, self.root_device)
+            if not by_hand:
+                agreement.share_values(module, self.root_device)
         for axis in self.axes:
             axis.apply(module, site)
         if not any(parameter.is_meta for parameter in module.parameters()):
@@ -241,7 +255,7 @@ class MeshStrategy(Strategy):
         return to_device(batch, self.root_device)
 
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
-        group = self.device_mesh["pipeline"].get_group() if self.sizes["pipeline"] > 1 else None
+        group = self._mesh["pipeline"].get_group() if self.sizes["pipeline"] > 1 else None
         return clip.clip(optimizer, value, algorithm, group, self._expert.own, self._expert.group)
 
     def sync_gradients(self, optimizer: Optimizer) -> None:

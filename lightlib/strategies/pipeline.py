@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed, nn
@@ -84,10 +84,7 @@ class Pipeline(Axis):
         self.stages = list(stages)
         self.zero_bubble, self.has_last = self.kind.zero_bubble, True
         self._split: Split | None = None
-        self._chain: Chain | None = None
-        self._cut: Cut | None = None
-        self._module: nn.Module | None = None
-        self._site: Site | None = None
+        self._placed: _Placed | None = None
         self._step: Step | None = None
 
     # the module
@@ -112,8 +109,8 @@ class Pipeline(Axis):
         ]
         if norms:
             warn(
-                f"{norms[0]} (and {len(norms) - 1} more) is a batch normalisation within a pipeline: its statistics are "
-                "those of micro-batches, not of batches.",
+                f"{norms[0]} (and {len(norms) - 1} more) is a batch normalisation within a pipeline: its statistics "
+                "are those of micro-batches, not of batches.",
                 PossibleUserWarning,
             )
         self._split = split
@@ -126,9 +123,8 @@ class Pipeline(Axis):
         own = [index for index, one in enumerate(ranks) if one == rank]
         self.has_last = ranks[-1] == rank
         stages = keep(module, split, own, len(ranks), site.device, site.context)
-        self._chain = Chain(group, ranks, stages, site.device)
-        self._cut = Cut(module, split.part, split.name, site.device)
-        self._module, self._site = module, site
+        cut = Cut(module, split.part, split.name, site.device)
+        self._placed = _Placed(Chain(group, ranks, stages, site.device), cut, module, site)
         site.pipelined = split.part
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
@@ -149,16 +145,17 @@ class Pipeline(Axis):
         return partial(self._evaluate, name, method)
 
     def around(self, step: Step) -> Step:
-        assert self._chain is not None and self._cut is not None and self._module is not None
-        assert self._site is not None and self._step is not None
-        return Training(
-            self.kind, self.microbatches, self._chain, self._cut, self._module, self._step, self._site
-        )
+        """Return what runs a batch in place of `step`: the schedule."""
+        placed_, entered = self._placed, self._step
+        assert placed_ is not None, "apply() comes first"
+        assert entered is not None, "enter() comes first"
+        chain, cut, module, site = placed_
+        return Training(self.kind, self.microbatches, chain, cut, module, entered, site)
 
     def _evaluate(self, name: str, method: Callable[..., Any], *args: Any) -> Any:
         """Run one batch forward through all stages, and the step on the last one."""
-        chain, cut = self._chain, self._cut
-        assert chain is not None and cut is not None and self._site is not None
+        assert self._placed is not None, "apply() comes first"
+        chain, cut, _, site = self._placed
         message = torch.zeros(2, dtype=torch.long)
         first, call = chain.rank == chain.ranks[0], None
         if first:
@@ -176,8 +173,17 @@ class Pipeline(Axis):
         if name == "predict_step":
             box = [to_device(result, torch.device("cpu"))]
             distributed.broadcast_object_list(box, group=chain.group, group_src=chain.ranks[-1])
-            return result if self.has_last else to_device(box[0], self._site.device)
+            return result if self.has_last else to_device(box[0], site.device)
         return result
+
+
+class _Placed(NamedTuple):
+    """What there is once a module has been shared out."""
+
+    chain: Chain
+    cut: Cut
+    module: nn.Module
+    site: Site
 
 
 def _positive(name: str, value: Any) -> int | None:

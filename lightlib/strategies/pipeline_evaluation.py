@@ -17,8 +17,9 @@ Observer = Callable[[int, Any, Any], None]
 
 
 class Chain:
-    """All stages in their order, wherever they are: used for evaluation, for the first look at a shape, and for odd
-    batches.
+    """All stages in their order, wherever they are.
+
+    Used for evaluation, for the first look at a shape, and for odd batches.
 
     Args:
         group: The processes of the pipeline.

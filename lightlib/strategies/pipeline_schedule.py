@@ -199,8 +199,10 @@ def _filled(described: Any, tensors: Sequence[Tensor]) -> Any:
 
 
 class Engine:
-    """A schedule for micro-batches of one shape, with its stages. Making one runs a micro-batch forward, without
-    gradients, so that every process knows what it receives; buffers and random numbers are as before.
+    """A schedule for micro-batches of one shape, with its stages.
+
+    Making one runs a micro-batch forward, without gradients, so that every process knows what it receives; buffers and
+    random numbers are as before.
 
     Args:
         kind: The schedule.
@@ -215,8 +217,10 @@ class Engine:
     ) -> None:
         from torch.distributed import pipelining  # optional: slow to import, and only for pipelines
 
-        logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)  # tables instead of causes
+        # After an error torch prints the whole schedule as a table, which hides the error.
+        logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
         self.number, self.loss_of = number, loss_of
+        self.error: BaseException | None = None
         self.shaped = {index: _Shaped(stage, kind.zero_bubble) for index, stage in chain.stages.items()}
         seen = _look(chain, call)
         count = len(chain.ranks)
@@ -240,7 +244,7 @@ class Engine:
         """Run all micro-batches forward and backward."""
         for shaped in self.shaped.values():
             shaped.calls, shaped.error = calls, None
-        self.error: BaseException | None = None
+        self.error = None
         each = torch.arange(self.number)
         last = any(shaped.__dict__["stage"].is_last for shaped in self.shaped.values())
         try:
@@ -248,7 +252,8 @@ class Engine:
                 *((each,) if 0 in self.shaped else ()), index=each, target=each if last else None, return_outputs=False
             )
         except Exception as error:
-            cause = self.error or next((one.error for one in self.shaped.values() if one.error is not None), None)
+            causes = [self.error, *(shaped.error for shaped in self.shaped.values())]
+            cause = next((one for one in causes if one is not None), None)
             if cause is None or cause is error:
                 raise
             raise cause from None  # torch says "failed to run forward", and no more
@@ -256,7 +261,7 @@ class Engine:
             for shaped in self.shaped.values():
                 shaped.calls = ()
 
-    def _loss(self, output: Any, target: Tensor) -> Tensor:  # noqa: ARG002  the stage keeps it, with its graph
+    def _loss(self, output: Any, target: Tensor) -> Tensor:
         shaped = self.shaped[max(self.shaped)]
         output, shaped.output = shaped.output, None
         try:

@@ -254,11 +254,9 @@ def _enough(name: str, layers: int, count: int) -> None:
 
 
 # named stages
-def _by_borders(
-    name: str, part: nn.Module, container: nn.Module | None, named: Sequence[Any], count: int
-) -> Split:
+def _by_borders(name: str, part: nn.Module, container: nn.Module | None, named: Sequence[Any], count: int) -> Split:
     borders = [_full(name, _string(one)) for one in named]
-    known = {full: one for full, one in _full_names(name, part)}
+    known = dict(_full_names(name, part))
     for border in borders:
         _known(border, known)
     opened = [
@@ -294,7 +292,7 @@ def _by_lists(name: str, part: nn.Module, named: Sequence[Any], count: int) -> S
     if len(named) != count:
         raise _number_of_stages(named, len(named), count)
     lists = [[_full(name, _string(one)) for one in stage] for stage in named]
-    known = {full: one for full, one in _full_names(name, part)}
+    known = dict(_full_names(name, part))
     flat = [one for stage in lists for one in stage]
     for one in flat:
         _known(one, known)
@@ -352,7 +350,7 @@ def _known(name: str, known: dict[str, Any]) -> None:
 def _number_of_stages(named: Sequence[Any], found: int, count: int) -> MisconfigurationException:
     return MisconfigurationException(
         f"stages={list(named)!r:.200} makes {found} stages, but the pipeline has {count}.",
-        expected=f"{count} stages: processes of the pipeline × stages_per_rank; names at which a stage begins are one "
+        expected=f"{count} stages: processes of the pipeline times stages_per_rank; names at which a stage begins are one "
         "less.",
         fix=f"name {count} stages, or change pipeline= or stages_per_rank=.",
     )
@@ -388,7 +386,7 @@ def _nothing_to_cut(module: nn.Module, name: str, part: nn.Module) -> Misconfigu
         f"{type(module).__name__} has no nn.Sequential and no nn.ModuleList of layers, so the pipeline cannot know "
         "where to cut it.",
         expected="layers in an nn.Sequential, or in an nn.ModuleList that the forward loops over, or a plan.",
-        fix=f"""put the layers {', '.join(children[:6]) or '…'} into self.layers = nn.Sequential(…), or write
+        fix=f"""put the layers {", ".join(children[:6]) or "…"} into self.layers = nn.Sequential(…), or write
     def parallel_plan(self):
         return lightlib.ParallelPlan(pipelined={name!r}, stages={lists!r})
   and let the forward of {type(part).__name__} do without absent layers:

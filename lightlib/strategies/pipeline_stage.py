@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -91,6 +93,7 @@ class _StandIn(nn.Module):
 
     def __init__(self, block: nn.Module, stage: Stage, place: int) -> None:
         super().__init__()
+        del self.__dict__["training"]  # the block knows
         self.__dict__.update(block=block, stage=stage, place=place)
 
     def __getattr__(self, name: str) -> Any:
@@ -138,9 +141,7 @@ class Stage:
         swaps: Per module: its children while this stage runs, attributes to set and attributes to hide.
     """
 
-    def __init__(
-        self, split: Split, index: int, count: int, blank: _Blank, context: Callable[[], Any] | None
-    ) -> None:
+    def __init__(self, split: Split, index: int, count: int, blank: _Blank, context: Callable[[], Any] | None) -> None:
         self.split, self.index, self.count, self.blank = split, index, count, blank
         self.context: Callable[[], AbstractContextManager[Any]] = context or nullcontext
         self.swaps: list[tuple[nn.Module, dict[str, Any], dict[str, Any], list[str]]] = []
@@ -209,7 +210,7 @@ class Stage:
 
     def out_of_order(self, place: int) -> MisconfigurationException:
         name = f"{type(self.split.part).__name__}.forward"
-        blocks = [unit.name for unit in self.split.units if unit.owner is self.split.container]
+        blocks = [unit.name for unit in _blocks(self.split)]
         return MisconfigurationException(
             f"{name} does not call the layers {blocks[0]} to {blocks[-1]} one after the other, each once: "
             f"{blocks[min(self.place, len(blocks) - 1)]} was due when it called {blocks[min(place, len(blocks) - 1)]} "
@@ -222,8 +223,8 @@ class Stage:
         """Return the error for a value that a later stage takes from before the layers."""
         return MisconfigurationException(
             f"Stage {self.index} of the pipeline uses a value that parameters of another stage make: "
-            f"{type(self.split.part).__name__}.forward hands something else than the output of one layer to a later one,"
-            " or uses a layer both before and after them, or layers that come after them are defined before them.",
+            f"{type(self.split.part).__name__}.forward hands something else than the output of one layer to a later "
+            "one, or uses a layer both before and after them, or layers that come after them are defined before them.",
             expected="layers of which each takes the output of the one before; what comes before them defined before "
             "the ModuleList, and what comes after, after it.",
             fix=_TOLERANT,
@@ -307,29 +308,41 @@ def _swap(
 def _hollow_out(
     split: Split, stages: dict[int, Stage], absent: list[Unit], before: dict[int, dict[str, Any]], blank: _Blank
 ) -> None:
-    """Let forwards that know nothing of stages run: absent layers stay callable, with parameters without memory."""
-    blocks = [unit for unit in split.units if unit.owner is split.container]
-    places = {unit.key: place for place, unit in enumerate(blocks)}
-    hollow: dict[tuple[int, str], Any] = {}
-    for unit in absent:
-        hollow[id(unit.owner), unit.key] = _hollow(unit, blank)
+    """Let forwards that know nothing of stages run: layers of other stages stay callable, without their parameters."""
+    places = {unit.key: place for place, unit in enumerate(_blocks(split))}
+    gone = {id(unit) for unit in absent}
+    hollow = {id(unit): _hollow(unit, blank) for unit in absent}
+    hollow |= {
+        id(unit): _hollow(_copied(unit, blank), blank)
+        for unit in split.units
+        if id(unit) not in gone and unit.owner is not split.container
+    }
     for stage in stages.values():
         own = [places[unit.key] for unit in split.of(stage.index) if unit.owner is split.container]
         stage.begin, stage.end = own[0], own[-1] + 1
         for owner, children, present, _ in stage.swaps:
             if owner is split.container:
-                ordered = before[id(owner)]
                 children.clear()
-                for key, block in ordered.items():
-                    place = places[key]
+                for key, place in places.items():
                     kind = _Before if place < stage.begin else _Own if place < stage.end else _After
-                    children[key] = kind(block, stage, place)
+                    children[key] = kind(before[id(owner)][key], stage, place)
                 continue
-            for unit in absent:
-                if unit.owner is owner and isinstance(unit.value, nn.Module):
-                    children[unit.key] = hollow[id(owner), unit.key]
-                elif unit.owner is owner:
-                    present[unit.key] = hollow[id(owner), unit.key]
+            for unit, index in zip(split.units, split.stages, strict=True):
+                if unit.owner is owner and index != stage.index:
+                    kept = children if isinstance(unit.value, nn.Module) else present
+                    kept[unit.key] = hollow[id(unit)]
+
+
+def _blocks(split: Split) -> list[Unit]:
+    return [unit for unit in split.units if unit.owner is split.container]
+
+
+def _copied(unit: Unit, blank: _Blank) -> Unit:
+    """Return a unit with a layer like this one but no parameters, so that its buffers change once per batch."""
+    if not isinstance(unit.value, nn.Module):
+        return unit
+    memo: dict[int, Any] = {id(p): nn.Parameter(blank.like(p), requires_grad=False) for p in unit.value.parameters()}
+    return replace(unit, value=copy.deepcopy(unit.value, memo))
 
 
 def _hollow(unit: Unit, blank: _Blank) -> Any:

@@ -123,7 +123,7 @@ class Training:
             try:
                 calls = [self._call(part, seed + index, batch_idx) for index, part in enumerate(parts)]
                 shape = self._one_shape(calls)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  raised on every process
                 failure, shape = error, 0
             message = torch.tensor([seed, len(parts), shape, int(failure is not None)])
         distributed.broadcast(message, group=self.chain.group, group_src=self.chain.ranks[0])
@@ -206,7 +206,7 @@ class Training:
             )
         values = torch.zeros(2, len(outputs), dtype=torch.float64)
         if last:
-            values = torch.stack([torch.stack([_number_of(value) for value in row]) for row in zip(*pairs, strict=True)])
+            values = torch.stack([_number_of(value) for row in zip(*pairs, strict=True) for value in row]).view(2, -1)
         values = values.to(self.chain.device)
         distributed.broadcast(values, group=group, group_src=self.last)
         if length:
@@ -217,13 +217,13 @@ class Training:
                 self.site.hear(pickle.loads(packed.numpy().tobytes()))  # noqa: S301  from a process of this run
         if last:
             return _merged(outputs, bool(weighted))
-        losses, weights = values.float()
+        losses, weights = values[0].float(), values[1]
         for loss, weight in zip(losses, weights, strict=True):
             one: dict[str, Any] = {"loss": loss.clone().requires_grad_()}
             if weighted:
-                one["weight"] = float(weight) if weighted == 1 else weight
+                one["weight"] = float(weight) if weighted == 1 else weight.float()
             backward(one, by=_nothing, parts=len(outputs))
-        return {"loss": losses.sum(), "weight": weights.sum()} if weighted else {"loss": losses.mean()}
+        return {"loss": losses.sum(), "weight": weights.sum().float()} if weighted else {"loss": losses.mean()}
 
 
 def _roots(module: nn.Module) -> list[FSDPModule]:

@@ -174,6 +174,10 @@ class PipelineStrategy(MeshStrategy):
 class ModelParallelStrategy(MeshStrategy):
     """FSDP2 and tensor parallelism together, planned by `parallel_plan` or done by hand in `configure_model`.
 
+    By hand means: `configure_model` builds the layers and calls `parallelize_module` with
+    ``self.device_mesh["tensor_parallel"]`` and `fully_shard` with ``self.device_mesh["data_parallel"]``; then neither
+    is done for it. What it builds on the meta device is filled afterwards.
+
     Args:
         data_parallel_size: Processes that share out; ``"auto"``: the number of machines.
         tensor_parallel_size: Processes that share out matrices; ``"auto"``: the devices of a machine.
@@ -190,6 +194,7 @@ class ModelParallelStrategy(MeshStrategy):
     ) -> None:
         data, tensor = data_parallel_size, tensor_parallel_size
         self.per_machine = data == "auto" and tensor == "auto"
+        self.names_for_user = {"data_parallel": "shard", "tensor_parallel": "tensor"}
         super().__init__(
             shard=Shard(1 if self.per_machine else -1 if data == "auto" else int(data)),
             tensor=Tensor(-1 if tensor == "auto" else int(tensor)),

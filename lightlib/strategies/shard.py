@@ -24,7 +24,7 @@ from lightlib.strategies.axis import Axis, Site, Step
 from lightlib.strategies.materialize import fill, on_meta
 from lightlib.strategies.plan import blocks_of, matching
 
-__all__ = ["Shard"]
+__all__ = ["Shard", "entered", "synced_at_the_end"]
 
 
 class Shard(Axis):
@@ -108,7 +108,8 @@ class Shard(Axis):
             fully_shard(root, mp_policy=MixedPrecisionPolicy(*dtype, output_dtype=site.precision.param_dtype), **options)
         self._roots = [root for root in roots if isinstance(root, FSDPModule)]
         if any(parameter.is_meta for parameter in module.parameters()):
-            fill(module, site.device if not self.cpu_offload else torch.device("cpu"), self._rng)
+            rng = site.collectives.broadcast(self._rng)  # copies are to have the same values, also without a seed
+            fill(module, site.device if not self.cpu_offload else torch.device("cpu"), rng)
         self._module = None if piped else module
 
     def _policy(self, site: Site) -> tuple[torch.dtype | None, torch.dtype | None]:
@@ -130,24 +131,31 @@ class Shard(Axis):
 
     def enter(self, name: str, method: Step) -> Step:
         """Return the step with FSDP2's hooks around it, which gather what the module holds itself."""
-        if self._module is None:
-            return method
-        attribute = f"_entered_{name}"
-        setattr(self._module, attribute, method)
-        register_fsdp_forward_method(self._module, attribute)
-        entered: Step = self._module.__dict__.pop(attribute)
-        return entered
+        return method if self._module is None else entered(self._module, name, method)
 
     def around(self, step: Step) -> Step:
-        roots = self._roots
+        return synced_at_the_end(self._roots, step)
 
-        def synced_at_the_end(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
-            for root in roots:
-                root.set_requires_gradient_sync(sync)
-                root.set_is_last_backward(sync)
-            return step(batch, batch_idx, backward, sync)
 
-        return synced_at_the_end
+def entered(module: nn.Module, name: str, method: Step) -> Step:
+    """Return `method` with the hooks around it that `fully_shard` gave the forward of `module`."""
+    attribute = f"_entered_{name}"
+    setattr(module, attribute, method)
+    register_fsdp_forward_method(module, attribute)
+    found: Step = module.__dict__.pop(attribute)
+    return found
+
+
+def synced_at_the_end(roots: list[FSDPModule], step: Step) -> Step:
+    """Return what runs a batch, so that the gradients of `roots` are reduced with the last one of a window."""
+
+    def synced(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
+        for root in roots:
+            root.set_requires_gradient_sync(sync)
+            root.set_is_last_backward(sync)
+        return step(batch, batch_idx, backward, sync)
+
+    return synced
 
 
 def _sharded_over(site: Site) -> DeviceMesh:

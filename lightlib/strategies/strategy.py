@@ -43,6 +43,7 @@ class Strategy(ABC):
         timeout: How long a process waits for the others; None is the default.
         lockstep: Whether every process must run as many evaluation steps as every other, because parameters are
             gathered in `forward`.
+        inference_mode: Whether evaluation may run in `torch.inference_mode`; otherwise it runs in `torch.no_grad`.
         tell, hear: What this process says with every batch to those that did not see its loss, and what they do with
             it; set by the run, used by strategies whose loss exists on some processes only (a pipeline).
     """
@@ -70,6 +71,7 @@ class Strategy(ABC):
     timeout: Any = None
     launcher: str | None = None
     lockstep: bool = False
+    inference_mode: bool = True
     device_mesh: Any = None
     tell: Callable[[], Any] | None = None
     hear: Callable[[Any], None] | None = None

@@ -373,6 +373,39 @@ class TestTraining:
         state = Processes(2).each(until)[0]
         assert Processes(2, seed=70).each(go_on) == [part[2:] for part in whole]
 
+    @pytest.mark.parametrize("after", [2, 3])
+    def test_a_loader_that_knows_its_place_is_asked_for_it(self, after):
+        class Knows:
+            def __init__(self):
+                self.place = 0
+
+            def __iter__(self):
+                while self.place < 18:
+                    self.place += 1
+                    yield [self.place - 1]
+                self.place = 0
+
+            def state_dict(self):
+                return {"place": self.place}
+
+            def load_state_dict(self, state):
+                self.place = state["place"]
+
+        def until(share):
+            data = TrainData(Knows, 1.0, None, share=share)
+            read(data, stop=3)
+            return data.state_dict()
+
+        def go_on(share):
+            data = TrainData(Knows, 1.0, None, share=share)
+            return read(data, 0, data.load_state_dict(state))
+
+        state = Processes(2).each(until)[0]
+        assert state["loaders"] == [{"place": 6}]
+        parts = Processes(after).each(go_on)
+        assert [part[0] for part in parts] == [[6 + rank] for rank in range(after)]
+        assert sorted(i for part in parts for batch in part for i in batch) == list(range(6, 18))
+
     def test_several_loaders_go_together(self):
         def loaders():
             return {"a": DataLoader(Numbers(12), batch_size=2), "b": [torch.tensor([i]) for i in range(4)]}

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import socket
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -78,4 +79,8 @@ def _run(rank: int, size: int, port: int, folder: str, function: Callable[..., A
     (Path(folder) / f"{rank}.part").rename(Path(folder) / str(rank))
     if torch.distributed.is_initialized() and outcome[0] == "returned":
         torch.distributed.destroy_process_group()
+    if rank == 0:  # keeps the store in which the others look as long as they run
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and not all((Path(folder) / str(other)).exists() for other in range(size)):
+            time.sleep(0.02)
     os._exit(0)

@@ -116,7 +116,7 @@ def life(rank: int, root: str, size: int) -> dict[str, Any]:
     rates, stopping = LearningRateMonitor(), EarlyStopping("place", patience=50)
     trainer = trainer_of(
         root, size, best, steps, by_step, linked, rates, stopping, ModelSummary(), TQDMProgressBar(),
-        logger=[CSVLogger(root), TensorBoardLogger(root, name="board", log_graph=True)], enable_progress_bar=True,
+        enable_model_summary=True, logger=[CSVLogger(root), TensorBoardLogger(root, name="board", log_graph=True)], enable_progress_bar=True,
         profiler="simple",
     )  # fmt: skip
     module, data = built(), loader(size)
@@ -231,7 +231,7 @@ def timed(rank: int, root: str) -> Any:
     callback = ModelCheckpoint(root, train_time_interval=timedelta(seconds=0.6), save_top_k=-1)
     counted = CountedExchanges()
     module = built(slow={0: 0.005, 1: 0.01})
-    trainer = trainer_of(root, 2, callback, counted, max_epochs=1, max_steps=200)
+    trainer = trainer_of(root, 2, callback, counted, max_epochs=1, max_steps=200, limit_val_batches=0)
     trainer.fit(module, loader(2, samples=1600))
     return counted.count, len(os.listdir(root)), callback.best_model_path
 
@@ -273,7 +273,7 @@ def test_a_timer_stops_all_at_one_batch(tmp_path: Path, interval: str) -> None:
 
 def stopped_by_timer(rank: int, root: str, interval: str) -> Any:
     timer = Timer(timedelta(seconds=0.7), interval=interval)
-    trainer = trainer_of(root, 2, timer, max_epochs=1000)
+    trainer = trainer_of(root, 2, timer, max_epochs=1000, limit_val_batches=0)
     module = built(slow={0: 0.002, 1: 0.005})
     trainer.fit(module, loader(2))
     again = trainer.global_step
@@ -303,7 +303,7 @@ def test_early_stopping_decides_alike(tmp_path: Path, monitor: str) -> None:
 
 def bad_loss(rank: int, root: str) -> Any:
     saved = OnExceptionCheckpoint(root)
-    trainer = trainer_of(root, 2, TerminateOnNaN(), saved, max_epochs=2)
+    trainer = trainer_of(root, 2, TerminateOnNaN(), saved, max_epochs=2, limit_val_batches=0)
     module = built(bad=(1, 5))
     try:
         trainer.fit(module, loader(2))
@@ -353,7 +353,7 @@ def refused(rank: int, root: str, what: str) -> str:
         callbacks, options = [], {"logger": CSVLogger("/proc/nowhere")}
     began = time.monotonic()
     try:
-        trainer_of(root, 2, *callbacks, **options).fit(built(), loader(2))
+        trainer_of(root, 2, *callbacks, limit_val_batches=0, **options).fit(built(), loader(2))
     except Exception as error:  # noqa: BLE001  either its own or the other's
         return f"{time.monotonic() - began:.1f} {type(error).__name__}: {error}"
     return "went through"

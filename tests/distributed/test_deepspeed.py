@@ -83,7 +83,9 @@ def trainer(devices: int = 1, strategy: Any = "auto", **options: Any) -> L.Train
     )  # fmt: skip
 
 
-def run(rank: int, devices: int, strategy: dict[str, Any] | None, options: dict[str, Any], **net: Any) -> dict[str, Any]:
+def run(
+    rank: int, devices: int, strategy: dict[str, Any] | None, options: dict[str, Any], **net: Any
+) -> dict[str, Any]:
     """Train, and return what can be compared."""
     chosen = "auto" if strategy is None else DeepSpeedStrategy(**{**SMALL, **strategy})
     module = Net(**net)
@@ -263,7 +265,11 @@ def skips(rank: int) -> tuple[int, float, bool]:
     module = Broken()
     run = trainer(2, DeepSpeedStrategy(stage=2, **SMALL), max_epochs=1, limit_train_batches=3)
     run.fit(module, DataLoader(data(), BATCH // 2))
-    return run.global_step, run.optimizers[0].param_groups[1]["lr"], all(p.isfinite().all() for p in module.parameters())
+    return (
+        run.global_step,
+        run.optimizers[0].param_groups[1]["lr"],
+        all(p.isfinite().all() for p in module.parameters()),
+    )
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_not_counted() -> None:

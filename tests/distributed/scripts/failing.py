@@ -1,0 +1,125 @@
+"""A user's script that fails where, when and as it is told to: `failing.py WHAT RANK [strategy] [options]`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import lightlib as L
+from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, PipelineStrategy
+
+STRATEGIES = {"ddp": DDPStrategy, "fsdp": FSDPStrategy, "pipeline": PipelineStrategy}
+parser = argparse.ArgumentParser()
+parser.add_argument("what")
+parser.add_argument("rank", type=int)
+parser.add_argument("--strategy", default="ddp")
+parser.add_argument("--launcher", default="subprocess")
+parser.add_argument("--timeout", type=float, default=120.0)
+parser.add_argument("--devices", type=int, default=2)
+given = parser.parse_args()
+
+
+def fail() -> None:
+    """Fail as was asked for, and leave the time at which it happened."""
+    Path("failed").write_text(str(time.time()))
+    if given.what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if given.what == "sleep":
+        time.sleep(1000)
+    if given.what == "exit":
+        sys.exit(3)
+    raise ValueError(f"the sample of rank {trainer.global_rank} is broken")
+
+
+def due(*names: str) -> bool:
+    """Whether this is the rank and the place for it."""
+    return given.what in names and trainer.global_rank == given.rank
+
+
+class Net(L.Module):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def prepare_data(self) -> None:
+        if given.what == "prepare_data":
+            fail()
+
+    def setup(self, stage: str) -> None:
+        if due("setup"):
+            fail()
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        if self.global_step == 5 and due("kill", "sleep", "exit", "training_step"):
+            fail()
+        x, y = batch
+        loss = F.cross_entropy(self.net(x), y)
+        self.log("loss", loss, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 1 and due("validation_step"):
+            fail()
+        x, y = batch
+        self.log("val_loss", F.cross_entropy(self.net(x), y))
+
+    def configure_optimizers(self) -> Any:
+        if due("configure_optimizers"):
+            fail()
+        return torch.optim.AdamW(self.parameters(), 0.01)
+
+
+class Stage(nn.Module):
+    """A layer that is on one rank only, and fails there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.calls == 20:
+            fail()
+        return x
+
+
+class Callback(L.Callback):
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == 4 and due("callback"):
+            fail()
+
+
+torch.manual_seed(0)
+rank = int(os.environ.get("RANK", "0"))
+module = Net(width=8 + rank if given.what == "models" else 8)
+if given.what == "layer":
+    module.net.insert(4 if given.rank else 1, Stage())
+trainer = L.Trainer(
+    accelerator="cpu",
+    devices=given.devices,
+    strategy=STRATEGIES[given.strategy](timeout=given.timeout, launcher=given.launcher),
+    max_epochs=3,
+    callbacks=Callback(),
+    use_distributed_sampler=given.what != "unequal",
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+)
+data = TensorDataset(torch.randn(160, 4), torch.randint(2, (160,)))
+if given.what in ("unequal", "models"):
+    Path("failed").write_text(str(time.time()))
+if given.what == "unequal" and trainer.global_rank == 1:
+    data = TensorDataset(*(tensor[:100] for tensor in data.tensors))
+trainer.fit(module, DataLoader(data, 8), DataLoader(data, 8))
+print("came to the end", trainer.global_rank)
