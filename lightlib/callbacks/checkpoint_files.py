@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_writable",
+    "check_writable_together",
     "exists",
     "is_remote",
     "link",
@@ -87,6 +88,23 @@ def check_writable(folder: str, owner: str) -> None:
                 os.rmdir(one)
 
 
+def check_writable_together(trainer: Trainer, folder: str, owner: str) -> None:
+    """As `check_writable`, on rank zero; all processes call this, and what is wrong is an error on all.
+
+    Raises:
+        MisconfigurationException: No file can be made there.
+    """
+    error: MisconfigurationException | None = None
+    if trainer.is_global_zero:
+        try:
+            check_writable(folder, owner)
+        except MisconfigurationException as raised:
+            error = raised
+    told = trainer.strategy.broadcast(None if error is None else str(error))
+    if told is not None:
+        raise error or MisconfigurationException(told)
+
+
 def remove(path: str) -> None:
     """Remove a checkpoint: a file, a link or a folder."""
     if is_remote(path):
@@ -126,7 +144,10 @@ def link(target: str, path: str) -> None:
 
 
 def others_take_part(trainer: Trainer, exception: BaseException) -> bool:
-    """Whether all ranks can save together: after a signal, which ends all at one step; an error leaves them in theirs."""
+    """Whether all ranks can save together after `exception`.
+
+    The first signal ends all of them at one step. An error leaves the others in theirs.
+    """
     if trainer.world_size == 1 or exception is trainer.stop_signal:
         return True
     report.warn(

@@ -174,8 +174,7 @@ class ModelCheckpoint(CheckpointWriter):
                 expected="a local folder: only there can a file be a link.",
                 fix="ModelCheckpoint(save_last=True)",
             )
-        if trainer.is_global_zero:
-            files.check_writable(self.dirpath, type(self).__name__)
+        files.check_writable_together(trainer, self.dirpath, type(self).__name__)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Take the position where this run starts, so that nothing is saved before something was trained."""

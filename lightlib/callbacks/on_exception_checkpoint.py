@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lightlib import report
 from lightlib.callbacks.checkpoint import Checkpoint
-from lightlib.callbacks.checkpoint_files import check_writable, exists, is_remote, others_take_part, remove
+from lightlib.callbacks.checkpoint_files import check_writable_together, exists, is_remote, others_take_part, remove
 from lightlib.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class OnExceptionCheckpoint(Checkpoint):
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         """See whether the folder can be written, while it is time to choose another."""
-        if stage == "fit" and trainer.is_global_zero:
+        if stage == "fit":
             folder = self.dirpath if is_remote(self.dirpath) else os.path.realpath(self.dirpath)
-            check_writable(folder, type(self).__name__)
+            check_writable_together(trainer, folder, type(self).__name__)
 
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
         """Save the run as it is; a failure to do so is reported and does not hide `exception`."""

@@ -239,12 +239,21 @@ class Session:
         trainer.callbacks = ClosedCallbacks(merged)
 
     def _prepare_loggers(self) -> Fanout:
+        strategy, error = self.trainer.strategy, None
         for logger in self.trainer.loggers:
-            logger.prepare()
-            logger.share(self.trainer.strategy.broadcast)
-        if self.trainer.strategy.world_size > 1:
+            try:
+                logger.prepare()
+            except Exception as raised:  # noqa: BLE001  the other processes hear of it before it ends this one
+                error = raised
+            told = strategy.broadcast(None if error is None else str(error))
+            if error is not None:
+                raise error
+            if told is not None:
+                raise MisconfigurationException(told)
+            logger.share(strategy.broadcast)
+        if strategy.world_size > 1:
             self.log_dir = None, None
-            self.log_dir = self.trainer.logger, self.trainer.strategy.broadcast(self.trainer.log_dir)
+            self.log_dir = self.trainer.logger, strategy.broadcast(self.trainer.log_dir)
         return Fanout(self.trainer.loggers)
 
     def _set_up(self, stage: str, module: Module, datamodule: DataModule | None) -> None:

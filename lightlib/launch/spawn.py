@@ -175,7 +175,7 @@ def _raise(failure: _Failure) -> None:
 def _interrupt(processes: list[Any]) -> None:
     """Let the processes come to their own end: Ctrl-C has reached them as well. A second one ends them at once."""
     try:
-        _end(processes, _PATIENCE, first=_POLL)
+        _end(processes, _PATIENCE, first=_GRACE)
     except KeyboardInterrupt:
         _end(processes, 0.0)
 

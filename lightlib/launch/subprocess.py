@@ -130,7 +130,7 @@ class SubprocessLauncher:
         """
         with self._lock:
             self._callbacks.append(callback)
-            missed = [child for child in self._children if child.told]
+            missed = [child for child in self._children if child.told and self._concerns(child)]
         if missed:
             threading.Thread(target=_tell, args=([callback], missed), name="lightlib on_death", daemon=True).start()
 
@@ -224,9 +224,10 @@ class SubprocessLauncher:
     def _note_ended(self) -> None:
         for child in self._children:
             if child.process.poll() is not None and not child.ended:
-                child.ended = time.monotonic()
+                noticed = time.monotonic()
                 for output in child.outputs:
                     output.join(timeout=_DRAINED)  # something that it has started may keep the pipe open
+                child.ended = noticed
             if child.ended and not child.told:
                 self._consider(child)
         if all(child.ended for child in self._children):
@@ -239,8 +240,11 @@ class SubprocessLauncher:
         with self._lock:
             child.told = True
             callbacks = list(self._callbacks)
-        if not self._ending and (self._has_failed(child) or interrupted):
+        if not self._ending and self._concerns(child):
             _tell(callbacks, [child])
+
+    def _concerns(self, child: _Child) -> bool:
+        return child.process.returncode in _INTERRUPTED or self._has_failed(child)
 
     def _has_failed(self, child: _Child) -> bool:
         return child.process.returncode not in (0, *_INTERRUPTED) and child.rank not in self._stopped

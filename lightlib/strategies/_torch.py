@@ -20,6 +20,7 @@ __all__ = [
     "flattened_mesh",
     "found_inf",
     "gather_groups",
+    "give_memory",
     "is_view",
     "map_tensors",
     "reduce_gradients",
@@ -81,6 +82,11 @@ def answered(module: nn.Module, by: Callable[..., Any]) -> Iterator[None]:
         for name in names:
             module.__dict__.pop(name)
         module.__dict__.update(before)
+
+
+def give_memory(module: nn.Module, device: torch.device) -> None:
+    """Give what is on the meta device memory on `device`, with no values yet, and bring everything else there."""
+    module._apply(lambda t: torch.empty_like(t, device=device) if t.is_meta else t.to(device))  # noqa: SLF001
 
 
 def gather_groups(root: FSDPModule) -> None:

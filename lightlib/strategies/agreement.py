@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.collectives import Collectives
@@ -43,7 +44,10 @@ def _described(module: nn.Module) -> dict[str, str]:
 
 
 def share_values(module: nn.Module, device: torch.device) -> None:
-    """Give every process the values of the first one, tensor by tensor, wherever the module is."""
+    """Give every process the values of the first one, tensor by tensor, wherever the module is.
+
+    What has no memory yet, or is spread over processes already, stays as it is.
+    """
     for tensor in _tensors(module):
         data = tensor.detach()
         if data.device.type == device.type and data.is_contiguous():
@@ -56,4 +60,4 @@ def share_values(module: nn.Module, device: torch.device) -> None:
 
 def _tensors(module: nn.Module) -> list[Any]:
     seen: dict[int, Tensor] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-    return list(seen.values())
+    return [tensor for tensor in seen.values() if not tensor.is_meta and not isinstance(tensor, DTensor)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
@@ -58,9 +58,6 @@ class ByHand(Axis):
     def apply(self, module: nn.Module, site: Site) -> None:
         if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
             fill(module, site.device, site.collectives.broadcast(torch.get_rng_state()))
-        for tensor in (*module.parameters(), *module.buffers()):
-            if not isinstance(tensor, DTensor):
-                distributed.broadcast(tensor.detach(), 0)
         self._module = module
         sharded: list[Any] = [part for part in module.modules() if isinstance(part, FSDPModule)]
         inner = {id(part) for root in sharded for part in root.modules() if part is not root}

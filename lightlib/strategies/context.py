@@ -63,6 +63,8 @@ class Context(Axis):
     - *Losses* are means over tokens (or ``{"loss": sum, "weight": tokens}``, exact where tokens are left out);
       gradients and logged values are means over the processes.
     - *Masks* of attention: ``is_causal=True``, a mask of the whole sequence, or one of keys only (batch, 1, 1, length).
+    - *Random numbers* that a step draws differ over the processes, as dropout needs it: draw what belongs to a whole
+      sample in the dataset.
     - What `predict_step` returns is joined along the sequence again.
 
     Args:

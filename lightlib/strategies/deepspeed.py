@@ -149,7 +149,7 @@ class DeepSpeedStrategy(Strategy):
     # where it runs
     @property
     def root_device(self) -> torch.device:
-        devices = getattr(self, "devices", None) or [torch.device("cpu")]
+        devices: list[torch.device] = getattr(self, "devices", None) or [torch.device("cpu")]
         return devices[min(self.local_rank, len(devices) - 1)]
 
     def connect(
@@ -194,8 +194,8 @@ class DeepSpeedStrategy(Strategy):
     def _as_deepspeed_wants_it(self) -> Iterator[None]:
         """LOCAL_RANK is how DeepSpeed learns its device. It is put back: other programs read it as a launcher's."""
         before = os.environ.get("LOCAL_RANK")
-        index = self.root_device.index
-        os.environ["LOCAL_RANK"] = str(self.local_rank if index is None else index)
+        device = self.root_device
+        os.environ["LOCAL_RANK"] = str(self.local_rank if device.type == "cpu" else device.index)
         try:
             yield
         finally:
@@ -212,28 +212,26 @@ class DeepSpeedStrategy(Strategy):
             self._place(module)
         context = self.precision.forward_context(self.root_device.type)
         for name, step in steps.items():
-            setattr(self, name, partial(self._run, in_context(step, context), name == "training_step"))
+            setattr(self, name, partial(self._run, in_context(step, context)))
 
     def _place(self, module: nn.Module) -> None:
         self._drop_engine()
         agreement.check_equal(module, self.collectives)
         if self.sync_batchnorm and self.root_device.type != "cpu":
-            nn.SyncBatchNorm.convert_sync_batchnorm(module)
+            nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
         if not deepspeed_state.is_spread(module):
             self.precision.convert(module).to(self.root_device)
             agreement.share_values(module, self.root_device)
         self.module, self._loaded = module, None
 
-    def _run(self, step: Callable[..., Any], training: bool, *args: Any) -> Any:
+    def _run(self, step: Callable[..., Any], *args: Any) -> Any:
         """Run a step within the engine; without one (an evaluation alone) as it is, unless parameters are spread."""
+        if self.lockstep and torch.is_inference_mode_enabled():  # what is gathered and put away in it could not be trained later
+            with torch.inference_mode(False), torch.no_grad():
+                return self._run(step, *args)
         if self._engine is None and deepspeed_state.is_spread(self._placed):
             self._engine = self._initialize(None, self._resolved(None))
-        if self._engine is None:
-            return step(*args)
-        if training or not torch.is_inference_mode_enabled():
-            return self._engine(step, *args)
-        with torch.inference_mode(False), torch.no_grad():  # what is gathered now may be trained later
-            return self._engine(step, *args)
+        return step(*args) if self._engine is None else self._engine(step, *args)
 
     def optimizer(self, optimizer: Optimizer) -> Any:
         """Build the engine around the module and `optimizer`.

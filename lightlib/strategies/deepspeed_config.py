@@ -328,8 +328,8 @@ def _fill_batches(whole: dict[str, Any], run: Run) -> None:
             expected="train_batch_size = train_micro_batch_size_per_gpu * processes * accumulate_grad_batches.",
             fix="leave both out of the config: the loader has the batch size.",
         )
-    # The loop divides the loss and says which batch is the last of a window. The engine must not divide once more, which
-    # it would do in stage 0; but when it offloads it has buffers to accumulate in only when it knows that it will.
+    # The loop divides the loss and says which batch is the last of a window. The engine must not divide it again, as it
+    # would in stage 0; but when it offloads, it has buffers to accumulate in only when it knows that it will.
     offloads = whole.get("zero_optimization", {}).get("offload_optimizer", {}).get("device", "none") != "none"
     whole["gradient_accumulation_steps"] = run.accumulate if offloads else 1
     whole["train_micro_batch_size_per_gpu"] = max(1, micro)  # DeepSpeed computes the speeds that it prints with it

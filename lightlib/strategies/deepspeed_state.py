@@ -127,13 +127,13 @@ def optimizer_state(optimizer: EngineOptimizer, deepspeed: Any) -> dict[str, Any
     """
     if _is_plain(optimizer):
         saved = optimizer.optim.state_dict()
-        groups = zip(saved["param_groups"], optimizer.names, strict=True)
-        saved["param_groups"] = [{**group, "param_names": list(own)} for group, own in groups]
+        pairs = zip(saved["param_groups"], optimizer.names, strict=True)
+        saved["param_groups"] = [{**group, "param_names": list(own)} for group, own in pairs]
         return saved if _is_first() else {}
     flats = _flats(optimizer, "saved")
     state: dict[int, dict[str, Any]] = {}
     index = 0
-    groups = []
+    groups: list[dict[str, Any]] = []
     entries = [optimizer.optim.state[flat] for flat in flats if flat in optimizer.optim.state]
     _link(optimizer)
     for group, own, names in zip(optimizer.optim.param_groups, optimizer.parameters, optimizer.names, strict=True):

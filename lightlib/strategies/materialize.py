@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.overrides import TorchFunctionMode
 
 from lightlib.errors import MisconfigurationException
+from lightlib.strategies._torch import give_memory
 
 __all__ = ["fill", "on_meta"]
 
@@ -38,6 +39,7 @@ def fill(module: nn.Module, device: torch.device, rng: Tensor | None) -> None:
 
     Each layer is filled whole by its `reset_parameters`, in the order of construction and from the same random numbers,
     and then cut to this process's part; so the values are those of a module built in the ordinary way, bit for bit.
+    What has memory keeps its values.
 
     Args:
         module: Its parameters are plain or DTensors, on the meta device.
@@ -48,19 +50,23 @@ def fill(module: nn.Module, device: torch.device, rng: Tensor | None) -> None:
         MisconfigurationException: A layer with parameters has no `reset_parameters`.
     """
     _refuse_without_reset(module)
-    module.to_empty(device=device)
+    empty = [(name, part) for name, part in module.named_modules() if _on_meta(part)]
+    give_memory(module, device)
     if rng is not None:
         torch.set_rng_state(rng)
-    for name, part in module.named_modules():
+    for name, part in empty:
         own = dict(part.named_parameters(recurse=False))
-        buffers = dict(part.named_buffers(recurse=False))
-        reset = getattr(part, "reset_parameters", None)
-        if not callable(reset) or not (own or buffers):
-            continue
+        reset: Callable[[], Any] = part.reset_parameters  # type: ignore[assignment]
         if not any(isinstance(parameter, DTensor) for parameter in own.values()):
             reset()
             continue
         _fill_whole(part, own, reset, device, name)
+
+
+def _on_meta(part: nn.Module) -> list[str]:
+    """Return the names of the parameters and buffers of one layer that have no memory."""
+    tensors = (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False))
+    return [name for name, tensor in tensors if tensor.is_meta]
 
 
 def _fill_whole(
@@ -86,8 +92,16 @@ def _fill_whole(
 
 def _refuse_without_reset(module: nn.Module) -> None:
     for name, part in module.named_modules():
-        held = [key for key, parameter in part.named_parameters(recurse=False) if parameter.is_meta]
-        held += [key for key, buffer in part.named_buffers(recurse=False) if buffer.is_meta]
+        lost = [key for key, value in vars(part).items() if isinstance(value, Tensor) and value.is_meta]
+        if lost:
+            where = f"{name or type(module).__name__} ({type(part).__name__})"
+            raise MisconfigurationException(
+                f"{where} was built without memory, and its attribute {lost[0]!r} is a tensor that is no parameter and "
+                "no buffer: nothing would give it values.",
+                expected="layers alone in configure_model, with parameters and buffers.",
+                fix="build it in __init__ (a torchmetric, for instance), or register_buffer.",
+            )
+        held = _on_meta(part)
         if held and not callable(getattr(part, "reset_parameters", None)):
             where = f"{name or type(module).__name__} ({type(part).__name__})"
             raise MisconfigurationException(

@@ -197,9 +197,8 @@ class MeshStrategy(Strategy):
     def _place(self, module: nn.Module) -> None:
         state.refuse_placed(module)
         agreement.check_equal(module, self.collectives)
-        by_hand = is_by_hand(module)
         self.axes = self._chosen()
-        if by_hand:
+        if is_by_hand(module):
             self.axes = (*(a for a in self.axes if not isinstance(a, (TensorAxis, Shard, Replicate))), ByHand())
         self.names = [name for name, _ in module.named_parameters()]
         self._keys = list(module.state_dict())
@@ -214,8 +213,7 @@ class MeshStrategy(Strategy):
             _synchronise_batchnorm(module, self.root_device)
         if not any(parameter.is_meta for parameter in module.parameters()):
             self.precision.convert(module)
-            if not by_hand:
-                agreement.share_values(module, self.root_device)
+        agreement.share_values(module, self.root_device)
         for axis in self.axes:
             axis.apply(module, site)
         if not any(parameter.is_meta for parameter in module.parameters()):

@@ -350,8 +350,8 @@ def _known(name: str, known: dict[str, Any]) -> None:
 def _number_of_stages(named: Sequence[Any], found: int, count: int) -> MisconfigurationException:
     return MisconfigurationException(
         f"stages={list(named)!r:.200} makes {found} stages, but the pipeline has {count}.",
-        expected=f"{count} stages: processes of the pipeline times stages_per_rank; names at which a stage begins are one "
-        "less.",
+        expected=f"{count} stages: processes of the pipeline times stages_per_rank; names at which a stage begins are "
+        "one less.",
         fix=f"name {count} stages, or change pipeline= or stages_per_rank=.",
     )
 

@@ -1,4 +1,4 @@
-"""A stage of a pipeline: what stays on this process, and how a stage's layers are called through the part itself."""
+"""A stage of a pipeline: which layers stay on this process, and how they are called through the part."""
 
 from __future__ import annotations
 

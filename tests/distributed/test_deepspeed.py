@@ -107,7 +107,7 @@ def run(
 
 
 def run_with(rank: int, strategy: dict[str, Any], options: dict[str, Any], net: dict[str, Any]) -> dict[str, Any]:
-    return run(rank, 2, strategy, dict(options), **net)
+    return run(2, strategy, dict(options), **net)
 
 
 def together(strategy: dict[str, Any], options: dict[str, Any], **net: Any) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def plain_loop(steps: int, accumulate: int, clip: float) -> dict[str, torch.Tens
 def test_stages_give_the_numbers_of_one_device(stage: int) -> None:
     """Seven batches per epoch: with windows of three the last one is shorter."""
     options = {"accumulate_grad_batches": 3}
-    alone, result = run(0, 1, None, dict(options)), together({"stage": stage}, options)
+    alone, result = run(1, None, dict(options)), together({"stage": stage}, options)
     assert_same(result, alone)
     for name, value in plain_loop(6, 3, 0.5).items():
         torch.testing.assert_close(result["weights"][name], value, rtol=1e-5, atol=1e-5, msg=name)
@@ -156,7 +156,7 @@ def test_stages_give_the_numbers_of_one_device(stage: int) -> None:
 def test_optimizer_state_on_the_cpu_gives_the_same_numbers(stage: int) -> None:
     options = {"accumulate_grad_batches": 3}
     offload = {"stage": stage, "offload_optimizer": True, "offload_parameters": stage == 3}
-    assert_same(together(offload, options), run(0, 1, None, dict(options)))
+    assert_same(together(offload, options), run(1, None, dict(options)))
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])
@@ -164,14 +164,14 @@ def test_weighted_losses_are_exact_over_processes_and_windows(stage: int) -> Non
     """With SGD, whose steps show a wrong factor that AdamW would hide."""
     options = {"accumulate_grad_batches": 2, "gradient_clip_val": 0.9}
     net = {"optimizer": "SGD", "weighted": True}
-    assert_same(together({"stage": stage}, options, **net), run(0, 1, None, dict(options), **net))
+    assert_same(together({"stage": stage}, options, **net), run(1, None, dict(options), **net))
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_checkpoints_move_between_one_device_and_deepspeed(stage: int, tmp_path: Any) -> None:
-    whole = run(0, 1, None, {})
+    whole = run(1, None, {})
     one, two = str(tmp_path / "one.ckpt"), str(tmp_path / "two.ckpt")
-    run(0, 1, None, {"max_epochs": 1, "save": one})
+    run(1, None, {"max_epochs": 1, "save": one})
     together({"stage": stage}, {"max_epochs": 1, "save": two})
     first, second = (torch.load(path, weights_only=True)["optimizer_states"][0] for path in (one, two))
     assert first["param_groups"] == second["param_groups"]
@@ -180,7 +180,7 @@ def test_checkpoints_move_between_one_device_and_deepspeed(stage: int, tmp_path:
             torch.testing.assert_close(second["state"][index][key], value, rtol=1e-5, atol=1e-6)
     assert_same(together({"stage": stage}, {"resume": one}), whole)
     assert_same(together({"stage": stage}, {"resume": two}), whole)
-    assert_same(run(0, 1, None, {"resume": two}), whole)
+    assert_same(run(1, None, {"resume": two}), whole)
 
 
 def spread_at_once(rank: int) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def test_16_bits_train_save_float32_and_resume_exactly(stage: int, precision: st
     for name, value in straight.items():
         assert torch.equal(resumed[name], value), name
     if precision == "bf16-mixed":  # 8 bits of mantissa: a relative error of 2**-8 in each operation
-        alone = run(0, 1, None, {"precision": "32-true"})
+        alone = run(1, None, {"precision": "32-true"})
         assert result["losses"][0] == pytest.approx(alone["metrics"]["val_loss"], rel=0.05)
 
 
@@ -278,7 +278,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_not_counted() -> None:
 
 def test_one_process_is_enough_and_names_work() -> None:
     result = processes(1, by_name, timeout=500)[0]
-    alone = run(0, 1, None, {})
+    alone = run(1, None, {})
     assert result["steps"] == alone["steps"]
     for name, value in alone["weights"].items():
         torch.testing.assert_close(result["weights"][name], value, rtol=1e-5, atol=1e-5, msg=name)

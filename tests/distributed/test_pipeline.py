@@ -1,9 +1,10 @@
-"""The pipeline against one process: schedules, kinds of splitting, odd batches, evaluation, products with other axes."""
+"""The pipeline against one process: schedules, splitting, odd batches, evaluation, products of axes."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline import Pipeline
 from tests.distributed.processes import processes
-from tests.distributed.runs import Block, Decoder, assert_same, seeded, texts, trained
+from tests.distributed.runs import Block, Decoder, assert_same, seeded, trained
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev")
 
@@ -42,7 +43,7 @@ class Chain(L.Module):
         super().__init__()
         widths = [8, 16, 16, 12, 10]
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.Tanh()]
         self.layers = nn.Sequential(nn.Sequential(*layers[:4]), *layers[4:])
         self.head = nn.Linear(10, 3)
@@ -58,7 +59,9 @@ class Chain(L.Module):
         return {"loss": loss, "weight": len(y), "scores": scores, "names": batch["names"]}
 
     def validation_step(self, batch, batch_idx):
-        self.log("val_loss", F.cross_entropy(self.head(self.layers(batch["x"])), batch["y"]), batch_size=len(batch["y"]))
+        self.log(
+            "val_loss", F.cross_entropy(self.head(self.layers(batch["x"])), batch["y"]), batch_size=len(batch["y"])
+        )
 
     def test_step(self, batch, batch_idx):
         self.log("batches", 1.0, reduce_fx="sum")
@@ -146,7 +149,9 @@ def decoders(rank: int, pipelines: list[dict[str, Any]], others: dict[str, int],
     for size in others.values():
         devices *= size
     return [
-        trained(seeded(Deep), MeshStrategy(pipeline=Pipeline(2, **one), **others), devices, gradient_clip_val=0.5, **options)
+        trained(
+            seeded(Deep), MeshStrategy(pipeline=Pipeline(2, **one), **others), devices, gradient_clip_val=0.5, **options
+        )
         for one in pipelines
     ]
 
@@ -182,7 +187,8 @@ def test_reduced_precision(precision) -> None:
     options = {"precision": precision}
     expected = processes(1, decoders, [], {}, options)[0][0]
     for run in processes(2, decoders, [{"schedule": "1f1b"}, {"schedule": "zbv"}], {}, options)[0]:
-        # micro-batches are rounded by themselves, and AdamW's first steps have the size of the rate whatever the gradient
+        # Micro-batches are rounded by themselves, and AdamW's first steps have the size of the rate, whatever the
+        # size of the gradient.
         assert run["metrics"]["val_loss"] == pytest.approx(expected["metrics"]["val_loss"], rel=1e-3)
         moved = [float((run["weights"][n] - v).norm() / v.norm()) for n, v in expected["weights"].items()]
         assert max(moved) < 2e-2
@@ -191,7 +197,13 @@ def test_reduced_precision(precision) -> None:
 def chains(rank: int, pipelines: list[dict[str, Any]], options: dict[str, Any]) -> list[Any]:
     warnings.simplefilter("ignore")
     return [
-        fitted(seeded(Chain), MeshStrategy(pipeline=Pipeline(2, **one)) if one else "auto", 2 if one else 1, samples(), **options)
+        fitted(
+            seeded(Chain),
+            MeshStrategy(pipeline=Pipeline(2, **one)) if one else "auto",
+            2 if one else 1,
+            samples(),
+            **options,
+        )
         for one in pipelines
     ]
 
@@ -216,7 +228,12 @@ def tolerant(rank: int, cases: list[Any]) -> list[Any]:
     generator = torch.Generator().manual_seed(0)
     data = TensorDataset(torch.randn(16, 8, generator=generator), torch.randn(16, 4, generator=generator))
     return [
-        fitted(seeded(Tolerant, stages), MeshStrategy(pipeline=Pipeline(2, schedule=s)) if s else "auto", 2 if s else 1, data)
+        fitted(
+            seeded(Tolerant, stages),
+            MeshStrategy(pipeline=Pipeline(2, schedule=s)) if s else "auto",
+            2 if s else 1,
+            data,
+        )
         for stages, s in cases
     ]
 
@@ -301,7 +318,9 @@ def test_lengths_that_change_from_batch_to_batch() -> None:
 
 def lengths(rank: int) -> Any:
     warnings.simplefilter("ignore")
-    windows = [torch.randint(32, (4, 2 + index % 3), generator=torch.Generator().manual_seed(index)) for index in range(6)]
+    windows = [
+        torch.randint(32, (4, 2 + index % 3), generator=torch.Generator().manual_seed(index)) for index in range(6)
+    ]
     module = seeded(Deep)
     two = os.environ["WORLD_SIZE"] == "2"
     trainer = L.Trainer(

@@ -157,9 +157,12 @@ class TestFailures:
         again = pickle.loads(pickle.dumps(error))
         assert (again.rank, str(again)) == (1, text)
 
-    def test_the_first_one_is_named(self):
+    def test_the_first_one_is_named(self, tmp_path):
         def fail(rank):
-            time.sleep(0.4 - 0.2 * rank)
+            while rank == 0 and not (tmp_path / "one").exists():
+                time.sleep(0.01)
+            (tmp_path / "one").touch()
+            time.sleep(1.0 - rank)
             raise KeyError(rank)
 
         assert self.failed(fail).rank == 1
@@ -183,12 +186,13 @@ class TestFailures:
         assert self.failed(fail).rank == 0
         assert gone(int((tmp_path / "pid").read_text()), 0.0)
 
-    def test_one_is_killed_and_another_complains(self):
+    def test_one_is_killed_and_another_complains(self, tmp_path):
         def fail(rank):
             if rank == 1:
-                time.sleep(0.1)
+                (tmp_path / "now").touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(0.1)
+            while not (tmp_path / "now").exists():
+                time.sleep(0.01)
             raise RuntimeError("Connection closed by peer")
 
         assert str(self.failed(fail)) == "Rank 1 was killed by SIGKILL (often: out of memory)."
@@ -216,12 +220,12 @@ class TestFailures:
         import os, time
         from lightlib.launch.spawn import launch_function
         def function(rank):
-            print(os.getpid(), flush=True)
+            os.write(1, b"%d\\n" % os.getpid())
             try:
                 time.sleep(100)
             except KeyboardInterrupt:
                 time.sleep(0.1)
-                print("saved", flush=True)
+                os.write(1, b"saved\\n")
         launch_function(function, 2, "fork")
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
@@ -237,7 +241,7 @@ class TestFailures:
         import os, time
         from lightlib.launch.spawn import launch_function
         def function(rank):
-            print(os.getpid(), flush=True)
+            os.write(1, b"%d\\n" % os.getpid())
             time.sleep(100)
         launch_function(function, 2, "fork")
         """)

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from lightlib.precision.presets import MixedPrecision
 from lightlib.precision.precision import Precision
+from lightlib.precision.presets import MixedPrecision
 from lightlib.strategies import deepspeed
 from lightlib.strategies.collectives import SingleProcess
 from lightlib.strategies.deepspeed import DeepSpeedStrategy
@@ -49,14 +49,16 @@ def test_names_stand_for_stages(name: str, stage: int, optimizer: str | None, pa
 
 
 def test_a_name_that_there_is_not() -> None:
-    with pytest.raises(UnknownNameError, match="Unknown strategy 'deepspeed_stage_4'. Did you mean 'deepspeed_stage_"):
+    with pytest.raises(
+        UnknownNameError, match=r"Unknown strategy 'deepspeed_stage_4'\. Did you mean 'deepspeed_stage_"
+    ):
         deepspeed.named("deepspeed_stage_4")
 
 
 def test_options_become_the_documented_configuration() -> None:
     made = DeepSpeedStrategy(
-        3, offload_parameters=True, offload_params_device="nvme", nvme_path="/disk", reduce_bucket_size=7, overlap_comm=False,
-        thread_count=2, partition_activations=True,
+        3, offload_parameters=True, offload_params_device="nvme", nvme_path="/disk", reduce_bucket_size=7,
+        overlap_comm=False, thread_count=2, partition_activations=True,
     )  # fmt: skip
     assert made.config["zero_optimization"] == {
         "stage": 3, "contiguous_gradients": True, "overlap_comm": False, "allgather_partitions": True,
@@ -106,7 +108,7 @@ def test_the_users_configuration_wins_and_auto_says_nothing(tmp_path: Any) -> No
         ({"offload_optimizer_device": "disk"}, "offload_optimizer_device='disk'"),
         (
             {"overlap_events_": True},
-            "Unknown option of DeepSpeedStrategy 'overlap_events_'. Did you mean 'overlap_events'",
+            "option of DeepSpeedStrategy 'overlap_events_'. Did you mean 'overlap_events'",
         ),
     ],
 )
@@ -195,9 +197,7 @@ def test_the_scale_is_saved_as_torch_saves_it() -> None:
 def test_without_the_package_the_trainer_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "deepspeed", raising=False)
     monkeypatch.setattr(deepspeed, "find_spec", lambda name: None)
-    with pytest.raises(
-        MisconfigurationException, match=r"not installed.*\n.*C\+\+ compiler.*\n.*pip install deepspeed"
-    ):
+    with pytest.raises(MisconfigurationException, match=r"installed(.|\n)*C\+\+ compiler(.|\n)*pip install deepspeed"):
         L.Trainer(accelerator="cpu", strategy="deepspeed_stage_2")
 
 
@@ -424,7 +424,7 @@ def test_clipping_by_value_is_refused(calls: list[Any]) -> None:
 
 
 def test_the_configuration_is_compared_with_the_trainer_before_training(calls: list[Any]) -> None:
-    with pytest.raises(MisconfigurationException, match="gradient_accumulation_steps=2.*accumulate_grad_batches=1"):
+    with pytest.raises(MisconfigurationException, match=r"gradient_accumulation_steps=2.*accumulate_grad_batches=1"):
         trainer(DeepSpeedStrategy(config={"gradient_accumulation_steps": 2})).fit(Net(), loader())
     assert calls == []
 
@@ -437,7 +437,7 @@ def test_a_slow_optimizer_is_warned_of(calls: list[Any]) -> None:
 def test_another_kind_of_device_than_deepspeed_has_chosen(calls: list[Any]) -> None:
     chosen = SimpleNamespace(get_accelerator=lambda: SimpleNamespace(device_name=lambda: "cuda"))
     sys.modules["deepspeed"].accelerator = chosen  # type: ignore[attr-defined]
-    with pytest.raises(MisconfigurationException, match="computes on 'cuda'.*on 'cpu'.*\n.*\n.*DS_ACCELERATOR=cpu"):
+    with pytest.raises(MisconfigurationException, match=r"computes on 'cuda'.*on 'cpu'.*\n.*\n.*DS_ACCELERATOR=cpu"):
         trainer().fit(Net(), loader())
 
 

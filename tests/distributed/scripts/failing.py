@@ -23,7 +23,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("what")
 parser.add_argument("rank", type=int)
 parser.add_argument("--strategy", default="ddp")
-parser.add_argument("--launcher", default="subprocess")
+parser.add_argument("--launcher", default="popen")
 parser.add_argument("--timeout", type=float, default=120.0)
 parser.add_argument("--devices", type=int, default=2)
 given = parser.parse_args()
@@ -104,10 +104,11 @@ rank = int(os.environ.get("RANK", "0"))
 module = Net(width=8 + rank if given.what == "models" else 8)
 if given.what == "layer":
     module.net.insert(4 if given.rank else 1, Stage())
+options = {} if given.strategy == "pipeline" or given.launcher == "popen" else {"start_method": given.launcher}
 trainer = L.Trainer(
     accelerator="cpu",
     devices=given.devices,
-    strategy=STRATEGIES[given.strategy](timeout=given.timeout, launcher=given.launcher),
+    strategy=STRATEGIES[given.strategy](timeout=given.timeout, **options),
     max_epochs=3,
     callbacks=Callback(),
     use_distributed_sampler=given.what != "unequal",
