@@ -37,10 +37,11 @@ def evaluating(module: Any) -> Iterator[None]:
 
 
 def _refuse_spread(module: Any, name: str) -> None:
-    if any(hasattr(parameter, "to_local") for parameter in module.parameters()):
+    trainer = module._trainer  # noqa: SLF001  without the error where there is none
+    if trainer is not None and not trainer.strategy.runs_alone:
         kind = type(module).__name__.removeprefix("FSDP")
         raise MisconfigurationException(
-            f"{kind}.{name} was called while the module's parameters are spread over processes.",
+            f"{kind}.{name} was called while the module is spread over processes.",
             expected="a module that is whole in this process.",
             fix=f'trainer.save_checkpoint("model.ckpt") on all processes, then in a program of one process '
             f'{kind}.load_from_checkpoint("model.ckpt").{name}(…).',

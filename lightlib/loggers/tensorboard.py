@@ -199,10 +199,11 @@ class TensorBoardLogger(Logger):
                 PossibleUserWarning,
             )
             return
-        if any(hasattr(parameter, "to_local") or parameter.is_meta for parameter in model.parameters()):
+        strategy = getattr(getattr(model, "_trainer", None), "strategy", None)
+        if strategy is not None and not strategy.runs_alone:
             warn(
-                f"The graph of {type(model).__name__} is not logged: its parameters are spread over processes, all of "
-                "which a forward would need. Log it in a run of one process, or with strategy='ddp'.",
+                f"The graph of {type(model).__name__} is not logged: it is spread over processes, and a forward would "
+                "need all of them. Log it in a run of one process, or with strategy='ddp'.",
                 PossibleUserWarning,
             )
             return

@@ -1,4 +1,4 @@
-"""Attention over whole sequences, while each process has a part of the sequence: what takes the place of torch's."""
+"""Attention over whole sequences of which each process has a part: what takes the place of torch's."""
 
 from __future__ import annotations
 

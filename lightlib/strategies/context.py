@@ -1,4 +1,4 @@
-"""Context: processes share out the sequence of one batch; attention exchanges heads for whole sequences."""
+"""Context: processes share out the sequences of one batch; attention swaps heads for sequences."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ class DeepSpeedStrategy(Strategy):
 
     def _run(self, step: Callable[..., Any], *args: Any) -> Any:
         """Run a step within the engine; without one (an evaluation alone) as it is, unless parameters are spread."""
-        if self.lockstep and torch.is_inference_mode_enabled():  # what is gathered and put away in it could not be trained later
+        if self.lockstep and torch.is_inference_mode_enabled():  # parameters gathered in it could not be trained later
             with torch.inference_mode(False), torch.no_grad():
                 return self._run(step, *args)
         if self._engine is None and deepspeed_state.is_spread(self._placed):

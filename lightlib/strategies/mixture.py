@@ -1,4 +1,4 @@
-"""MixtureOfExperts: a layer that sends each token to a few of many networks, on one device or spread over several."""
+"""MixtureOfExperts: a layer that sends each token to a few of many networks, here or elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step cut at its call of the pipelined part: run up to it on one side, and from its answer on the other."""
+"""A step cut at its call of the pipelined part: run up to it, and on from the answer to it."""
 
 from __future__ import annotations
 

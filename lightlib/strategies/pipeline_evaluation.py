@@ -1,4 +1,4 @@
-"""A pipeline without a schedule: a batch of any shape goes through all stages, and gradients come back."""
+"""A pipeline without a schedule: a batch of any shape goes through all stages and back."""
 
 from __future__ import annotations
 

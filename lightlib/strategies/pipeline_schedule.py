@@ -1,4 +1,4 @@
-"""Schedules of a pipeline: their names and rules, the number of micro-batches, and one made for each shape."""
+"""Schedules of a pipeline: their names and rules, numbers of micro-batches, one for each shape."""
 
 from __future__ import annotations
 

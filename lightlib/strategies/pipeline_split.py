@@ -1,4 +1,4 @@
-"""Which layers each stage of a pipeline has: found, balanced and checked, before anything is taken away."""
+"""Which layers each stage of a pipeline has: found, balanced and checked before any is taken away."""
 
 from __future__ import annotations
 

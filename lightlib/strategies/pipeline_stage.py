@@ -1,4 +1,4 @@
-"""A stage of a pipeline: which layers stay on this process, and how they are called through the part."""
+"""A stage of a pipeline: which layers stay here, and how they are called through the part."""
 
 from __future__ import annotations
 

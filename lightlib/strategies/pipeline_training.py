@@ -1,4 +1,4 @@
-"""A batch through a pipeline: cut into micro-batches, run by a schedule, and its loss told to every stage."""
+"""A batch through a pipeline: cut, run by a schedule, and its loss told to every stage."""
 
 from __future__ import annotations
 

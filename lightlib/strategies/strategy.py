@@ -173,6 +173,11 @@ class Strategy(ABC):
         """Whether this is the process that writes files and speaks to the user."""
         return self.global_rank == 0
 
+    @property
+    def runs_alone(self) -> bool:
+        """Whether one process can call the module's forward while the others do something else."""
+        return self.world_size == 1 or (self.data_size == self.world_size and not self.lockstep)
+
     def barrier(self, name: str | None = None) -> None:
         """Return when every process has called this."""
         self.collectives.barrier(name)

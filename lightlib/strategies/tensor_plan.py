@@ -1,4 +1,4 @@
-"""Which layers of a module are split over the tensor axis, and how; what does not fit is refused by name."""
+"""Which layers of a module the tensor axis splits, and how; what does not fit is refused by name."""
 
 from __future__ import annotations
 

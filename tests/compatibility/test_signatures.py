@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pathlib
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -165,6 +166,9 @@ def test_the_names_of_strategies():
     for name, entry in LIST["strategy names"].items():
         if entry["status"] == "absent":
             assert name not in registry.names("strategies")
+        elif name.startswith("deepspeed") and find_spec("deepspeed") is None:
+            with pytest.raises(MisconfigurationException, match="needs the package deepspeed"):
+                lightlib.Trainer(accelerator="cpu", strategy=name, max_epochs=1, logger=False)
         else:
             assert lightlib.Trainer(accelerator="cpu", strategy=name, max_epochs=1, logger=False).world_size == 1
 

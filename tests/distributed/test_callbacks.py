@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import math
 import os
+import signal
 import time
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torchmetrics
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
@@ -27,6 +30,7 @@ from lightlib.callbacks import (
     TQDMProgressBar,
 )
 from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
+from lightlib.errors import MisconfigurationException
 from lightlib.launch.failure import OtherRankError
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.distributed.processes import processes
@@ -41,6 +45,7 @@ class Line(L.Module):
         super().__init__()
         self.save_hyperparameters("lr")
         self.layer = torch.nn.Linear(2, 1)
+        self.error = torchmetrics.MeanSquaredError()
         self.lr, self.slow, self.bad = lr, slow or {}, bad
         self.example_input_array = torch.ones(1, 2)
 
@@ -62,6 +67,8 @@ class Line(L.Module):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         x, y = batch
         self.log("val_loss", torch.nn.functional.mse_loss(self(x), y), prog_bar=True)
+        self.error(self(x), y)
+        self.log("error", self.error, on_step=True, on_epoch=True, prog_bar=True)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         x, y = batch
@@ -369,3 +376,90 @@ def test_a_folder_that_cannot_be_written_is_an_error_on_all(tmp_path: Path, what
     for text in processes(2, refused, str(tmp_path), what):
         assert "/proc/nowhere" in text
         assert float(text.split()[0]) < 15
+
+
+def signalled(rank: int, root: str, number: int) -> Any:
+    class Signal(L.Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if trainer.global_rank == 1 and trainer.global_step == 5:
+                os.kill(os.getpid(), number)
+
+    both = ModelCheckpoint(root, save_on_exception=True), OnExceptionCheckpoint(root)
+    trainer = trainer_of(root, 2, Signal(), *both, max_epochs=1000, limit_val_batches=0)
+    try:
+        trainer.fit(built(slow={0: 0.01, 1: 0.01}), loader(2))
+    except SystemExit as ended:
+        return ended.code, trainer.global_step, trainer.interrupted
+    return None
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_after_a_signal_to_one_rank_all_save_together(tmp_path: Path, number: int, code: int) -> None:
+    first, second = processes(2, signalled, str(tmp_path), int(number))
+    assert first == second
+    assert (first[0], first[2]) == (code, True)
+    step = first[1]
+    saved = {name: torch.load(tmp_path / name, weights_only=True) for name in files_in(tmp_path)}
+    assert {"interrupted.ckpt", "on_exception.ckpt"} <= set(saved)
+    assert saved["interrupted.ckpt"]["global_step"] == saved["on_exception.ckpt"]["global_step"] == step
+
+
+# what is spread over processes
+
+
+class Looks(L.Callback):
+    """What a hook may do on one rank alone, or with a checkpoint."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.folder = ""
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        if trainer.is_global_zero:
+            self.folder = trainer.log_dir
+
+    def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: Any) -> None:
+        self.names = sorted(checkpoint["state_dict"])
+
+
+def spread(rank: int, root: str, strategy: str) -> Any:
+    rates, looks = LearningRateMonitor(log_momentum=True), Looks()
+    callback = ModelCheckpoint(Path(root) / "checkpoints", monitor="val_loss", save_top_k=2, save_last="link")
+    board = TensorBoardLogger(root, log_graph=True)
+    trainer = trainer_of(root, 2, rates, looks, callback, strategy=strategy, logger=board, profiler="simple")
+    trainer.profiler.filename = "profile"
+    module = built()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        trainer.fit(module, loader(2), loader(2))
+    (tested,) = trainer.test(module, loader(2), ckpt_path="best", verbose=False)
+    try:
+        module.to_torch_export(Path(root) / "model.pt2")
+        refused = ""
+    except MisconfigurationException as error:
+        refused = str(error)
+    said = [str(one.message) for one in warned if "graph" in str(one.message)]
+    return rates.lrs, looks.folder, looks.names, tested, callback.best_model_path, said, refused
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp"])
+def test_callbacks_with_a_module_that_is_spread(tmp_path: Path, strategy: str) -> None:
+    first, second = processes(2, spread, str(tmp_path), strategy)
+    assert first[0] == second[0] == {"lr-SGD": [0.1, 0.05, 0.025]}
+    assert first[1] == os.path.join(tmp_path, "lightning_logs", "version_0")
+    assert first[2] == ["layer.bias", "layer.weight"]
+    assert second[2] == ([] if strategy == "fsdp" else first[2])
+    assert first[3:5] == second[3:5]
+    whole = strategy != "fsdp"
+    assert first[5] == [] if whole else "it is spread over processes" in first[5][0]
+    assert second[5] == []
+    assert os.path.exists(tmp_path / "model.pt2") == whole
+    for refused in (first[6], second[6]):
+        assert refused == "" if whole else "Line.to_torch_export was called while" in refused
+    assert os.path.realpath(tmp_path / "checkpoints" / "last.ckpt") in {
+        str(path) for path in (tmp_path / "checkpoints").iterdir()
+    }
+    profiles = [name for name in files_in(tmp_path) if "profile" in name]
+    assert [os.path.basename(name) for name in profiles] == [
+        f"{stage}-profile-{rank}.txt" for stage in ("fit", "test") for rank in (0, 1)
+    ]

@@ -60,7 +60,7 @@ def test_it_composes_with_data_processes(sizes):
     plan = TABLE if "activation_checkpointing" not in sizes else None
     kind = Decoder if plan else ByPositions
     alone = trained(seeded(Decoder), **OPTIONS)
-    four = processes(4, run, kind, sizes, OPTIONS, None, plan)
+    four = processes(4, run, kind, sizes, OPTIONS, None, plan, timeout=100)
     assert_same(alone, four[0])
 
 

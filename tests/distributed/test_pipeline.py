@@ -1,4 +1,4 @@
-"""The pipeline against one process: schedules, splitting, odd batches, evaluation, products of axes."""
+"""The pipeline against one process: schedules, splitting, odd batches, evaluation, products."""
 
 from __future__ import annotations
 

@@ -1,0 +1,493 @@
+"""For those who extend lightlib: a small module, and the tests that every strategy has to pass."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightlib.callbacks.callback import Callback
+from lightlib.core.module import Module
+from lightlib.core.trainer import Trainer
+from lightlib.errors import LightlibError, UnknownNameError
+from lightlib.launch.environment import Environment
+from lightlib.launch.failure import OtherRankError
+from lightlib.launch.spawn import ProcessFailedError, launch_function
+from lightlib.strategies.plan import ParallelPlan
+from lightlib.strategies.strategy import Strategy
+
+__all__ = ["CHECKS", "BoringModule", "check_strategy"]
+
+_WIDTH, _LENGTH, _BATCH, _SAMPLES, _EVALUATED = 16, 4, 24, 96, 37
+_SAVED_AT = 6  # optimizer steps: in the middle of the second epoch of 4
+_QUIET = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "num_sanity_val_steps": 0,
+}
+
+
+class BoringModule(Module):
+    """A small network that any strategy can train, with everything that a Trainer asks for, data included.
+
+    It maps sequences of vectors to sequences of numbers. Its steps log ``train_loss`` (per step and epoch), ``val_loss``
+    and ``test_loss``; `predict_step` returns what it maps to.
+
+    Args:
+        depth: Blocks of two Linear layers each. Default 3.
+        lr: Of AdamW, which a schedule lowers every other step. Default 0.01.
+
+    Example:
+        >>> options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+        >>> trainer = Trainer(accelerator="cpu", devices=1, max_epochs=1, enable_model_summary=False, **options)
+        >>> trainer.fit(BoringModule())
+        >>> trainer.global_step
+        4
+    """
+
+    def __init__(self, depth: int = 3, lr: float = 1e-2) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        blocks = (_Block() for _ in range(depth))
+        self.model = nn.Sequential(nn.Linear(4, _WIDTH), *blocks, nn.LayerNorm(_WIDTH), nn.Linear(_WIDTH, 1))
+        self.lr = lr
+
+    def parallel_plan(self) -> ParallelPlan:
+        """Say how the blocks are split, for strategies that split matrices."""
+        return ParallelPlan(tensor={"model.*.up": "colwise", "model.*.down": "rowwise"})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one number for each vector."""
+        return self.model(x).squeeze(-1)  # type: ignore[no-any-return]
+
+    def loss(self, batch: Any) -> Tensor:
+        """Return the mean squared error of one batch."""
+        x, y = batch
+        return F.mse_loss(self(x), y)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = self.loss(batch)
+        self.log("train_loss", loss, on_step=True, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch))
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("test_loss", self.loss(batch))
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self(batch[0])  # type: ignore[no-any-return]
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr, eps=1e-4)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.8)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(_samples(_SAMPLES), _BATCH)
+
+    def val_dataloader(self) -> Any:
+        return DataLoader(_samples(_EVALUATED), _BATCH)
+
+    test_dataloader = predict_dataloader = val_dataloader
+
+
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up = nn.LayerNorm(_WIDTH), nn.Linear(_WIDTH, 2 * _WIDTH)
+        self.down = nn.Linear(2 * _WIDTH, _WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(F.gelu(self.up(self.norm(x))))  # type: ignore[no-any-return]
+
+
+def _samples(count: int) -> TensorDataset:
+    generator = torch.Generator().manual_seed(count)
+    x = torch.randn(count, _LENGTH, 4, generator=generator)
+    return TensorDataset(x, x.sin().sum(-1))
+
+
+def check_strategy(
+    make: Callable[[], Strategy],
+    processes: int = 1,
+    *,
+    without: Iterable[str] = (),
+    tolerance: float = 1e-5,
+    method: str = "spawn",
+    **trainer: Any,
+) -> None:
+    """Fail unless a strategy does what every strategy of lightlib does, in float32 on the CPU.
+
+    The checks, by name, each with a new strategy:
+
+    - ``"trains"``: two epochs give the weights and logged losses of a plain loop on one device.
+    - ``"accumulates"``: so does accumulation over 3 batches, whose last window of an epoch is short.
+    - ``"clips_norm"``, ``"clips_value"``: so does clipping; and `trainer.gradient_norm` is the norm of all gradients.
+    - ``"evaluates"``: metrics are those of one device, on a number of samples that does not divide, on every process.
+    - ``"predicts"``: each sample has the prediction of one device, once.
+    - ``"saves"``: one device reads a checkpoint that was written in the middle of an epoch, and goes on to the same end.
+    - ``"loads"``: the strategy reads one device's, likewise.
+    - ``"fits_twice"``: a second fit of the same Trainer goes on with the module of the first.
+    - ``"raises"``: an exception in a step reaches every process, and another run can follow.
+    - ``"ends"``: when one process fails, all end, and the one that failed is named. It takes processes of its own, so it
+      is left out within processes that somebody else has started, and with one process.
+
+    Called in an ordinary process it starts `processes` new ones; called in each process of a world (the variable RANK
+    is set, as by torchrun) it takes those.
+
+    Args:
+        make: Returns a new strategy. With several processes it has to be at the top level of a file.
+        processes: How many are started.
+        without: Names of checks to leave out.
+        tolerance: How far a weight, a loss or a norm may be off, relative to its size. Default 1e-5.
+        method: How processes are started: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
+        trainer: Further arguments of the Trainer. Default: ``accelerator="cpu"``.
+
+    Raises:
+        AssertionError: On every process; it names the check and what differs.
+        UnknownNameError: No check has a name in `without`.
+
+    Example:
+        >>> from lightlib.strategies.single import SingleDeviceStrategy
+        >>> check_strategy(SingleDeviceStrategy, without=["saves", "loads"])
+    """
+    left_out = tuple(without)
+    for name in left_out:
+        if name not in CHECKS:
+            raise UnknownNameError("check of a strategy", name, tuple(CHECKS))
+    names = [name for name in CHECKS if name not in left_out]
+    inside = "RANK" in os.environ
+    if inside or processes == 1:
+        _run(make, None if inside else 1, names, tolerance, trainer)
+        return
+    run = partial(_run, make, processes, names, tolerance, trainer)
+    try:
+        launch_function(partial(_on_rank, run), processes, method)
+    except ProcessFailedError as error:
+        if isinstance(error.__cause__, AssertionError):
+            raise AssertionError(str(error.__cause__)) from error
+        raise
+    if "ends" in names:
+        _check_ends(make, processes, method, trainer)
+
+
+def _on_rank(run: Callable[[], None], rank: int) -> None:  # noqa: ARG001  what a launched function gets
+    torch.set_num_threads(1)
+    run()
+
+
+def _run(
+    make: Callable[[], Strategy], devices: int | None, names: Sequence[str], tolerance: float, options: dict[str, Any]
+) -> None:
+    kit = _Kit(make, devices, tolerance, options)
+    try:
+        for name in names:
+            kit.check(name)
+    finally:
+        kit.close()
+
+
+class _Kit:
+    """What the checks have in common, in one process.
+
+    Attributes:
+        size: The data processes of the strategy, each of which reads its part of a batch.
+        folder: For checkpoints; the same on all processes.
+    """
+
+    def __init__(
+        self, make: Callable[[], Strategy], devices: int | None, tolerance: float, options: dict[str, Any]
+    ) -> None:
+        self._make, self._tolerance = make, tolerance
+        self._options = {"accelerator": "cpu", **_QUIET, **({} if devices is None else {"devices": devices}), **options}
+        self._own: Path | None = None
+        first = self.trainer()
+        first.validate(seeded(), DataLoader(_samples(_BATCH), 1), verbose=False)  # now the processes have met
+        self.strategy = first.strategy
+        self.size = self.strategy.data_size
+        if self.strategy.is_global_zero:
+            self._own = Path(tempfile.mkdtemp(prefix="lightlib-"))
+        self.folder: Path = self.strategy.broadcast(self._own)  # type: ignore[assignment]
+
+    def close(self) -> None:
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+
+    def check(self, name: str) -> None:
+        """Run one check; raise what any process found on all of them."""
+        found = [one for one in CHECKS[name](self) if one]
+        every = [one for part in self.strategy.collectives.all_gather_object(found) for one in part]
+        if every:
+            lines = "\n  ".join(dict.fromkeys(every))
+            raise AssertionError(f"The strategy {type(self.strategy).__name__} fails the check {name!r}:\n  {lines}")
+
+    def trainer(self, **options: Any) -> Trainer:
+        """Return a Trainer with a new strategy."""
+        return Trainer(**{**self._options, "max_epochs": 2, "strategy": self._make(), **options})
+
+    def loader(self, count: int = _SAMPLES) -> DataLoader[Any]:
+        """Return a loader whose batches are this process's parts of those of one device."""
+        return DataLoader(_samples(count), max(1, _BATCH // self.size))
+
+    def fit(self, module: Module | None = None, ckpt_path: Any = None, **options: Any) -> Trainer:
+        trainer = self.trainer(**options)
+        trainer.fit(module or seeded(), self.loader(), self.loader(_EVALUATED), ckpt_path=ckpt_path)
+        return trainer
+
+    def on_one_device(self, work: Callable[[], list[str]]) -> list[str]:
+        """Return what `work` finds in the first process, while the others wait; what it raises is a finding as well."""
+        found: list[str] = []
+        if self.strategy.is_global_zero:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that another number of processes wrote a checkpoint
+                    found = work()
+            except Exception as error:  # noqa: BLE001  the others are told instead of waiting for ever
+                found = [f"one device failed with {type(error).__name__}: {error}"]
+        return self.strategy.broadcast(found)
+
+    def single(self, **options: Any) -> Trainer:
+        """Return a Trainer of one process, also where there are others."""
+        place = {"strategy": "single_device", "devices": 1, "plugins": [Environment("local")]}
+        return Trainer(accelerator="cpu", **{**_QUIET, "max_epochs": 2, **place, **options})  # type: ignore[arg-type]
+
+    def weights(self, trainer: Trainer, wanted: Mapping[str, Tensor]) -> list[str]:
+        """Return how the weights of a run differ from those of one device."""
+        state = trainer.strategy.module_state()
+        return self.differences(state, wanted) if trainer.is_global_zero else []
+
+    def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> list[str]:
+        missing = [f"the weight {name!r} is missing" for name in wanted if name not in state]
+        strange = [f"there is a weight {name!r} that the module does not have" for name in state if name not in wanted]
+        errors = {name: _error(state[name], value) for name, value in wanted.items() if name in state}
+        worst = max(errors, key=lambda name: errors[name], default="")
+        if not worst or errors[worst] <= self._tolerance:
+            return missing + strange
+        text = f"the weight {worst!r} is off by {errors[worst]:.1e} of its size, more than {self._tolerance:g}"
+        return [*missing, *strange, text]
+
+    def number(self, what: str, found: Any, wanted: float) -> list[str]:
+        """Return whether a number is another one."""
+        if found is not None and abs(float(found) - wanted) <= 10 * self._tolerance * abs(wanted):
+            return []
+        return [f"{what} is {found}, and {wanted:.8g} on one device"]
+
+
+def seeded() -> BoringModule:
+    """Return the module with the same first values whenever it is called."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return BoringModule()
+
+
+def _error(found: Any, wanted: Tensor) -> float:
+    if not isinstance(found, Tensor) or found.shape != wanted.shape:
+        return float("inf")
+    return float((found.detach().float().cpu() - wanted).norm() / wanted.norm().clamp(min=1e-6))
+
+
+class _Plain:
+    """The loop that any strategy has to come to the same end as.
+
+    Attributes:
+        weights: After the last step.
+        losses: The mean loss of each epoch.
+        norm: Of the gradients of the last step, before clipping.
+    """
+
+    def __init__(
+        self, module: BoringModule | None = None, epochs: int = 2, accumulate: int = 1, clip: Any = None
+    ) -> None:
+        module = module or seeded()
+        made = module.configure_optimizers()
+        optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
+        batches = list(DataLoader(_samples(_SAMPLES), _BATCH))
+        self.losses: list[float] = []
+        for _ in range(epochs):
+            total = 0.0
+            for first in range(0, len(batches), accumulate):
+                window = batches[first : first + accumulate]
+                optimizer.zero_grad()
+                for batch in window:
+                    loss = module.loss(batch)
+                    total += loss.item() / len(batches)
+                    (loss / len(window)).backward()
+                self.norm = float(nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None]))
+                if clip is not None:
+                    clip(module.parameters())
+                optimizer.step()
+                schedule.step()
+            self.losses.append(total)
+        self.weights = module.state_dict()
+
+
+class _Saves(Callback):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == _SAVED_AT:
+            trainer.save_checkpoint(self.path)
+
+
+class _Fails(BoringModule):
+    """Fails in its third step, on one process or on all."""
+
+    rank: int | None = None
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if batch_idx == 2 and self.rank in (None, self.global_rank):
+            raise ValueError(_TEXT)
+        return super().training_step(batch, batch_idx)
+
+
+_TEXT = "a step that fails"
+
+
+def _trains(kit: _Kit) -> list[str]:
+    plain, trainer = _Plain(), kit.fit()
+    logged = trainer.callback_metrics.get("train_loss_epoch")
+    steps = [] if trainer.global_step == 8 else [f"trainer.global_step is {trainer.global_step} after 8 steps"]
+    return [*kit.weights(trainer, plain.weights), *kit.number("train_loss_epoch", logged, plain.losses[-1]), *steps]
+
+
+def _accumulates(kit: _Kit) -> list[str]:
+    return kit.weights(kit.fit(accumulate_grad_batches=3), _Plain(accumulate=3).weights)
+
+
+def _clips_norm(kit: _Kit) -> list[str]:
+    plain = _Plain(accumulate=3, clip=partial(nn.utils.clip_grad_norm_, max_norm=0.05))
+    trainer = kit.fit(accumulate_grad_batches=3, gradient_clip_val=0.05)
+    return [*kit.weights(trainer, plain.weights), *kit.number("gradient_norm", trainer.gradient_norm, plain.norm)]
+
+
+def _clips_value(kit: _Kit) -> list[str]:
+    plain = _Plain(clip=partial(nn.utils.clip_grad_value_, clip_value=0.01))
+    return kit.weights(kit.fit(gradient_clip_val=0.01, gradient_clip_algorithm="value"), plain.weights)
+
+
+def _evaluates(kit: _Kit) -> list[str]:
+    module, trainer = seeded(), kit.trainer()
+    with torch.no_grad():
+        wanted = float(module.loss(_samples(_EVALUATED).tensors))
+    found = trainer.validate(module, kit.loader(_EVALUATED), verbose=False)[0].get("val_loss")
+    tested = trainer.test(module, kit.loader(_EVALUATED), verbose=False)[0].get("test_loss")
+    return [*kit.number("val_loss", found, wanted), *kit.number("test_loss", tested, wanted)]
+
+
+def _predicts(kit: _Kit) -> list[str]:
+    module, trainer = seeded(), kit.trainer()
+    with torch.no_grad():
+        wanted = module(_samples(_EVALUATED).tensors[0])
+    outputs = trainer.predict(module, kit.loader(_EVALUATED))
+    own = torch.cat([one.cpu() for one in outputs]) if outputs else wanted[:0]  # type: ignore[misc]
+    parts = dict(trainer.strategy.collectives.all_gather_object((trainer.strategy.data_rank, own)))
+    if sum(map(len, parts.values())) != len(wanted):
+        return [f"{sum(map(len, parts.values()))} predictions for {len(wanted)} samples"]
+    found = torch.empty_like(wanted)
+    for rank, part in parts.items():
+        found[rank :: kit.size] = part
+    error = _error(found, wanted)
+    return [] if error <= 1e-5 else [f"predictions are off by {error:.1e} of their size"]
+
+
+def _saves(kit: _Kit) -> list[str]:
+    plain, path = _Plain(), kit.folder / "saved.ckpt"
+    done = kit.weights(kit.fit(callbacks=_Saves(path)), plain.weights)
+
+    def resumed() -> list[str]:
+        trainer = kit.single()
+        trainer.fit(seeded(), ckpt_path=path)
+        loaded = BoringModule.load_from_checkpoint(path)
+        trained = [] if _error(loaded.model[0].weight, seeded().model[0].weight) > 0 else ["the file has first weights"]
+        return [*kit.differences(trainer.strategy.module_state(), plain.weights), *trained]
+
+    return [*done, *(f"resumed on one device, {text}" for text in kit.on_one_device(resumed))]
+
+
+def _loads(kit: _Kit) -> list[str]:
+    plain, path = _Plain(), kit.folder / "single.ckpt"
+
+    def saved() -> list[str]:
+        kit.single(callbacks=_Saves(path)).fit(seeded())
+        return []
+
+    failed = kit.on_one_device(saved)
+    if failed:
+        return failed
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The checkpoint was written by")
+        trainer = kit.fit(ckpt_path=path)
+    return [f"resumed from one device's, {text}" for text in kit.weights(trainer, plain.weights)]
+
+
+def _fits_twice(kit: _Kit) -> list[str]:
+    alone = seeded()
+    _Plain(alone, epochs=1)
+    plain = _Plain(alone, epochs=1)
+    module = seeded()
+    trainer = kit.fit(module, max_epochs=1)
+    trainer.max_epochs = 2
+    trainer.fit(module, kit.loader(), kit.loader(_EVALUATED))
+    return kit.weights(trainer, plain.weights)
+
+
+def _raises(kit: _Kit) -> list[str]:
+    found = []
+    try:
+        kit.fit(_Fails())
+    except (ValueError, OtherRankError) as error:
+        found += [] if _TEXT in str(error) else [f"the step's error became {error!r}"]
+    except Exception as error:  # noqa: BLE001  whatever it is
+        found += [f"the step's ValueError became {type(error).__name__}: {error}"]
+    else:
+        found += ["the step's error did not come out of fit"]
+    return [*found, *kit.weights(kit.fit(max_epochs=1), _Plain(epochs=1).weights)]
+
+
+def _fit_and_fail(make: Callable[[], Strategy], processes: int, options: dict[str, Any], rank: int) -> None:  # noqa: ARG001
+    module = _Fails()
+    module.rank = processes - 1
+    Trainer(**{"accelerator": "cpu", **_QUIET, "devices": processes, "strategy": make(), **options}).fit(module)
+
+
+def _check_ends(make: Callable[[], Strategy], processes: int, method: str, options: dict[str, Any]) -> None:
+    failing = processes - 1
+    try:
+        launch_function(partial(_fit_and_fail, make, processes, options), processes, method)
+    except LightlibError as error:
+        if f"{failing}" in str(error).partition("\n")[0] and _TEXT in str(error):
+            return
+        raise AssertionError(
+            f"The strategy fails the check 'ends': rank {failing} failed, but what is told is: {error}"
+        ) from error
+    raise AssertionError(f"The strategy fails the check 'ends': rank {failing} failed, and nothing is told of it.")
+
+
+CHECKS: dict[str, Callable[[_Kit], list[str]]] = {
+    "trains": _trains,
+    "accumulates": _accumulates,
+    "clips_norm": _clips_norm,
+    "clips_value": _clips_value,
+    "evaluates": _evaluates,
+    "predicts": _predicts,
+    "saves": _saves,
+    "loads": _loads,
+    "fits_twice": _fits_twice,
+    "raises": _raises,
+    "ends": lambda kit: [],  # in processes of its own
+}
