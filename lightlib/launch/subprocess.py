@@ -169,6 +169,7 @@ class SubprocessLauncher:
                 expected="the same number for every Trainer of a program: they are started once, and used again.",
                 fix=f"Trainer(devices={there.local_size}), or a program of its own for this Trainer.",
             )
+        vars(self).update(vars(before))  # the same processes, and the same callbacks, from now on
         return there
 
     def _share_threads(self) -> None:

@@ -83,9 +83,7 @@ def trainer(devices: int = 1, strategy: Any = "auto", **options: Any) -> L.Train
     )  # fmt: skip
 
 
-def run(
-    rank: int, devices: int, strategy: dict[str, Any] | None, options: dict[str, Any], **net: Any
-) -> dict[str, Any]:
+def run(devices: int, strategy: dict[str, Any] | None, options: dict[str, Any], **net: Any) -> dict[str, Any]:
     """Train, and return what can be compared."""
     chosen = "auto" if strategy is None else DeepSpeedStrategy(**{**SMALL, **strategy})
     module = Net(**net)

@@ -220,8 +220,8 @@ class TestFailures:
         import os, time
         from lightlib.launch.spawn import launch_function
         def function(rank):
-            os.write(1, b"%d\\n" % os.getpid())
             try:
+                os.write(1, b"%d\\n" % os.getpid())
                 time.sleep(100)
             except KeyboardInterrupt:
                 time.sleep(0.1)

@@ -125,11 +125,16 @@ class TestPlaces:
         first, second, third = (SubprocessLauncher(detect(n) if "RANK" not in os.environ or n == 2 else detect(2))
                                 for n in (2, 2, 3))
         assert first.launch() == second.launch()
+        assert first.running() == second.running() == ([1] if "LIGHTLIB_PARENT" not in os.environ else [])
         if first.environment.rank == 0:
             try:
                 third.launch()
             except ValueError as error:
                 print(error)
+            second.stop()
+            assert first.wait(0)
+        else:
+            time.sleep(100)
         """)
         assert code == 0, err
         assert "This Trainer asks for 3 processes, but this program has started 2 for an earlier one." in out

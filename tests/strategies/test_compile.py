@@ -1,4 +1,4 @@
-"""torch.compile per block: something is compiled, once for blocks that are alike, and the numbers stay."""
+"""torch.compile per block: something is compiled, once for blocks that are alike; numbers stay."""
 
 from __future__ import annotations
 

@@ -1,0 +1,160 @@
+"""Every strategy of ours passes the tests that we offer to others; so does one of somebody else, and wrong ones fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+
+from lightlib.errors import UnknownNameError
+from lightlib.strategies import named
+from lightlib.strategies.mesh import MeshStrategy
+from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy, PipelineStrategy
+from lightlib.strategies.process_group import join
+from lightlib.strategies.replicate import Replicate
+from lightlib.strategies.shard import Shard
+from lightlib.strategies.single import clip, in_context, to_device
+from lightlib.strategies.strategy import Strategy
+from lightlib.testing import check_strategy
+from tests.distributed.processes import processes
+
+OURS: dict[str, tuple[int, Callable[[], Strategy]]] = {
+    "ddp": (2, lambda: named.strategy("ddp")),
+    "ddp unused": (2, lambda: DDPStrategy(find_unused_parameters=True)),
+    "zero1": (2, lambda: named.strategy("zero1")),
+    "fsdp": (2, lambda: named.strategy("fsdp")),
+    "fsdp offload": (2, lambda: FSDPStrategy(cpu_offload=True, sharding_strategy="SHARD_GRAD_OP")),
+    "hsdp": (4, lambda: named.strategy("hsdp")),
+    "model_parallel": (4, lambda: ModelParallelStrategy(2, 2)),
+    "tensor": (2, lambda: named.strategy("tensor")),
+    "pipeline": (2, lambda: named.strategy("pipeline")),
+    "interleaved": (2, lambda: PipelineStrategy(schedule="interleaved")),
+    "zero bubble": (2, lambda: PipelineStrategy(schedule="zbv")),
+    "pipeline+shard": (4, lambda: MeshStrategy(pipeline=2, shard=2)),
+    "pipeline+replicate": (4, lambda: MeshStrategy(pipeline=2, replicate=Replicate(2))),
+    "pipeline+tensor": (4, lambda: MeshStrategy(pipeline=2, tensor=2)),
+    "replicate+tensor": (4, lambda: MeshStrategy(replicate=2, tensor=2)),
+    "shard+checkpointing": (2, lambda: MeshStrategy(shard=Shard(2), activation_checkpointing=True)),
+    "context": (2, lambda: MeshStrategy(context=2)),
+}
+
+
+def check(rank: int, name: str) -> None:
+    check_strategy(OURS[name][1])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours(name: str):
+    processes(OURS[name][0], check, name, timeout=110)
+
+
+class Averaging(Strategy):
+    """Somebody's own: the gradients of copies are averaged by hand, once per window."""
+
+    launcher = "subprocess"
+
+    def __init__(self, wrong: str = "") -> None:
+        self.wrong = wrong
+
+    @property
+    def root_device(self) -> torch.device:
+        return self.devices[0]
+
+    def setup_environment(self) -> None:
+        self.collectives = self.data = join(self.environment, self.accelerator, self.root_device)
+        self.data_rank = self.data_place = self.global_rank
+        self.data_size = self.world_size
+
+    def init_context(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+        self.module = module
+        for name, step in steps.items():
+            setattr(self, name, in_context(step, self.precision.forward_context("cpu")))
+
+    def optimizer(self, optimizer: Any) -> Any:
+        return optimizer
+
+    def forward_backward(self, batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
+        output = self.training_step(batch, batch_idx)
+        backward(output)
+        if sync and self.wrong != "no average":
+            for parameter in self.module.parameters():
+                distributed.all_reduce(parameter.grad)
+                parameter.grad /= self.world_size
+        return output
+
+    def batch_to_device(self, batch: Any) -> Any:
+        return to_device(batch, self.root_device)
+
+    def clip_gradients(self, optimizer: Any, value: float, algorithm: str) -> Any:
+        norm = clip(optimizer, value, algorithm)
+        return norm * 2 if self.wrong == "norm" and norm is not None else norm
+
+    def module_state(self) -> dict[str, Any]:
+        return dict(self.module.state_dict())
+
+    def load_module_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        self.module.load_state_dict(state, strict=strict)
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        return optimizer.state_dict()
+
+    def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
+        if self.wrong != "forgets":
+            optimizer.load_state_dict(state)
+
+
+def wrong(what: str) -> Strategy:
+    return Averaging(what)
+
+
+def failures(rank: int) -> list[str]:
+    """Return what the kit says about strategies that are wrong in one respect each."""
+    found = []
+    for what, check in (("no average", "trains"), ("norm", "clips_norm"), ("forgets", "loads")):
+        with pytest.raises(AssertionError) as caught:
+            check_strategy(lambda what=what: wrong(what), without=[name for name in NAMES if name != check])
+        found.append(str(caught.value))
+    return found
+
+
+NAMES = (
+    "trains", "accumulates", "clips_norm", "clips_value", "evaluates", "predicts", "saves", "loads", "fits_twice",
+    "raises", "ends",
+)  # fmt: skip
+
+
+def test_somebody_elses_in_processes_of_its_own():
+    check_strategy(Averaging, 2, method="fork")
+
+
+def test_wrong_ones_fail_on_every_process():
+    first, second = processes(2, failures)
+    assert first == second
+    assert first[0].startswith("The strategy Averaging fails the check 'trains':\n  the weight 'model.")
+    assert "train_loss_epoch is" in first[0]
+    assert "gradient_norm is" in first[1]
+    assert "resumed from one device's, the weight" in first[2]
+
+
+def test_a_failure_comes_out_of_the_launched_processes():
+    with pytest.raises(AssertionError, match="fails the check 'evaluates'") as caught:
+        check_strategy(NoReduction, 2, method="fork", without=[name for name in NAMES if name != "evaluates"])
+    assert "on one device" in str(caught.value)
+
+
+class NoReduction(Averaging):
+    def setup_environment(self) -> None:
+        super().setup_environment()
+        self.data_rank = 0
+
+
+def test_unknown_checks():
+    with pytest.raises(UnknownNameError, match="trains"):
+        check_strategy(Averaging, without=["train"])
