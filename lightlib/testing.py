@@ -46,7 +46,7 @@ class BoringModule(Module):
     and ``test_loss``; `predict_step` returns what it maps to.
 
     Args:
-        depth: Blocks of two Linear layers each. Default 3.
+        depth: Blocks of attention and two layers. Default 3.
         lr: Of AdamW, which a schedule lowers every other step. Default 0.01.
 
     Example:
@@ -106,13 +106,18 @@ class BoringModule(Module):
 
 
 class _Block(nn.Module):
+    """Attention with two heads, and a network of two layers."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.up = nn.LayerNorm(_WIDTH), nn.Linear(_WIDTH, 2 * _WIDTH)
-        self.down = nn.Linear(2 * _WIDTH, _WIDTH)
+        self.first, self.second = nn.LayerNorm(_WIDTH), nn.LayerNorm(_WIDTH)
+        self.attention = nn.Linear(_WIDTH, 3 * _WIDTH)
+        self.up, self.down = nn.Linear(_WIDTH, 2 * _WIDTH), nn.Linear(2 * _WIDTH, _WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.down(F.gelu(self.up(self.norm(x))))  # type: ignore[no-any-return]
+        heads = self.attention(self.first(x)).unflatten(-1, (2, -1)).transpose(1, 2)
+        x = x + F.scaled_dot_product_attention(*heads.chunk(3, -1)).transpose(1, 2).flatten(2)
+        return x + self.down(F.gelu(self.up(self.second(x))))  # type: ignore[no-any-return]
 
 
 def _samples(count: int) -> TensorDataset:
@@ -262,7 +267,7 @@ class _Kit:
 
     def single(self, **options: Any) -> Trainer:
         """Return a Trainer of one process, also where there are others."""
-        place = {"strategy": "single_device", "devices": 1, "plugins": [Environment("local")]}
+        place = {"strategy": "single_device", "devices": 1, "plugins": [Environment("local", launched=True)]}
         return Trainer(accelerator="cpu", **{**_QUIET, "max_epochs": 2, **place, **options})  # type: ignore[arg-type]
 
     def weights(self, trainer: Trainer, wanted: Mapping[str, Tensor]) -> list[str]:

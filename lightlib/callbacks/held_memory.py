@@ -1,4 +1,4 @@
-"""What each process of a run holds, or will hold, of a module: parameters, gradients and optimizer state."""
+"""What each process of a run holds, or will hold: parameters, gradients and optimizer state."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axis import Axis, Site, Step
 from lightlib.strategies.materialize import fill
-from lightlib.strategies.shard import entered, synced_at_the_end
+from lightlib.strategies.shard import Gathered, entered, synced_at_the_end
 
 __all__ = ["ByHand", "is_by_hand"]
 
@@ -36,6 +36,7 @@ class ByHand(Axis):
     def __init__(self) -> None:
         self._roots: list[Any] = []
         self._module: nn.Module | None = None
+        self._gathered = Gathered()
 
     def check(self, module: nn.Module, site: Site) -> None:
         other = next((name for name in _OTHERS if site.sizes[name] > 1), None)
@@ -62,14 +63,19 @@ class ByHand(Axis):
         sharded: list[Any] = [part for part in module.modules() if isinstance(part, FSDPModule)]
         inner = {id(part) for root in sharded for part in root.modules() if part is not root}
         self._roots = [root for root in sharded if id(root) not in inner]
+        self._gathered = Gathered(self._roots)
 
     def enter(self, name: str, method: Step) -> Step:
         """Return the step with FSDP2's hooks around it, when `fully_shard` was applied to the whole module."""
         whole = next((root for root in self._roots if root is self._module), None)
-        return method if whole is None else entered(whole, name, method)
+        found = method if whole is None else entered(whole, name, method)
+        return found if name == "training_step" else self._gathered.noting(found)
 
     def around(self, step: Step) -> Step:
-        return synced_at_the_end(self._roots, step)
+        return self._gathered.dropped_before(synced_at_the_end(self._roots, step))
+
+    def teardown(self) -> None:
+        self._gathered.drop()
 
 
 def _averaged(parameter: nn.Parameter) -> bool:

@@ -1,4 +1,4 @@
-"""What a module and its optimizers take of this process's memory, measured from the tensors it really holds."""
+"""Memory of one process: parameters, gradients and optimizer state, measured where they are."""
 
 from __future__ import annotations
 

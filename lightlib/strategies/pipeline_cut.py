@@ -112,7 +112,9 @@ class Cut:
         """Draw the same random numbers for one micro-batch on each process."""
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a stack for each kind of device
+            if devices:
+                torch.cuda.manual_seed(seed)
             yield
 
     @contextmanager

@@ -24,7 +24,7 @@ from lightlib.strategies.axis import Axis, Site, Step
 from lightlib.strategies.materialize import fill, on_meta
 from lightlib.strategies.plan import blocks_of, matching
 
-__all__ = ["Shard", "entered", "synced_at_the_end"]
+__all__ = ["Gathered", "Shard", "entered", "synced_at_the_end"]
 
 
 class Shard(Axis):
@@ -66,6 +66,7 @@ class Shard(Axis):
         self._module: nn.Module | None = None
         self._roots: list[FSDPModule] = []
         self._rng: torch.Tensor | None = None
+        self._gathered = Gathered()
 
     @property
     def lockstep(self) -> bool:  # type: ignore[override]
@@ -110,6 +111,7 @@ class Shard(Axis):
         if any(parameter.is_meta for parameter in module.parameters()):
             rng = site.collectives.broadcast(self._rng)  # copies are to have the same values, also without a seed
             fill(module, site.device if not self.cpu_offload else torch.device("cpu"), rng)
+        self._gathered = Gathered(self._roots)  # type: ignore[arg-type]
         self._module = None if piped else module
 
     def _policy(self, site: Site) -> tuple[torch.dtype | None, torch.dtype | None]:
@@ -131,10 +133,51 @@ class Shard(Axis):
 
     def enter(self, name: str, method: Step) -> Step:
         """Return the step with FSDP2's hooks around it, which gather what the module holds itself."""
-        return method if self._module is None else entered(self._module, name, method)
+        found = method if self._module is None else entered(self._module, name, method)
+        return found if name == "training_step" else self._gathered.noting(found)
 
     def around(self, step: Step) -> Step:
-        return synced_at_the_end(self._roots, step)
+        return self._gathered.dropped_before(synced_at_the_end(self._roots, step))
+
+    def teardown(self) -> None:
+        self._gathered.drop()
+
+
+class Gathered:
+    """What evaluation leaves gathered in `roots`, where nothing but a backward drops it (reshard_after_forward=False).
+
+    It is dropped before the next training batch and at the end of a run: weights may change in between, and
+    `parameters()` would return what is gathered, and not what an optimizer has to step.
+    """
+
+    def __init__(self, roots: Sequence[nn.Module] = ()) -> None:
+        self._parts: list[Any] = [part for root in roots for part in root.modules() if isinstance(part, FSDPModule)]
+        self._any = False
+
+    def noting(self, step: Step) -> Step:
+        """Return a step of an evaluation that notes that it ran."""
+
+        def noted(*args: Any) -> Any:
+            self._any = True
+            return step(*args)
+
+        return noted
+
+    def dropped_before(self, step: Step) -> Step:
+        """Return what runs a training batch, and drops before what evaluation has gathered."""
+
+        def dropped(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
+            if self._any:
+                self.drop()
+            return step(batch, batch_idx, backward, sync)
+
+        return dropped
+
+    def drop(self) -> None:
+        """Keep this process's part alone."""
+        self._any = False
+        for part in self._parts:
+            part.reshard()
 
 
 def entered(module: nn.Module, name: str, method: Step) -> Step:

@@ -1,4 +1,4 @@
-"""Callbacks and loggers of a run with two processes: one set of files, and decisions that all make alike."""
+"""Callbacks and loggers with two processes: one set of files, and decisions that all make alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each process holds: parameters, gradients and optimizer state are shared out as the strategy says."""
+"""What each process holds of parameters, gradients and optimizer state, and what is said of it."""
 
 from __future__ import annotations
 

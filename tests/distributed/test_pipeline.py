@@ -330,3 +330,27 @@ def lengths(rank: int) -> Any:
     )  # fmt: skip
     trainer.fit(module, DataLoader([(one[:, :-1], one[:, 1:]) for one in windows], None))
     return dict(sorted(trainer.strategy.module_state().items()))
+
+
+class Splitting(Chain):
+    """Says itself how a batch is cut."""
+
+    def split_batch(self, batch, n):
+        self.asked = n
+        return [{key: value[index::n] for key, value in batch.items()} for index in range(n)]
+
+
+def splitting(rank: int, kinds: list[tuple[type, dict[str, Any]]]) -> list[Any]:
+    warnings.simplefilter("ignore")
+    two = os.environ["WORLD_SIZE"] == "2"
+    return [
+        fitted(seeded(kind), MeshStrategy(pipeline=2, **options) if two else "auto", 2 if two else 1, samples(24))
+        for kind, options in kinds
+    ]
+
+
+def test_split_batch_and_compiled_layers() -> None:
+    compiled = {"compile": L.strategies.Compile(backend="eager")}
+    expected = processes(1, splitting, [(Chain, {})])[0][0]
+    for run in processes(2, splitting, [(Splitting, {}), (Chain, compiled)], timeout=120)[0]:
+        assert_same(expected, run, 1e-5)

@@ -1,4 +1,4 @@
-"""The tensor axis in several processes: one device's numbers, whatever is split, with and without data processes."""
+"""The tensor axis in several processes: one device's numbers, with and without data processes."""
 
 from __future__ import annotations
 
