@@ -76,6 +76,8 @@ def _state_of(optimizer: Any) -> int | None:
     if count is None:
         return None
     groups = optimizer.param_groups
+    if not any(group["params"] for group in groups):  # ZeRO-3 has taken them away
+        return None
     return sum(count(group) * _bytes(p) for group in groups for p in group["params"] if p.requires_grad)
 
 
@@ -90,7 +92,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 def _bytes(tensor: Any) -> int:
     if isinstance(tensor, UninitializedParameter):
         return 0
-    own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    own = tensor.to_local() if hasattr(tensor, "to_local") else getattr(tensor, "ds_tensor", tensor)  # FSDP, ZeRO-3
     return int(own.numel() * own.element_size())
 
 

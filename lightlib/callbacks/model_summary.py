@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +66,9 @@ class Summary:
         parameters = list(module.parameters())
         sized = [parameter for parameter in parameters if not isinstance(parameter, UninitializedParameter)]
         self.uninitialized: bool = len(sized) < len(parameters)
-        self.total_parameters: int = sum(parameter.numel() for parameter in sized)
-        self.trainable_parameters: int = sum(parameter.numel() for parameter in sized if parameter.requires_grad)
-        self.model_size: float = sum(parameter.numel() * parameter.element_size() for parameter in sized) / 1e6
+        self.total_parameters: int = _count(sized)
+        self.trainable_parameters: int = _count(p for p in sized if p.requires_grad)
+        self.model_size: float = sum(_count([p]) * p.element_size() for p in sized) / 1e6
         self.total_flops: int | None = None
         self.memory: dict[str, str] = {}
         self._modes_elsewhere: dict[str, bool] = {}
@@ -350,8 +350,9 @@ def _kind(module: nn.Module) -> str:
     return name.removeprefix("FSDP") if hasattr(module, "unshard") and hasattr(module, "reshard") else name
 
 
-def _count(parameters: Iterator[nn.Parameter]) -> int:
-    return sum(p.numel() for p in parameters if not isinstance(p, UninitializedParameter))
+def _count(parameters: Iterable[nn.Parameter]) -> int:
+    """Return how many elements there are; DeepSpeed's ZeRO-3 leaves empty parameters that know their size."""
+    return sum(getattr(p, "ds_numel", p.numel()) for p in parameters if not isinstance(p, UninitializedParameter))
 
 
 def _size(value: Any) -> _Size:

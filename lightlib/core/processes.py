@@ -32,6 +32,7 @@ class Processes:
         self._trainer = trainer
         self._ready = False
         self._run: Run | None = None
+        self._signals: Signals | None = None
 
     @property
     def watch(self) -> Watch | None:
@@ -68,7 +69,7 @@ class Processes:
 
     def begin(self, signals: Signals) -> None:
         """Watch a call: from now on the others know where this process is, or that it has failed."""
-        self._run = None
+        self._run, self._signals = None, signals
         if self.watch is None:
             return
 
@@ -105,10 +106,10 @@ class Processes:
     def first_failure(self, error: BaseException) -> BaseException:
         """Return the error to raise: `error`, or the one with which another process failed first."""
         watch = self.watch
-        if watch is None or isinstance(error, (KeyboardInterrupt, SystemExit)):
-            return error
+        if watch is None or (self._signals is not None and error is self._signals.received):
+            return error  # all have agreed to leave
         failure = watch.fail(error)
-        if failure.rank == self._trainer.strategy.global_rank:
+        if failure.rank == self._trainer.strategy.global_rank or isinstance(error, (KeyboardInterrupt, SystemExit)):
             return error
         return OtherRankError(failure)
 

@@ -91,10 +91,10 @@ class Session:
             if content is not None:
                 check_content(content, path, type(module) if fn is TrainerFn.FITTING else None)
         except BaseException as error:
-            first = self.processes.first_failure(error)
+            cause = self.processes.first_failure(error)
             self.processes.end()
-            if first is not error:
-                raise first from None
+            if cause is not error:
+                raise cause from None
             raise
         self.signals.received = None
         self._ckpt_path_before, trainer.ckpt_path = trainer.ckpt_path, path
@@ -103,19 +103,19 @@ class Session:
         try:
             self._build(fn, module, given, datamodule, content)
         except BaseException as error:
-            first = self.processes.first_failure(error)
+            cause = self.processes.first_failure(error)
             self._fail(error)
             self.processes.end()
-            if first is not error:
-                raise first from None
+            if cause is not error:
+                raise cause from None
             raise
 
     def _resolved(self, fn: TrainerFn, last_module: bool, given: Any) -> str | None:
         """Return the checkpoint to read, or raise why there is none: what the first process finds holds for all."""
         try:
             found: tuple[Any, Any] = resolve_path(self.trainer, fn, last_module, given), None
-        except MisconfigurationException as error:
-            found = None, error
+        except MisconfigurationException as raised:
+            found = None, raised
         path, error = self.trainer.strategy.broadcast(found)
         if error is not None:
             raise error

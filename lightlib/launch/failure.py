@@ -20,7 +20,16 @@ from torch import distributed
 
 from lightlib.errors import LightlibError
 
-__all__ = ["Failure", "OtherRankError", "chain", "end_process", "is_echo", "is_timeout", "write_error_file"]
+__all__ = [
+    "Failure",
+    "OtherRankError",
+    "chain",
+    "end_process",
+    "exit_code",
+    "is_echo",
+    "is_timeout",
+    "write_error_file",
+]
 
 MAX_TEXT = 60_000  # characters of a traceback
 # What gloo, NCCL and the store say when another process is gone or does not come.
@@ -182,6 +191,17 @@ def _signal_name(number: int) -> str:
 
 def _now() -> float:
     return time.time()
+
+
+def exit_code(error: BaseException | None) -> int:
+    """Return the code with which `sys.exit` ends a process; 0 for any other exception.
+
+    Example:
+        >>> exit_code(SystemExit(3)), exit_code(SystemExit("out of data")), exit_code(ValueError("3"))
+        (3, 1, 0)
+    """
+    code = error.code if isinstance(error, SystemExit) else None
+    return code if isinstance(code, int) else int(code is not None)
 
 
 def write_error_file(failure: Failure, rank: int) -> None:

@@ -172,6 +172,8 @@ class Watch:
             failure = self.look()
             if failure is not None:
                 self.end(failure)
+        if self._failure is not None and failures.exit_code(self._own_error):  # of sys.exit, on this rank alone
+            self.end(self._failure)
         self.close()
 
     def _linger(self, seconds: float) -> None:
@@ -323,7 +325,7 @@ class Watch:
             time.sleep(max(0.0, self._known_at + 2 * self.poll - time.monotonic()))
         whole = self.rank == 0 or not self._told or (first and not self._known_in_run)
         text = failure.text if whole else f"Rank {self.rank} ends: {failure.summary}."
-        failures.end_process(text, self.before_end)
+        failures.end_process(text, self.before_end, failures.exit_code(self._own_error) or 1)
 
     def _wait_until_gone(self, failure: Failure) -> None:
         """Torchrun takes the process that ends first for the root cause."""

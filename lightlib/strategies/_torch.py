@@ -47,7 +47,7 @@ def set_gradient_sync(ddp: DistributedDataParallel, sync: bool) -> None:
 
 def found_inf(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return what `scaler.unscale_(optimizer)` found: per device 0, or 1 after an overflow."""
-    return list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())  # type: ignore[attr-defined]  # noqa: SLF001
+    return list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())  # noqa: SLF001
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
@@ -86,7 +86,7 @@ def answered(module: nn.Module, by: Callable[..., Any]) -> Iterator[None]:
 
 def give_memory(module: nn.Module, device: torch.device) -> None:
     """Give what is on the meta device memory on `device`, with no values yet, and bring everything else there."""
-    module._apply(lambda t: torch.empty_like(t, device=device) if t.is_meta else t.to(device))  # noqa: SLF001
+    module._apply(lambda t: torch.empty_like(t, device=device) if t.is_meta else t.to(device))  # type: ignore[no-untyped-call]  # noqa: SLF001
 
 
 def gather_groups(root: FSDPModule) -> None:

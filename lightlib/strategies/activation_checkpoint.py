@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from torch import nn
@@ -22,8 +22,8 @@ class ActivationCheckpoint(Axis):
     Losses and gradients are the same, bit for bit. Names of parameters do not change.
 
     Args:
-        blocks: Names of modules, with wildcards (``"blocks.*"``). Default: what `parallel_plan` says, else the children
-            of the largest ModuleList or Sequential.
+        blocks: Names of modules, with wildcards (``"blocks.*"``), or a function ``(name, module) -> bool``. Default:
+            what `parallel_plan` says, else the children of the largest ModuleList or Sequential.
         every: Only each n-th of them, beginning with the first. Default 1: all.
         preserve_rng_state: Draw the same random numbers in the second forward, which dropout needs. Default True.
 
@@ -35,7 +35,12 @@ class ActivationCheckpoint(Axis):
         2
     """
 
-    def __init__(self, blocks: Sequence[str] | None = None, every: int = 1, preserve_rng_state: bool = True) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[str] | Callable[[str, nn.Module], bool] | None = None,
+        every: int = 1,
+        preserve_rng_state: bool = True,
+    ) -> None:
         if isinstance(every, bool) or not isinstance(every, int):
             raise ArgumentTypeError(f"every={shown(every)}.", expected="an int >= 1.", fix="every=2")
         if every < 1:
@@ -71,6 +76,8 @@ class ActivationCheckpoint(Axis):
     def _chosen(self, module: nn.Module, site: Site) -> dict[str, nn.Module]:
         if self.blocks is None:
             every = blocks_of(module, site.plan)
+        elif callable(self.blocks):
+            every = {name: part for name, part in module.named_modules() if name and self.blocks(name, part)}
         else:
             every = matching(module, [self.blocks] if isinstance(self.blocks, str) else self.blocks, "blocks")
         return {name: part for index, (name, part) in enumerate(every.items()) if index % self.every == 0}

@@ -128,7 +128,7 @@ class ProcessGroup(Collectives):
                 all_gather as all_gather_with_gradients,
             )
 
-            gathered = all_gather_with_gradients(moved, group or distributed.group.WORLD)
+            gathered: Any = all_gather_with_gradients(moved, group or distributed.group.WORLD)  # type: ignore[no-untyped-call]
             return torch.stack(tuple(gathered)).to(tensor.device)
         found = [torch.empty_like(moved) for _ in range(distributed.get_world_size(group))]
         distributed.all_gather(found, moved.detach(), group=group)

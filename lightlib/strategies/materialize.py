@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -56,7 +57,7 @@ def fill(module: nn.Module, device: torch.device, rng: Tensor | None) -> None:
         torch.set_rng_state(rng)
     for name, part in empty:
         own = dict(part.named_parameters(recurse=False))
-        reset: Callable[[], Any] = part.reset_parameters  # type: ignore[assignment]
+        reset: Callable[[], Any] = part.reset_parameters
         if not any(isinstance(parameter, DTensor) for parameter in own.values()):
             reset()
             continue
@@ -107,8 +108,8 @@ def _refuse_without_reset(module: nn.Module) -> None:
             raise MisconfigurationException(
                 f"{where} was built without memory, holds {held[0]!r}, and has no `reset_parameters`.",
                 expected="a method that gives every parameter and buffer of its own the first value.",
-                fix=f"define {type(part).__name__}.reset_parameters(self) and call it in __init__, or build with memory "
-                "(meta=False, empty_init=False).",
+                fix=f"define {type(part).__name__}.reset_parameters(self) and call it in __init__, or build with "
+                "memory (meta=False, empty_init=False).",
             )
 
 
@@ -136,12 +137,12 @@ def _within_reset() -> bool:
 
 
 def _lost(name: str) -> MisconfigurationException:
-    frame = sys._getframe(2)  # noqa: SLF001
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
     while frame is not None and "torch" in frame.f_code.co_filename.replace("\\", "/").split("/"):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     where = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "the construction"
     return MisconfigurationException(
-        f"{where} sets the values of a parameter ({name}) while the module is built without memory: they would be lost.",
+        f"{where} sets the values of a parameter ({name}) while the module is built without memory: they are lost.",
         expected="values that are set in a method `reset_parameters` of the layer, which is called again later.",
         fix="move the line into `reset_parameters`, or build with memory (meta=False, empty_init=False).",
     )

@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from lightlib import report
+from lightlib.errors import ArgumentTypeError, UnknownNameError
 from lightlib.strategies import agreement, clip, state
 from lightlib.strategies._torch import flattened_group, found_inf
 from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
@@ -34,6 +35,9 @@ from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.strategies.tensor import Tensor as TensorAxis
 
 __all__ = ["MeshStrategy"]
+
+A = TypeVar("A", bound=Axis)
+_LAUNCHERS = ("subprocess", "spawn", "fork", "forkserver")
 
 
 class MeshStrategy(Strategy):
@@ -87,18 +91,23 @@ class MeshStrategy(Strategy):
         process_group_backend: str | None = None,
         launcher: str = "subprocess",
     ) -> None:
-        given = {"pipeline": pipeline, "replicate": replicate, "shard": shard, "context": context, "tensor": tensor}
-        kinds = {
-            "pipeline": Pipeline, "replicate": Replicate, "shard": Shard, "context": Context, "tensor": TensorAxis,
-        }  # fmt: skip
-        self._given = {name: value if isinstance(value, Axis) else kinds[name](value) for name, value in given.items()}
-        self._expert = expert if isinstance(expert, Axis) else Expert(expert)
+        self._shard: Shard = _axis("shard", shard, Shard)
+        self._given: dict[str, Axis] = {
+            "pipeline": _axis("pipeline", pipeline, Pipeline),
+            "replicate": _axis("replicate", replicate, Replicate),
+            "shard": self._shard,
+            "context": _axis("context", context, Context),
+            "tensor": _axis("tensor", tensor, TensorAxis),
+        }
+        self._expert: Expert = _axis("expert", expert, Expert)
         self._checkpointing = ActivationCheckpoint() if activation_checkpointing is True else activation_checkpointing
         self._compile = Compile() if compile is True else compile
         self._extra = tuple(extra_axes)
         self.sizes = {name: axis.size for name, axis in self._given.items()}
         check_combination(self._given, self._expert, self._checkpointing, self._compile)
         self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
+        if launcher not in _LAUNCHERS:
+            raise UnknownNameError("launcher", launcher, _LAUNCHERS, fix="leave it out: 'subprocess'.")
         self.backend, self.launcher = process_group_backend, launcher
         self.axes: tuple[Axis, ...] = ()
         self.names: list[str] = []
@@ -110,7 +119,7 @@ class MeshStrategy(Strategy):
     # where it runs
     @property
     def root_device(self) -> torch.device:
-        devices = getattr(self, "devices", None) or [torch.device("cpu")]
+        devices: list[torch.device] = getattr(self, "devices", None) or [torch.device("cpu")]
         return devices[min(self.local_rank, len(devices) - 1)]
 
     def setup_environment(self) -> None:
@@ -154,7 +163,7 @@ class MeshStrategy(Strategy):
             first.append(self._expert)
         first += [one for one in (self._checkpointing, self._compile) if isinstance(one, Axis)]
         first += self._extra
-        by_engine = sizes["shard"] > 1 or axes["shard"].asked or sizes["tensor"] > 1 or self._expert.size != 1 or (
+        by_engine = sizes["shard"] > 1 or self._shard.asked or sizes["tensor"] > 1 or self._expert.size != 1 or (
             sizes["pipeline"] > 1 and sizes["replicate"] > 1
         )  # fmt: skip
         if by_engine:  # FSDP2's engine, also for copies, wherever parameters are DTensors or live in stages
@@ -295,12 +304,24 @@ class MeshStrategy(Strategy):
         return self.sizes["pipeline"] == 1 or bool(getattr(pipeline, "has_last", True))
 
 
+def _axis(name: str, given: Any, kind: type[A]) -> A:
+    """Return the axis for a size, or the axis that was given."""
+    if isinstance(given, Axis) and not isinstance(given, kind):
+        raise ArgumentTypeError(
+            f"MeshStrategy({name}={type(given).__name__}(…)).",
+            expected=f"a size, or a lightlib.strategies.{kind.__name__}.",
+            fix=f"MeshStrategy({name}={kind.__name__}({given.size}))",
+        )
+    made: Any = given if isinstance(given, kind) else kind(given)  # type: ignore[call-arg]
+    return made  # type: ignore[no-any-return]
+
+
 def _synchronise_batchnorm(module: nn.Module, device: torch.device) -> None:
     """Let batch norms use the mean and variance over all processes; torch can on GPUs only."""
     if device.type == "cpu":
         report.warn(
-            "sync_batchnorm=True: torch's SyncBatchNorm runs on GPUs only; on the CPU every process normalises by its own "
-            "batch, as without it."
+            "sync_batchnorm=True: torch's SyncBatchNorm runs on GPUs only; on the CPU every process normalises by its "
+            "own batch, as without it."
         )
         return
-    nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]

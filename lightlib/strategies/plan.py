@@ -27,8 +27,9 @@ class ParallelPlan:
         loss_parallel: Whether the loss is computed on scores that stay split over their classes. Default False.
         pipelined: Name of the child module that the pipeline cuts, which every step calls once. Default: the child that
             is, or holds, the container of the blocks.
-        stages: Names of modules inside of `pipelined` at which a new stage begins, or one list of names per stage.
-            Default: an `nn.Sequential` is cut where the parameters balance.
+        stages: Names of modules inside of `pipelined` at which a new stage begins, or one list of names per stage, for
+            a forward that does without absent layers. Default: an `nn.Sequential` is cut where the parameters balance,
+            and an `nn.ModuleList` between two of the layers that the forward calls one after the other.
         context_buffers: Names of batch entries or buffers that are split along the sequence by the context axis.
         sequence_dim: The dimension of the sequence in the tensors of a batch, for the context axis. Default 1.
         sequence_overlap: Tokens at the end of each part of a sequence that are also the first of the next part, for the

@@ -121,7 +121,7 @@ class FSDPStrategy(MeshStrategy):
         if activation_checkpointing_policy is not None:
             activation_checkpointing = ActivationCheckpoint(blocks=_of_classes(activation_checkpointing_policy))
         blocks = _of_classes(auto_wrap_policy) if isinstance(auto_wrap_policy, (set, frozenset)) else auto_wrap_policy
-        keeps = None if name == "FULL_SHARD" or name == "HYBRID_SHARD" else _SHARDINGS[name]
+        keeps = None if name in ("FULL_SHARD", "HYBRID_SHARD") else _SHARDINGS[name]
         super().__init__(
             replicate=copies,
             shard=Shard(

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
@@ -55,11 +57,11 @@ def join(
     wait = (timeout or DEFAULT_TIMEOUT) + _MARGIN
     port = environment.port or free_port()
     url = "env://" if environment.launched else f"tcp://{environment.address}:{port}"
-    where = next(distributed.rendezvous(url, environment.rank, environment.world_size, timeout=wait))
+    where = next(rendezvous(url, environment.rank, environment.world_size, timeout=wait))
     _met.append(where[0])
     distributed.init_process_group(
         backend,
-        store=distributed.PrefixStore("lightlib", where[0]),
+        store=PrefixStore("lightlib", where[0]),
         rank=environment.rank,
         world_size=environment.world_size,
         timeout=wait,

@@ -160,7 +160,8 @@ class _Step(nn.Module):
         self.module = module
 
     def forward(self, *args: Any) -> Any:
-        return self.step(*args)
+        step: Step = self.__dict__["step"]  # set by `enter`; it is no part of the module
+        return step(*args)
 
 
 def _buckets(gradients: list[Any], limit: int = 25 * 2**20) -> list[list[Tensor]]:
@@ -181,5 +182,5 @@ def _average(bucket: list[Tensor], group: Any) -> None:
     flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
     distributed.all_reduce(flat, group=group)
     flat /= distributed.get_world_size(group)
-    for gradient, mean in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+    for gradient, mean in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
         gradient.copy_(mean.view_as(gradient))

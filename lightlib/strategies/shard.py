@@ -106,7 +106,9 @@ class Shard(Axis):
         # What a root holds itself is used again right after its forward, and first in backward.
         options["reshard_after_forward"] = False
         for root in roots:
-            fully_shard(root, mp_policy=MixedPrecisionPolicy(*dtype, output_dtype=site.precision.param_dtype), **options)
+            fully_shard(
+                root, mp_policy=MixedPrecisionPolicy(*dtype, output_dtype=site.precision.param_dtype), **options
+            )
         self._roots = [root for root in roots if isinstance(root, FSDPModule)]
         if any(parameter.is_meta for parameter in module.parameters()):
             rng = site.collectives.broadcast(self._rng)  # copies are to have the same values, also without a seed

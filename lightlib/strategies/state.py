@@ -208,5 +208,3 @@ def load_optimizer_state(
 
 def _unnamed(group: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key != "param_names"}
-
-

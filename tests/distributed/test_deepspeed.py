@@ -222,10 +222,6 @@ def test_stage_3_builds_spread_evaluates_alone_and_fits_twice() -> None:
 
 
 def half(rank: int, stage: int, precision: str, folder: str) -> dict[str, Any]:
-    if precision.startswith("16"):
-        import deepspeed  # optional: deepspeed
-
-        deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
     loader = DataLoader(data(), BATCH // 2)
     losses = []
     states = []
@@ -253,6 +249,31 @@ def test_16_bits_train_save_float32_and_resume_exactly(stage: int, precision: st
     if precision == "bf16-mixed":  # 8 bits of mantissa: a relative error of 2**-8 in each operation
         alone = run(1, None, {"precision": "32-true"})
         assert result["losses"][0] == pytest.approx(alone["metrics"]["val_loss"], rel=0.05)
+
+
+def scaled(rank: int, stage: int) -> dict[str, Any]:
+    import deepspeed
+
+    deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True  # slow on most CPUs, and refused there
+    options = {"initial_scale_power": 28, "loss_scale_window": 3, "hysteresis": 1}
+    module, loader = Net(), DataLoader(data(), BATCH // 2)
+    run = trainer(2, DeepSpeedStrategy(stage=stage, **options, **SMALL), precision="16-mixed", gradient_clip_val=None)
+    run.fit(module, loader, loader)
+    return {
+        "steps": run.global_step, "scaler": run.run.scaler.state_dict(), "kinds": {p.dtype for p in module.parameters()},
+        "loss": float(run.callback_metrics["val_loss"]), "lr": run.optimizers[0].param_groups[1]["lr"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_float16_is_scaled_by_the_engine_and_overflows_are_not_counted(stage: int) -> None:
+    result = processes(2, scaled, stage, timeout=500)[0]
+    assert result["kinds"] == {torch.float16}
+    assert 0 < result["steps"] < 14  # of so many batches: a scale of 2**28 is too large at first
+    assert result["lr"] == pytest.approx(1e-2 * 0.5 ** (result["steps"] // 3))
+    assert 1 < result["scaler"]["scale"] < 2**28
+    assert result["scaler"]["growth_interval"] == 3
+    assert result["loss"] < 2
 
 
 def skips(rank: int) -> tuple[int, float, bool]:
