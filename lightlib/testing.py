@@ -467,7 +467,8 @@ def _raises(kit: _Kit) -> list[str]:
 def _fit_and_fail(make: Callable[[], Strategy], processes: int, options: dict[str, Any], rank: int) -> None:  # noqa: ARG001
     module = _Fails()
     module.rank = processes - 1
-    Trainer(**{"accelerator": "cpu", **_QUIET, "devices": processes, "strategy": make(), **options}).fit(module)
+    fixed = {"devices": processes, "strategy": make(), "max_epochs": 1}
+    Trainer(**{"accelerator": "cpu", **_QUIET, **options, **fixed}).fit(module)
 
 
 def _check_ends(make: Callable[[], Strategy], processes: int, method: str, options: dict[str, Any]) -> None:

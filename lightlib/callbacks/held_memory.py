@@ -71,7 +71,7 @@ def _state_of(optimizer: Any) -> int | None:
     present = sum(map(_bytes, _tensors(optimizer.state)))
     if present:
         return present
-    kinds = (kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim."))
+    kinds = (kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim"))
     count = next((_TENSORS[kind.__name__] for kind in kinds if kind.__name__ in _TENSORS), None)
     if count is None:
         return None

@@ -23,7 +23,7 @@ from lightlib.core.optim import Schedules, configure, step_scheduler
 from lightlib.core.plan import Plan
 from lightlib.core.prefetch import Prefetch
 from lightlib.core.progress import Progress
-from lightlib.core.reduction import Reduction
+from lightlib.core.reduction import Reduction, in_parts
 from lightlib.core.resolve import accumulation_of, largest_batch, plan_of
 from lightlib.core.results import Results
 from lightlib.core.run import PREDICT, TEST, Run, Stage
@@ -103,6 +103,8 @@ class Builder:
             if self.compiler is not None and overrides(self.module, Module, name):
                 method = self.compiler(method)
             steps[name] = self.wrap(owner, name, method)
+        if self.strategy.in_parts:
+            steps["training_step"] = in_parts(self.results, steps["training_step"], lambda: self.trainer.progress.batch)
         self.strategy.tell, self.strategy.hear = self.results.tell, self.results.hear
         self.strategy.setup(self.module, steps)
 

@@ -1,4 +1,4 @@
-"""What `self.log` collected, reduced over processes: exactly, at the end of an epoch, in one exchange."""
+"""What `self.log` collected, reduced over processes and over the parts of a batch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from lightlib.core.logged import lacks_metric
-from lightlib.core.results import Slot, Table
+from lightlib.core.results import Results, Slot, Table
 from lightlib.strategies.strategy import Strategy
 
-__all__ = ["Reduction"]
+__all__ = ["Reduction", "in_parts"]
 
 Key = tuple[str, str, int]
 
@@ -108,3 +108,56 @@ def _merged(parts: list[dict[str, Any]]) -> Any:
     if len(numbers) < len(totals):
         return float("nan")  # as torch.minimum
     return min(numbers) if first["reduction"] == "min" else max(numbers)
+
+
+def in_parts(results: Results, step: Callable[..., Any], batches_done: Callable[[], int]) -> Callable[..., Any]:
+    """Return `step` for a strategy that calls it once per micro-batch: what it logs is said of the whole batch.
+
+    A value of the step is the mean (sum, least, largest) over the micro-batches so far, and in the means of the epoch
+    each micro-batch weighs as much as it has samples. A torchmetric's value of the step is that of the last one.
+
+    Args:
+        results: Where the step logs.
+        step: Called with a micro-batch and the number of the batch.
+        batches_done: Returns how many batches were done before this one, by which a new batch is known.
+    """
+    totals: dict[Key, tuple[Any, int]] = {}
+    current = -1
+
+    def step_of_a_part(part: Any, *args: Any) -> Any:
+        nonlocal current
+        if batches_done() != current:
+            current = batches_done()
+            totals.clear()
+        table = results.train
+        whole, before = table.batch, {key: slot.last for key, slot in table.slots.items()}
+        table.batch, table.batch_size = part, None
+        for slot in table.slots.values():
+            slot.last = None
+        try:
+            return step(part, *args)
+        finally:
+            table.batch, table.batch_size = whole, None
+            for key, slot in table.slots.items():
+                if slot.last is None:
+                    slot.last = before.get(key)
+                elif slot.metric is None:
+                    slot.last = _of_parts(totals, key, slot)
+
+    return step_of_a_part
+
+
+def _of_parts(totals: dict[Key, tuple[Any, int]], key: Key, slot: Slot) -> Any:
+    """Return the value of the parts so far, the newest of which is `slot.last`."""
+    value, count = slot.last, 1
+    if key in totals:
+        total, count = totals[key][0], totals[key][1] + 1
+        lesser = slot.reduction == "min"
+        if slot.reduction in ("mean", "sum"):
+            value = total + value
+        elif isinstance(value, Tensor):
+            value = value.minimum(total) if lesser else value.maximum(total)
+        elif value == value and (total != total or (total < value) == lesser):
+            value = total
+    totals[key] = value, count
+    return value / count if slot.reduction == "mean" else value

@@ -12,11 +12,12 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.launch import clusters
 from lightlib.launch.place import EXPORTED, Environment, free_port, threads_per_process
 
-__all__ = ["LAUNCHED", "PARENT", "Environment", "detect", "free_port", "local", "own", "threads_per_process"]
+__all__ = ["ENDED", "LAUNCHED", "PARENT", "Environment", "detect", "free_port", "local", "own", "threads_per_process"]
 
 Variables = Mapping[str, str]
 LAUNCHED = "LIGHTLIB_LAUNCHED"
 PARENT = "LIGHTLIB_PARENT"
+ENDED = "LIGHTLIB_ENDED"  # the file in which a process says why it is ended
 _BY_YOU = "you, once on each machine (NODE_RANK is set)"
 
 

@@ -19,6 +19,7 @@ from typing import NoReturn
 from torch import distributed
 
 from lightlib.errors import LightlibError
+from lightlib.launch.environment import ENDED
 
 __all__ = [
     "Failure",
@@ -129,6 +130,9 @@ class OtherRankError(LightlibError, RuntimeError):
         super().__init__(failure.text)
         self.failure = failure
 
+    def __reduce__(self) -> tuple[type, tuple[Failure]]:
+        return type(self), (self.failure,)
+
 
 def is_echo(error: BaseException) -> bool:
     """Whether an error only says that another process is gone or did not come.
@@ -205,11 +209,14 @@ def exit_code(error: BaseException | None) -> int:
 
 
 def write_error_file(failure: Failure, rank: int) -> None:
-    """Tell torchrun, whose summary comes last on the terminal, why this process ends.
+    """Tell what has started this process, and writes the last lines of all on the terminal, why it ends.
 
-    The first failing rank writes its traceback; another one writes a line that names the first, with a later time,
-    so that the summary finds the root cause.
+    For torchrun the first failing rank writes its traceback; another one writes a line that names the first, with a
+    later time, so that torchrun's summary finds the root cause.
     """
+    own = os.environ.get(ENDED)
+    if own:
+        _write_file(own, failure.to_json())
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not path:
         return
@@ -218,8 +225,12 @@ def write_error_file(failure: Failure, rank: int) -> None:
     stamp = int(failure.time) if first else int(max(time.time(), failure.time + 1))
     extra = {"py_callstack": text, "timestamp": str(stamp)}
     content = {"message": {"message": failure.summary, "extraInfo": extra}}
+    _write_file(path, json.dumps(content))
+
+
+def _write_file(path: str, text: str) -> None:
     try:
-        Path(path).write_text(json.dumps(content), encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         logging.getLogger("lightlib").debug("%s could not be written: %s", path, error)
 

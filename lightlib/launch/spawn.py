@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import multiprocessing
 import os
 import pickle
@@ -14,14 +15,14 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lightlib import report
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
-from lightlib.launch.environment import LAUNCHED, PARENT
+from lightlib.launch.environment import ENDED, LAUNCHED, PARENT
 from lightlib.launch.place import Environment, free_port, threads_per_process
 from lightlib.launch.subprocess import how_it_ended, is_interactive
 
@@ -32,6 +33,7 @@ METHODS = ("spawn", "fork", "forkserver")
 _GRACE = 5.0
 _PATIENCE = 30.0
 _POLL = 0.3
+_ASKED_TO = (130, 143)  # by Ctrl-C, by SIGTERM
 _CRASHES = [n for n in signal.Signals if n.name in {"SIGKILL", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"}]
 
 
@@ -60,6 +62,7 @@ class _Failure:
     trace: str
     error: BaseException | None
     code: int | None
+    echo: bool = False  # it only says that another one has failed
 
 
 def launch_function(
@@ -153,9 +156,9 @@ def _wait(processes: list[Any], folder: Path) -> _Failure | None:
 
 def _first(processes: list[Any], killed: list[Any], folder: Path) -> _Failure:
     """Return the failure that came first: a process that was killed, else what was written down first."""
-    written = list(map(_read_failure, folder.glob("failed-*")))
+    written = list(map(_read_failure, folder.glob("failed-*"))) + list(map(_read_end, folder.glob("ended-*")))
     if written and not killed:
-        return min(written, key=lambda failure: failure.time)
+        return min(written, key=lambda failure: (failure.echo, failure.time))
     process = next(process for process in (*killed, *processes) if process.exitcode)
     return _Failure(int(process.name.removeprefix("rank ")), 0.0, "", None, process.exitcode)
 
@@ -165,8 +168,16 @@ def _read_failure(path: Path) -> _Failure:
     return failure
 
 
+def _read_end(path: Path) -> _Failure:
+    """Return what a process that was ended from outside of its main thread has heard of the first failure."""
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return _Failure(told["rank"] or 0, told["time"], told["text"], None, None, echo=True)
+
+
 def _raise(failure: _Failure) -> None:
     if isinstance(failure.error, (KeyboardInterrupt, SystemExit)):
+        if isinstance(failure.error, SystemExit) and failure.error.code not in (*_ASKED_TO, 0, None):
+            sys.stderr.write(f"Rank {failure.rank} has ended the program.\n\n{failure.trace}")
         raise failure.error
     how = "failed" if failure.code is None else how_it_ended(failure.code)
     raise ProcessFailedError(failure.rank, how, failure.trace) from failure.error
@@ -267,7 +278,8 @@ def _pickled(function: Callable[[int], Any], method: str) -> bytes:
 def _run(sent: Any, place: Environment, folder: str, threads: int | None) -> None:
     _follow_parent()
     parent = str(os.getppid())
-    os.environ.update(place.export() | {LAUNCHED: parent, PARENT: parent})
+    ended = str(Path(folder) / f"ended-{place.rank}")
+    os.environ.update(place.export() | {LAUNCHED: parent, PARENT: parent, ENDED: ended})
     report.rank_zero_only.rank = place.rank
     try:
         function = _prepare(sent, threads)
@@ -306,11 +318,14 @@ def _write_result(result: Any, folder: Path) -> None:
 
 def _write_failure(error: BaseException, rank: int, folder: Path) -> None:
     trace = "".join(traceback.format_exception(error))
-    failure = _Failure(rank, time.time(), trace, error, None)
+    known = sys.modules.get("lightlib.launch.failure")
+    told: Any = error if known is not None and isinstance(error, known.OtherRankError) else None
+    first = rank if told is None or told.failure.rank is None else told.failure.rank
+    failure = _Failure(first, time.time(), trace, error, None, echo=told is not None)
     try:
         data = pickle.dumps(failure)
         pickle.loads(data)  # noqa: S301  an exception with arguments of its own may not come back
     except Exception:  # noqa: BLE001  it was the user's
-        data = pickle.dumps(_Failure(rank, failure.time, trace, None, None))
+        data = pickle.dumps(replace(failure, error=None))
     (folder / f"begun-{rank}").write_bytes(data)
     os.replace(folder / f"begun-{rank}", folder / f"failed-{rank}")

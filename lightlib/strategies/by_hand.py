@@ -69,10 +69,10 @@ class ByHand(Axis):
         """Return the step with FSDP2's hooks around it, when `fully_shard` was applied to the whole module."""
         whole = next((root for root in self._roots if root is self._module), None)
         found = method if whole is None else entered(whole, name, method)
-        return found if name == "training_step" else self._gathered.noting(found)
+        return found if name == "training_step" else self._gathered.dropped_after(found)
 
     def around(self, step: Step) -> Step:
-        return self._gathered.dropped_before(synced_at_the_end(self._roots, step))
+        return synced_at_the_end(self._roots, step)
 
     def teardown(self) -> None:
         self._gathered.drop()

@@ -1,4 +1,4 @@
-"""DeepSpeedStrategy: DeepSpeed's engine does backward, reduction, clipping and steps (ZeRO stages 0 to 3)."""
+"""DeepSpeedStrategy: DeepSpeed's engine does backward, reduction, clipping and steps (ZeRO)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies import agreement, deepspeed_state
+from lightlib.strategies import agreement, deepspeed_state, state
 from lightlib.strategies.deepspeed_config import Run, from_options, merged, read, resolved, stage_of, with_defaults
 from lightlib.strategies.deepspeed_engine import EngineOptimizer, EnginePrecision, Root
 from lightlib.strategies.process_group import join
@@ -53,8 +53,8 @@ class DeepSpeedStrategy(Strategy):
     float32) and can be resumed with any other strategy.
 
     16 bits (``'16-mixed'``, ``'bf16-mixed'`` and the ``true`` ones alike) mean here what they mean to DeepSpeed:
-    parameters and steps in 16 bits, float32 copies in the optimizer. A step whose gradients are infinite or NaN is
-    skipped in every precision and not counted.
+    parameters and steps in 16 bits, float32 copies in the optimizer. A step that DeepSpeed skips, because gradients
+    are infinite or NaN (in float16, and in float32 with ZeRO), is not counted.
 
     What other strategies can and this one cannot, with an error each: manual optimization, several optimizers, LBFGS,
     a `backward` of the module's own, clipping by value, float64. Hooks see no gradients in `parameter.grad` under
@@ -67,8 +67,8 @@ class DeepSpeedStrategy(Strategy):
     Args:
         stage: ZeRO's stage, 0 (copies only) to 3. Default: the config's, else 2.
         config: DeepSpeed's configuration, a dict or the path of a JSON file. What it says takes the place of the
-            arguments here; ``"auto"`` says nothing. Precision, accumulation, clipping and batch sizes come from the
-            Trainer and the loader: other numbers in the config are an error.
+            arguments here; ``"auto"`` says nothing. Precision, accumulation and clipping come from the Trainer: other
+            values in the config are an error, and batch sizes that do not fit the processes and the accumulation.
         zero_optimization: False is stage 0.
         remote_device: Where `configure_model` builds parameters in stage 3: ``"cpu"``, ``"nvme"``, None (the GPU).
         offload_optimizer, offload_parameters: Keep optimizer state (and, in stage 3, parameters) elsewhere. Default
@@ -215,13 +215,19 @@ class DeepSpeedStrategy(Strategy):
             setattr(self, name, partial(self._run, in_context(step, context)))
 
     def _place(self, module: nn.Module) -> None:
-        self._drop_engine()
+        self.drop_engine()
+        before = state.placed_by(module)
+        if isinstance(before, DeepSpeedStrategy):  # of another Trainer: its engine would go on hooking into the module
+            before.drop_engine()
+        if not deepspeed_state.is_spread(module):
+            state.refuse_placed(module)
         agreement.check_equal(module, self.collectives)
         if self.sync_batchnorm and self.root_device.type != "cpu":
             nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
         if not deepspeed_state.is_spread(module):
             self.precision.convert(module).to(self.root_device)
             agreement.share_values(module, self.root_device)
+        state.mark_placed(module, self)
         self.module, self._loaded = module, None
 
     def _run(self, step: Callable[..., Any], *args: Any) -> Any:
@@ -253,7 +259,7 @@ class DeepSpeedStrategy(Strategy):
         _warn_of_slow(optimizer, config)
         names = {id(parameter): name for name, parameter in module.named_parameters()}
         groups = [list(group["params"]) for group in optimizer.param_groups if group["params"]]
-        self._drop_engine()
+        self.drop_engine()
         self._engine = self._initialize(optimizer, config)
         self._optimizer = EngineOptimizer(
             optimizer, self._engine, groups, [[names.get(id(p), "") for p in group] for group in groups]
@@ -272,7 +278,8 @@ class DeepSpeedStrategy(Strategy):
             )  # fmt: skip
         return engine
 
-    def _drop_engine(self) -> None:
+    def drop_engine(self) -> None:
+        """Take the engine and its hooks off the module, which keeps its parameters as they are."""
         engine, self._engine, self._optimizer = self._engine, None, None
         if engine is not None:
             engine.destroy()

@@ -1,4 +1,4 @@
-"""The configuration that DeepSpeed reads: made from options, overruled by the user's, checked against the Trainer."""
+"""DeepSpeed's configuration: from options, overruled by the user's, checked against the Trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State of a module and an optimizer that DeepSpeed has spread: gathered whole by name, and handed out again."""
+"""State that DeepSpeed has spread: gathered whole by name, and handed out again."""
 
 from __future__ import annotations
 

@@ -141,6 +141,7 @@ class MeshStrategy(Strategy):
             axis.size = self.sizes[name]
         self.axes = self._chosen()
         self.lockstep = any(axis.lockstep for axis in self.axes)
+        self.in_parts = self.sizes["pipeline"] > 1
         # FSDP2 keeps what it gathers, and torch refuses to train on what was made in inference mode.
         self.inference_mode = not any(isinstance(axis, Shard) for axis in self.axes)
         self.shares_overflow = any(not isinstance(axis, Replicate) for axis in self.axes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -159,7 +160,7 @@ class Pipeline(Axis):
         message = torch.zeros(2, dtype=torch.long)
         first, call = chain.rank == chain.ranks[0], None
         if first:
-            seed = int(torch.randint(2**31, ()))
+            seed = random.getrandbits(31)  # not of torch: samplers shuffle as in a run on one device
             call = cut.capture(method, seed, args)
             message = torch.tensor([seed, int(call is not None)])
         distributed.broadcast(message, group=chain.group, group_src=chain.ranks[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -90,7 +91,9 @@ class Chain:
     def receive(self, rank: int) -> Any:
         """Return what another process of the pipeline sends."""
         box: list[Any] = [None]
-        distributed.recv_object_list(box, group=self.group, group_src=rank, device=self._exchange)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch warns of its own structures when they are unpickled
+            distributed.recv_object_list(box, group=self.group, group_src=rank, device=self._exchange)
         structure, described = box[0]
         leaves = []
         for one in described:

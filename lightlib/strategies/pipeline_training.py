@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import pickle
+import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -119,7 +120,7 @@ class Training:
         calls: list[Call | None] = [None] * len(parts)
         failure: BaseException | None = None
         if first:
-            seed = int(torch.randint(2**31, ()))
+            seed = random.getrandbits(31)  # not of torch: samplers shuffle as in a run on one device
             try:
                 calls = [self._call(part, seed + index, batch_idx) for index, part in enumerate(parts)]
                 shape = self._one_shape(calls)

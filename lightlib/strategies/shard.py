@@ -113,7 +113,7 @@ class Shard(Axis):
         if any(parameter.is_meta for parameter in module.parameters()):
             rng = site.collectives.broadcast(self._rng)  # copies are to have the same values, also without a seed
             fill(module, site.device if not self.cpu_offload else torch.device("cpu"), rng)
-        self._gathered = Gathered(self._roots)  # type: ignore[arg-type]
+        self._gathered = Gathered(self._roots)
         self._module = None if piped else module
 
     def _policy(self, site: Site) -> tuple[torch.dtype | None, torch.dtype | None]:
@@ -136,48 +136,37 @@ class Shard(Axis):
     def enter(self, name: str, method: Step) -> Step:
         """Return the step with FSDP2's hooks around it, which gather what the module holds itself."""
         found = method if self._module is None else entered(self._module, name, method)
-        return found if name == "training_step" else self._gathered.noting(found)
+        return found if name == "training_step" else self._gathered.dropped_after(found)
 
     def around(self, step: Step) -> Step:
-        return self._gathered.dropped_before(synced_at_the_end(self._roots, step))
+        return synced_at_the_end(self._roots, step)
 
     def teardown(self) -> None:
         self._gathered.drop()
 
 
 class Gathered:
-    """What evaluation leaves gathered in `roots`, where nothing but a backward drops it (reshard_after_forward=False).
+    """What `roots` have gathered, which after a forward without a backward stays so where nothing else drops it.
 
-    It is dropped before the next training batch and at the end of a run: weights may change in between, and
-    `parameters()` would return what is gathered, and not what an optimizer has to step.
+    It is dropped after each step of an evaluation and at the end of a run: weights may change before they are used
+    again, and `parameters()` would return what is gathered in place of what an optimizer has to step.
     """
 
-    def __init__(self, roots: Sequence[nn.Module] = ()) -> None:
+    def __init__(self, roots: Sequence[Any] = ()) -> None:
         self._parts: list[Any] = [part for root in roots for part in root.modules() if isinstance(part, FSDPModule)]
-        self._any = False
 
-    def noting(self, step: Step) -> Step:
-        """Return a step of an evaluation that notes that it ran."""
+    def dropped_after(self, step: Step) -> Step:
+        """Return a step of an evaluation that leaves nothing gathered."""
 
-        def noted(*args: Any) -> Any:
-            self._any = True
-            return step(*args)
+        def dropping(*args: Any) -> Any:
+            output = step(*args)
+            self.drop()
+            return output
 
-        return noted
-
-    def dropped_before(self, step: Step) -> Step:
-        """Return what runs a training batch, and drops before what evaluation has gathered."""
-
-        def dropped(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
-            if self._any:
-                self.drop()
-            return step(batch, batch_idx, backward, sync)
-
-        return dropped
+        return dropping
 
     def drop(self) -> None:
         """Keep this process's part alone."""
-        self._any = False
         for part in self._parts:
             part.reshard()
 

@@ -17,6 +17,7 @@ __all__ = [
     "mark_placed",
     "module_state",
     "optimizer_state",
+    "placed_by",
     "refuse_placed",
 ]
 
@@ -28,13 +29,21 @@ def mark_placed(module: nn.Module, strategy: object) -> None:
     object.__setattr__(module, _MARK, strategy)
 
 
+def placed_by(module: nn.Module) -> object:
+    """Return the strategy that has placed `module`, or None."""
+    return getattr(module, _MARK, None)
+
+
 def refuse_placed(module: nn.Module) -> None:
     """Refuse a module that another strategy has spread over processes.
 
     Raises:
         MisconfigurationException: It is spread already.
     """
-    if getattr(module, _MARK, None) is not None and any(isinstance(p, DTensor) for p in module.parameters()):
+    if placed_by(module) is not None and any(
+        isinstance(p, DTensor) or hasattr(p, "ds_id")  # ds_id: by DeepSpeed's ZeRO-3
+        for p in module.parameters()
+    ):
         raise MisconfigurationException(
             f"{type(module).__name__} is spread over processes by the strategy of another Trainer.",
             expected="one Trainer for all fits of a module, or a module that was built anew.",

@@ -44,6 +44,7 @@ class Strategy(ABC):
         lockstep: Whether every process must run as many evaluation steps as every other, because parameters are
             gathered in `forward`.
         inference_mode: Whether evaluation may run in `torch.inference_mode`; otherwise it runs in `torch.no_grad`.
+        in_parts: Whether `training_step` is called once for each micro-batch of a batch.
         tell, hear: What this process says with every batch to those that did not see its loss, and what they do with
             it; set by the run, used by strategies whose loss exists on some processes only (a pipeline).
     """
@@ -73,6 +74,7 @@ class Strategy(ABC):
     lockstep: bool = False
     inference_mode: bool = True
     device_mesh: Any = None
+    in_parts: bool = False
     tell: Callable[[], Any] | None = None
     hear: Callable[[Any], None] | None = None
 
@@ -111,7 +113,10 @@ class Strategy(ABC):
 
     @abstractmethod
     def optimizer(self, optimizer: Optimizer) -> Any:
-        """Return the object on which the loop calls `step` and `zero_grad`."""
+        """Return the object on which the loop calls `step` and `zero_grad`.
+
+        It has `scale_gradients(factor)` when the gradients are not in the parameters' `grad`.
+        """
 
     @abstractmethod
     def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:

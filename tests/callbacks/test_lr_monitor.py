@@ -124,3 +124,17 @@ def test_two_groups_of_one_name():
     groups = [{"params": parameters(), "name": "a"}, {"params": parameters(), "name": "a"}]
     with pytest.raises(MisconfigurationException, match="SGD has several parameter groups with the name 'a'"):
         logged(LearningRateMonitor(), [torch.optim.SGD(groups, lr=0.1)])
+
+
+def test_the_name_and_schedule_of_an_optimizer_that_another_shares_out():
+    parameters = [torch.nn.Parameter(torch.ones(1))]
+    given = torch.optim.AdamW(parameters, 0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(given, 1)
+    shared = SimpleNamespace(optim=given, param_groups=given.param_groups)
+    config = SimpleNamespace(scheduler=scheduler, name=None, interval="epoch")
+    callback, trainer = (
+        LearningRateMonitor(),
+        FakeTrainer(optimizers=[shared], lr_scheduler_configs=[config], loggers=[1]),
+    )
+    callback.on_train_epoch_start(trainer, None)
+    assert trainer.logged == [(0, {"lr-AdamW": 0.5})]

@@ -47,7 +47,10 @@ def check(rank: int, name: str) -> None:
     check_strategy(OURS[name][1])
 
 
-@pytest.mark.parametrize("name", OURS)
+SLOW = ("pipeline+replicate", "pipeline+tensor", "replicate+tensor")  # four processes, and like others
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in OURS])
 def test_ours(name: str):
     processes(OURS[name][0], check, name, timeout=110)
 

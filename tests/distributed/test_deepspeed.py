@@ -1,4 +1,4 @@
-"""DeepSpeed's engine in two processes: the numbers of a plain loop on one device, in every stage of ZeRO."""
+"""DeepSpeed in two processes: the numbers of a plain loop on one device, in every stage of ZeRO."""
 
 from __future__ import annotations
 
@@ -260,7 +260,8 @@ def scaled(rank: int, stage: int) -> dict[str, Any]:
     run = trainer(2, DeepSpeedStrategy(stage=stage, **options, **SMALL), precision="16-mixed", gradient_clip_val=None)
     run.fit(module, loader, loader)
     return {
-        "steps": run.global_step, "scaler": run.run.scaler.state_dict(), "kinds": {p.dtype for p in module.parameters()},
+        "steps": run.global_step, "scaler": run.run.scaler.state_dict(),
+        "kinds": {p.dtype for p in module.parameters()},
         "loss": float(run.callback_metrics["val_loss"]), "lr": run.optimizers[0].param_groups[1]["lr"],
     }  # fmt: skip
 
@@ -294,6 +295,24 @@ def skips(rank: int) -> tuple[int, float, bool]:
 
 def test_a_step_that_is_not_finite_is_skipped_and_not_counted() -> None:
     assert processes(2, skips, timeout=500)[0] == (2, 1e-2, True)
+
+
+def anew(rank: int, stage: int) -> dict[str, Any]:
+    module, loader = Net(), DataLoader(data(), BATCH // 2)
+    for _ in range(2):
+        run = trainer(2, DeepSpeedStrategy(stage=stage, **SMALL), max_epochs=1)
+        run.fit(module, loader, loader)
+    return {name: value.clone() for name, value in run.strategy.module_state().items()}
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_another_trainer_takes_the_module_over(stage: int) -> None:
+    result = processes(2, anew, stage, timeout=500)[0]
+    module, loader = Net(), DataLoader(data(), BATCH)
+    for _ in range(2):
+        trainer(max_epochs=1).fit(module, loader, loader)
+    for name, value in module.state_dict().items():
+        torch.testing.assert_close(result[name], value, rtol=1e-5, atol=1e-5, msg=name)
 
 
 def test_one_process_is_enough_and_names_work() -> None:

@@ -1,4 +1,4 @@
-"""DeepSpeedStrategy without DeepSpeed: names, the configuration that it makes, errors, and the calls to an engine."""
+"""DeepSpeedStrategy without DeepSpeed: names, configuration, errors, the calls to an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's script that fails where, when and as it is told to: `failing.py WHAT RANK [strategy] [options]`."""
+"""A user's script that fails where, when and as it is told to: `failing.py WHAT RANK [--strategy ...]`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("what")
 parser.add_argument("rank", type=int)
 parser.add_argument("--strategy", default="ddp")
-parser.add_argument("--launcher", default="popen")
+parser.add_argument("--start-method", default="popen")
 parser.add_argument("--timeout", type=float, default=120.0)
-parser.add_argument("--devices", type=int, default=2)
 given = parser.parse_args()
 
 
@@ -38,12 +37,12 @@ def fail() -> None:
         time.sleep(1000)
     if given.what == "exit":
         sys.exit(3)
-    raise ValueError(f"the sample of rank {trainer.global_rank} is broken")
+    raise ValueError(f"the sample of rank {os.environ['RANK']} is broken")
 
 
 def due(*names: str) -> bool:
     """Whether this is the rank and the place for it."""
-    return given.what in names and trainer.global_rank == given.rank
+    return given.what in names and os.environ.get("RANK") == str(given.rank)
 
 
 class Net(L.Module):
@@ -52,7 +51,7 @@ class Net(L.Module):
         self.net = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, 2))
 
     def prepare_data(self) -> None:
-        if given.what == "prepare_data":
+        if due("prepare_data"):
             fail()
 
     def setup(self, stage: str) -> None:
@@ -80,7 +79,7 @@ class Net(L.Module):
 
 
 class Stage(nn.Module):
-    """A layer that is on one rank only, and fails there."""
+    """A layer of a pipeline, which is on one rank only, and fails there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,28 +98,33 @@ class Callback(L.Callback):
             fail()
 
 
-torch.manual_seed(0)
-rank = int(os.environ.get("RANK", "0"))
-module = Net(width=8 + rank if given.what == "models" else 8)
-if given.what == "layer":
-    module.net.insert(4 if given.rank else 1, Stage())
-options = {} if given.strategy == "pipeline" or given.launcher == "popen" else {"start_method": given.launcher}
-trainer = L.Trainer(
-    accelerator="cpu",
-    devices=given.devices,
-    strategy=STRATEGIES[given.strategy](timeout=given.timeout, **options),
-    max_epochs=3,
-    callbacks=Callback(),
-    use_distributed_sampler=given.what != "unequal",
-    logger=False,
-    enable_checkpointing=False,
-    enable_progress_bar=False,
-    enable_model_summary=False,
-)
-data = TensorDataset(torch.randn(160, 4), torch.randint(2, (160,)))
-if given.what in ("unequal", "models"):
-    Path("failed").write_text(str(time.time()))
-if given.what == "unequal" and trainer.global_rank == 1:
-    data = TensorDataset(*(tensor[:100] for tensor in data.tensors))
-trainer.fit(module, DataLoader(data, 8), DataLoader(data, 8))
-print("came to the end", trainer.global_rank)
+def main() -> None:
+    torch.manual_seed(0)
+    rank = int(os.environ.get("RANK", "0"))
+    module = Net(width=8 + rank if given.what == "models" else 8)
+    if given.what == "layer":
+        module.net.insert(4 if given.rank else 1, Stage())
+    options = {} if given.start_method == "popen" else {"start_method": given.start_method}
+    trainer = L.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=STRATEGIES[given.strategy](timeout=given.timeout, **options),
+        max_epochs=3,
+        callbacks=Callback(),
+        use_distributed_sampler=given.what != "unequal",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    data = TensorDataset(torch.randn(160, 4), torch.randint(2, (160,)))
+    if given.what in ("unequal", "models"):
+        Path("failed").write_text(str(time.time()))
+    if given.what == "unequal" and rank == 1:
+        data = TensorDataset(*(tensor[:100] for tensor in data.tensors))
+    trainer.fit(module, DataLoader(data, 8), DataLoader(data, 8))
+    print("came to the end", trainer.global_rank)
+
+
+if __name__ == "__main__":
+    main()

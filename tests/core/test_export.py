@@ -1,0 +1,45 @@
+"""Exports in a program of several processes: one of them writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import lightlib as L
+from lightlib import report
+from lightlib.errors import MisconfigurationException
+
+
+class Net(L.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+        self.example_input_array = torch.ones(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    monkeypatch.setattr(report.rank_zero_only, "rank", rank)
+    program = Net().to_torch_export(tmp_path / "net.pt2")
+    assert program.module()(torch.ones(4, 3)).shape == (4, 2)
+    assert (tmp_path / "net.pt2").exists() == (rank == 0)
+    if rank:
+        assert Net().to_onnx(tmp_path / "net.onnx") is None
+        assert not (tmp_path / "net.onnx").exists()
+
+
+@pytest.mark.parametrize("name", ["to_onnx", "to_torch_export"])
+def test_a_module_that_is_spread_over_processes_is_refused(tmp_path: Path, name: str) -> None:
+    net = Net()
+    net._trainer = SimpleNamespace(strategy=SimpleNamespace(runs_alone=False))  # type: ignore[assignment]
+    with pytest.raises(
+        MisconfigurationException,
+        match=rf"Net\.{name} was called while the module is spread(.|\n)*Fix: trainer\.save_checkpoint",
+    ):
+        getattr(net, name)(tmp_path / "net")

@@ -1,0 +1,115 @@
+"""A user's script that gets signals at batches that can be chosen, and goes on from a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import lightlib as L
+from lightlib.callbacks import ModelCheckpoint
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--what", choices=["SIGTERM", "SIGINT", "should_stop", "twice", "none"], default="none")
+parser.add_argument("--to", default="group", help="the rank that gets it, or 'group': all processes of the terminal")
+parser.add_argument("--where", choices=["train", "validate"], default="train")
+parser.add_argument("--at", type=int, default=7, help="which batch, counted over the whole run")
+parser.add_argument("--delay", type=float, default=0.0, help="seconds that a batch takes")
+parser.add_argument("--accumulate", type=int, default=1)
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--strategy", default="ddp")
+parser.add_argument("--ckpt-path", default=None)
+given = parser.parse_args()
+
+
+def receive(rank: int) -> None:
+    """Get the signal, as from a terminal or a scheduler."""
+    chosen = 0 if given.to == "group" else int(given.to)
+    if rank != chosen:
+        return
+    Path("failed").write_text(str(time.time()))
+    number = signal.SIGTERM if given.what == "SIGTERM" else signal.SIGINT
+    for _ in range(2 if given.what == "twice" else 1):
+        if given.to == "group":
+            os.killpg(0, number)
+        else:
+            os.kill(os.getpid(), number)
+        time.sleep(0.1)
+
+
+class Net(L.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 2))
+        self.batches = {"train": 0, "validate": 0}
+
+    def count(self, stage: str) -> None:
+        self.batches[stage] += 1
+        time.sleep(given.delay)
+        if given.where != stage or self.batches[stage] != given.at or self.trainer.sanity_checking:
+            return
+        if given.what == "should_stop":
+            self.trainer.should_stop = self.trainer.should_stop or str(self.global_rank) == given.to
+        elif given.what != "none":
+            receive(self.global_rank)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.count("train")
+        x, y = batch
+        loss = F.cross_entropy(self.net(x), y)
+        self.log("loss", loss, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.count("validate")
+        x, y = batch
+        self.log("val_loss", F.cross_entropy(self.net(x), y))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.parameters(), 0.01)
+
+    def on_exception(self, exception: BaseException) -> None:
+        self.leave()
+
+    def on_fit_end(self) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave a note of where this process left the run."""
+        trainer, progress = self.trainer, self.trainer.progress
+        Path(f"left-{trainer.global_rank}").write_text(f"{progress.epoch} {progress.batch} {progress.step}")
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    module = Net()
+    trainer = L.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy=given.strategy,
+        max_epochs=given.epochs,
+        accumulate_grad_batches=given.accumulate,
+        callbacks=ModelCheckpoint("checkpoints", save_last=True),
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    generator = torch.Generator().manual_seed(1)
+    data = TensorDataset(torch.randn(80, 4, generator=generator), torch.randint(2, (80,), generator=generator))
+    trainer.fit(module, DataLoader(data, 4, shuffle=True), DataLoader(data, 8), ckpt_path=given.ckpt_path)
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    weights = trainer.strategy.module_state()
+    torch.save({"weights": weights, "metrics": metrics}, f"end-{trainer.global_rank}.pt")
+
+
+if __name__ == "__main__":
+    main()
