@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from lightlib import report
 from lightlib.core import files
 from lightlib.core.hparams import plain_hparams
+from lightlib.core.seed import isolate_rng, part_random_numbers, rng_state
 from lightlib.errors import CheckpointError, CheckpointWriteError, shown
 
 __all__ = [
@@ -74,7 +75,7 @@ def dump(run: Any, weights_only: bool = False) -> dict[str, Any]:
     }
     if not weights_only:
         data = run.train_data.state_dict() if run.train_data is not None else None
-        own_part = {"results": run.results.state_dict(), "rng": run.rng_state()}
+        own_part = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
         if several and run.train_data is not None and not run.train_data.is_dealt:
             own_part["data"] = data  # each process reads what its own sampler draws
         content[OURS] |= {"data": data, "optimizer_names": names, **own_part}
@@ -253,29 +254,42 @@ def restore(run: Any, content: dict[str, Any]) -> None:
             run.progress.load_state_dict(_progress_of_lightning(content))
             return
         run.progress.load_state_dict(ours["progress"])
-        own_part = _part_of(ours, run.strategy)
-        data = (own_part or {}).get("data") or ours.get("data")
+        ranks = ours.get("ranks") or [ours]
+        part = _part_of(ranks, run.strategy)
+        data = (part or {}).get("data") or ours.get("data")
         if data is not None and run.train_data is not None:
             place = run.train_data.load_state_dict(data)
             if data.get("size", 1) != run.strategy.data_size:
                 run.progress.epoch_batch = place
-        if own_part is not None:
-            run.results.load_state_dict(own_part["results"], run.module.get_submodule)
-            run.pending_rng = own_part["rng"]
+        if part is not None:
+            run.results.load_state_dict(part["results"], run.module.get_submodule)
+        run.pending_rng = _random_numbers(ranks[0]["rng"], run.strategy) if part is None else part["rng"]
 
 
-def _part_of(ours: Mapping[str, Any], strategy: Any) -> Mapping[str, Any] | None:
-    """Return the sums and random numbers of this process; None when there were other processes."""
-    ranks = ours.get("ranks") or [ours]
-    if len(ranks) == strategy.world_size:
-        part: Mapping[str, Any] = ranks[strategy.global_rank]
-        return part
+def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Any) -> Mapping[str, Any] | None:
+    """Return the sums and random numbers of this process; None when the processes had other parts of the data."""
+    places = strategy.collectives.all_gather_object(strategy.data_place)
+    if places == [part.get("place", rank) for rank, part in enumerate(ranks)]:
+        return ranks[strategy.global_rank] if strategy.world_size > 1 else ranks[0]
+    if len(ranks) != strategy.world_size:
+        what = f"written by {len(ranks)} processes and is resumed by {strategy.world_size}"
+    else:
+        what = f"written by {len(ranks)} processes that shared out the data in another way than these"
     report.warn(
-        f"The checkpoint was written by {len(ranks)} processes and is resumed by {strategy.world_size}: weights, "
-        "optimizers, schedules and the position are exact; random numbers go on from the seed, and values of self.log "
-        "that are means over this epoch begin anew."
+        f"The checkpoint was {what}: weights, optimizers, schedules, the position and the order of the data are exact; "
+        "other random numbers follow from those of the first process, and values of self.log that are means over this "
+        "epoch begin anew."
     )
     return None
+
+
+def _random_numbers(first: dict[str, Any], strategy: Any) -> dict[str, Any]:
+    """Return the generators' states for this process, where those of the first one are known alone."""
+    if strategy.data_place == 0:
+        return first
+    with isolate_rng():
+        part_random_numbers(first, strategy.data_place)
+        return rng_state()
 
 
 def write_checkpoint(run: Any, path: str | Path, weights_only: bool = False) -> None:

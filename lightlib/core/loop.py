@@ -162,7 +162,7 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
                 hooks.on_before_optimizer_step(optimizer)
                 if run.clip is not None:
                     run.clip(optimizer)
-        return window.value
+        return run.value_of_all()
 
     if not steps_now:
         forward_backward()

@@ -111,7 +111,7 @@ class Processes:
         failure = watch.fail(error)
         if failure.rank == self._trainer.strategy.global_rank or isinstance(error, (KeyboardInterrupt, SystemExit)):
             return error
-        return OtherRankError(failure)
+        return KeyboardInterrupt() if failure.kind == "interrupt" else OtherRankError(failure)
 
 
 def _dead_before_the_meeting(launcher: SubprocessLauncher, rank: int, returncode: int, tail: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lightlib.core.logged import lacks_metric
@@ -67,6 +68,7 @@ class Reduction:
                 if strategy.data.size == 1:  # all others read the same batches
                     slot.metric.distributed_available_fn = _nobody
             slot.count = max(slot.count, 1)
+            _fill_lists(slot.metric, [sums[key]["lists"] for _, sums in parts if key in sums])
             value = slot.compute_metric()
         if not whole:
             value = next(one for one in strategy.collectives.all_gather_object(value) if one is not None)
@@ -82,7 +84,26 @@ def _sums(slot: Slot) -> dict[str, Any]:
     fields = ("name", "suffix", "bar", "logger", "on_step", "on_epoch", "reduction", "weight", "rank_zero", "attribute")
     found = {field: getattr(slot, field) for field in fields}
     total = slot.total.item() if isinstance(slot.total, Tensor) else slot.total
-    return found | {"total": total, "metric": slot.metric is not None}
+    return found | {"total": total, "metric": slot.metric is not None, "lists": _lists(slot.metric)}
+
+
+def _lists(metric: Any) -> dict[str, Any]:
+    """Return dtype and shape, but for the first dimension, of what a torchmetric keeps in lists (AUROC, for one)."""
+    states = {} if metric is None else metric.metric_state
+    return {
+        name: (state[0].dtype, tuple(state[0].shape[1:]))
+        for name, state in states.items()
+        if isinstance(state, list) and state and isinstance(state[0], Tensor) and state[0].ndim
+    }
+
+
+def _fill_lists(metric: Any, described: list[dict[str, Any]]) -> None:
+    """Give a torchmetric that was not updated here empty tensors like those of other processes, to be joined."""
+    for name, state in metric.metric_state.items():
+        known = next((lists[name] for lists in described if name in lists), None)
+        if isinstance(state, list) and not state and known is not None:
+            dtype, shape = known
+            state.append(torch.empty((0, *shape), dtype=dtype, device=metric.device))
 
 
 def _slot_like(sums: dict[str, Any]) -> Slot:

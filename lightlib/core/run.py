@@ -292,6 +292,11 @@ class Run:
             self.scaler.unscale(raw)
         self.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm or self.clip_defaults[1] or "norm")
 
+    def value_of_all(self) -> Tensor | None:
+        """Return the batch's loss as the mean over processes, for an optimizer that decides by it: alike on all."""
+        value, processes = self.window.value, self.window.processes
+        return value if value is None or processes is None else processes.reduce(value)
+
     def optimizers_for_user(self, wrapped: bool) -> Any:
         """Return the optimizer or the list of them, as handles or as they are."""
         found = self.handles if wrapped else self.optimizers

@@ -338,10 +338,10 @@ class Session:
         first = self.processes.first_failure(error)
         self._fail(error)
         self.processes.end()
+        if isinstance(first, KeyboardInterrupt):
+            sys.exit(130)
         if first is not error:
             raise first from None
-        if isinstance(error, KeyboardInterrupt):
-            sys.exit(130)
 
     def _fail(self, error: BaseException) -> None:
         trainer, run = self.trainer, self.trainer.run

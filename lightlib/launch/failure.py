@@ -53,7 +53,8 @@ class Failure:
 
     Attributes:
         rank: Whose failure it is; None when no rank could say.
-        kind: ``"exception"``, ``"death"``, ``"hang"`` or ``"lost"``: the connection to another process is gone.
+        kind: ``"exception"``, ``"interrupt"`` (Ctrl-C, twice), ``"death"``, ``"hang"`` or ``"lost"``: the connection
+            to another process is gone.
         summary: One line, for the other ranks.
         text: All of it, headed by the rank: what stands last on the terminal.
         time: Seconds since the epoch.
@@ -70,10 +71,9 @@ class Failure:
     @classmethod
     def of_error(cls, rank: int, error: BaseException) -> Failure:
         """An exception of this rank."""
-        summary = _last_line(error)
-        return cls(
-            rank, "exception", f"rank {rank} failed: {summary}", f"Rank {rank} failed first:\n{_trace(error)}", _now()
-        )
+        kind = "interrupt" if isinstance(error, KeyboardInterrupt) else "exception"
+        summary = f"rank {rank} failed: {_last_line(error)}"
+        return cls(rank, kind, summary, f"Rank {rank} failed first:\n{_trace(error)}", _now())
 
     @classmethod
     def of_echo(cls, rank: int, error: BaseException) -> Failure:
@@ -239,7 +239,7 @@ def end_process(text: str, before: Callable[[], None] | None = None, code: int =
     """Write `text` as the last lines of this process and end it, whatever its threads are doing.
 
     Args:
-        text: What to write to stderr.
+        text: What to write to stderr; nothing when it is empty.
         before: Called first, for at most a few seconds: ends other processes and hands on what they wrote.
         code: The exit code.
     """
@@ -247,7 +247,8 @@ def end_process(text: str, before: Callable[[], None] | None = None, code: int =
         _bounded(_flush, 1.0)
         if before is not None:
             _bounded(before, 6.0)
-        _bounded(lambda: _write(text), 2.0)
+        if text:
+            _bounded(lambda: _write(text), 2.0)
     finally:
         os._exit(code)
 

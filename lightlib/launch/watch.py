@@ -325,7 +325,8 @@ class Watch:
             time.sleep(max(0.0, self._known_at + 2 * self.poll - time.monotonic()))
         whole = self.rank == 0 or not self._told or (first and not self._known_in_run)
         text = failure.text if whole else f"Rank {self.rank} ends: {failure.summary}."
-        failures.end_process(text, self.before_end, failures.exit_code(self._own_error) or 1)
+        code = 130 if failure.kind == "interrupt" else failures.exit_code(self._own_error) or 1
+        failures.end_process("" if code == 130 else text, self.before_end, code)
 
     def _wait_until_gone(self, failure: Failure) -> None:
         """Torchrun takes the process that ends first for the root cause."""

@@ -36,7 +36,8 @@ class Shard(Axis):
     Args:
         size: Processes that share out; -1: as many as there are left.
         blocks: Names of the modules that are gathered at once, with wildcards, or a function ``(name, module) ->
-            bool``. Default: what `parallel_plan` says, else the children of the largest ModuleList or Sequential.
+            bool``. Default: what `parallel_plan` says, else the children of the largest ModuleList or Sequential; in
+            manual optimization also every child of the module, which then has to be called as a whole.
         reshard_after_forward: Drop gathered parameters after forward and gather them again in backward. Default: True,
             but False within a pipeline, whose schedules would compute wrong gradients otherwise.
         cpu_offload: Keep the parts on the CPU, and step there. Default False.
@@ -130,6 +131,8 @@ class Shard(Axis):
             found = list(matching(module, blocks, "blocks").values())
         else:
             found = list(blocks_of(module, site.plan).values())
+            if not site.automatic:  # several backward passes: each layer is gathered again for each of them
+                found += _called(module)
         inner_first = [part for part in reversed(list(module.modules())) if any(part is one for one in found)]
         return [part for part in inner_first if not isinstance(part, (nn.ModuleList, nn.ModuleDict))]
 
@@ -169,6 +172,17 @@ class Gathered:
         """Keep this process's part alone."""
         for part in self._parts:
             part.reshard()
+
+
+def _called(module: nn.Module) -> list[nn.Module]:
+    """Return the children of a module that have parameters; in place of a list of modules, its members."""
+    found: list[nn.Module] = []
+    for child in module.children():
+        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+            found += _called(child)
+        elif any(True for _ in child.parameters()):
+            found.append(child)
+    return found
 
 
 def entered(module: nn.Module, name: str, method: Step) -> Step:

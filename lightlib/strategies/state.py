@@ -65,19 +65,20 @@ def module_state(module: nn.Module, partial: bool, order: Sequence[str] = ()) ->
     state = module.state_dict()
     if not partial and not any(isinstance(value, DTensor) for value in state.values()):
         return dict(state)
-    own = {name: _whole(value) for name, value in state.items()}
+    kept = partial or distributed.get_rank() == 0
+    own = {name: _whole(value, kept) for name, value in state.items()}
     if partial:
         merged = _with_missing(own)
         own = {name: merged[name] for name in (*order, *merged) if name in merged}
     return own if distributed.get_rank() == 0 else {}
 
 
-def _whole(value: Any) -> Any:
-    """Return the whole tensor; on the first process a copy on the CPU, on others nothing that needs memory."""
+def _whole(value: Any, kept: bool) -> Any:
+    """Return the whole tensor on the CPU; None where it is not kept, which takes part in the gathering all the same."""
     if not isinstance(value, DTensor):
         return value
     full = value.full_tensor()
-    return full.cpu() if distributed.get_rank() == 0 or full.device.type == "cpu" else full
+    return full.cpu() if kept else None
 
 
 def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,7 +147,8 @@ def optimizer_state(
         return optimizer.state_dict() if distributed.get_rank() == 0 else {}
     saved = optimizer.state_dict()
     flat = [name for group in names for name in group]
-    by_name = {flat[index]: _entry(entry) for index, entry in saved["state"].items()}
+    kept = partial or distributed.get_rank() == 0
+    by_name = {flat[index]: _entry(entry, kept) for index, entry in saved["state"].items()}
     groups = [{**group, "params": list(own)} for group, own in zip(saved["param_groups"], names, strict=True)]
     if partial:
         by_name = _with_missing(by_name)
@@ -161,8 +163,8 @@ def optimizer_state(
     return _by_index(by_name, groups)
 
 
-def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _whole(value) for key, value in entry.items()}
+def _entry(entry: Mapping[str, Any], kept: bool) -> dict[str, Any]:
+    return {key: _whole(value, kept) for key, value in entry.items()}
 
 
 def _by_index(by_name: Mapping[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.core import checkpoint
+from lightlib.core import loading
 from lightlib.core.datamodule import DataModule
 from lightlib.core.module import Module
 from lightlib.errors import CheckpointError
@@ -226,12 +226,12 @@ class TestPlaces:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         storage = object()
-        assert checkpoint._present_device(storage, location) is (storage if stays else None)
+        assert loading._present_device(storage, location) is (storage if stays else None)
 
     def test_weights_of_another_machines_gpu_stay_on_the_cpu(self, monkeypatch):
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
         storage = object()
-        assert checkpoint._present_device(storage, "mps") is storage
+        assert loading._present_device(storage, "mps") is storage
 
 
 class TestStrict:

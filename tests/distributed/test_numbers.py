@@ -174,7 +174,7 @@ def closures(rank: int, size: int, **options: Any) -> Any:
 def test_steps_with_a_closure():
     alone, both = closures(0, 1, devices=1), processes(2, closures, 2)[0]
     for name, weights in alone.items():
-        assert_near(both[name], weights, 5e-6 if name == "ByClosure" else 1e-4)
+        assert_near(both[name], weights, 5e-6 if name == "ByClosure" else 1e-3)  # a line search takes differences
 
 
 # decisions by a metric
@@ -213,7 +213,7 @@ class Contrast(Net):
         self.log("own", float(self.global_rank), on_step=True, on_epoch=False, sync_dist=True)
         self.log("largest", float(self.global_rank), on_step=True, on_epoch=False, sync_dist=True, reduce_fx="max")
         self.log("here", float(self.global_rank), on_step=True, on_epoch=False)
-        return features.flatten(0, 1).std(0).sum()
+        return features.flatten(0, 1).square().std(0).sum()
 
 
 def between(rank: int) -> Any:
@@ -245,7 +245,7 @@ def test_what_processes_tell_each_other():
     for x, _ in list(loader(1))[:3]:
         optimizer.zero_grad()
         features = net.model(x)
-        features.std(0).sum().backward()
+        features.square().std(0).sum().backward()
         optimizer.step()
     assert_near(first["weights"], net.state_dict(), 1e-5)
     assert first["logged"] == {"own": 0.5, "largest": 1.0, "here": 0.0}

@@ -65,7 +65,7 @@ class Net(L.Module):
         self.count("train")
         x, y = batch
         loss = F.cross_entropy(self.net(x), y)
-        self.log("loss", loss, on_epoch=True)
+        self.log("loss", loss, on_step=False, on_epoch=True)
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
