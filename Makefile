@@ -1,4 +1,4 @@
-# `make demo` trains a small model; `make test` runs every test; `make help` lists the rest.
+# `make demo` trains a small model; `make test` runs the tests; `make help` lists the rest.
 #
 #   PYTHON   the interpreter of the environment, 3.10 or newer:   make test PYTHON=python3.12
 #   TORCH    what pip is asked for, instead of the pinned torch:   make demo TORCH=torch
@@ -21,11 +21,12 @@ WRITE_CONSTRAINTS := $(if $(filter $(PINNED_TORCH),$(TORCH)),cp constraints.txt,
 DECLARED := pyproject.toml constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench clean
+.PHONY: help demo test slow check bench clean
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
-	@echo 'make test    run every test'
+	@echo 'make test    run every test but the slow ones'
+	@echo 'make slow    run the slow tests: many processes, or minutes'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
 	@echo 'make clean   remove the environment and what the tools left'
@@ -35,6 +36,9 @@ demo: $(VENV)/.examples
 
 test: $(VENV)/.test
 	@$(BIN)/python -m pytest -n $(WORKERS)
+
+slow: $(VENV)/.test
+	@$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet . || { echo 'Fix: $(BIN)/ruff format .'; exit 1; }

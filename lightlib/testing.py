@@ -468,7 +468,8 @@ def _fit_and_fail(make: Callable[[], Strategy], processes: int, options: dict[st
     module = _Fails()
     module.rank = processes - 1
     fixed = {"devices": processes, "strategy": make(), "max_epochs": 1}
-    Trainer(**{"accelerator": "cpu", **_QUIET, **options, **fixed}).fit(module)
+    loader = DataLoader(_samples(_SAMPLES), _BATCH // processes or 1)  # it comes to the third batch on every process
+    Trainer(**{"accelerator": "cpu", **_QUIET, **options, **fixed}).fit(module, loader)
 
 
 def _check_ends(make: Callable[[], Strategy], processes: int, method: str, options: dict[str, Any]) -> None:

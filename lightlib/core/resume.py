@@ -12,6 +12,8 @@ from lightlib.errors import ArgumentTypeError, CheckpointError, Misconfiguration
 
 __all__ = ["resolve_path", "say_how_to_go_on"]
 
+_LAUNCHERS_THAT_START_AGAIN = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # the same command begins and goes on
+
 
 def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> str | None:
     """Return the file that is to be read, or None to take the module as it is.
@@ -49,7 +51,7 @@ def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> 
             )
         return best
     if name == "last":
-        return _last(trainer)
+        return _last(trainer, required=fn is not TrainerFn.FITTING or not _may_be_started_again())
     if name in ("hpc", "registry") or name.startswith("registry:"):
         raise MisconfigurationException(
             f"ckpt_path={name!r} is not part of this version.",
@@ -65,7 +67,12 @@ def _best(trainer: Any) -> str:
     return next((c.best_model_path for c in trainer.checkpoint_callbacks if getattr(c, "best_model_path", "")), "")
 
 
-def _last(trainer: Any) -> str:
+def _may_be_started_again() -> bool:
+    """Whether a launcher that starts a program again when it has ended has started this one."""
+    return any(name in os.environ for name in _LAUNCHERS_THAT_START_AGAIN)
+
+
+def _last(trainer: Any, required: bool) -> str | None:
     folders = []
     candidates: list[str] = []
     for callback in trainer.checkpoint_callbacks:
@@ -79,6 +86,9 @@ def _last(trainer: Any) -> str:
             candidates += [interrupted] if files.exists(interrupted) else []
     if not candidates:
         where = f" in {', '.join(map(repr, folders))}" if folders else ""
+        if not required:
+            report.info(f"ckpt_path='last': there is no last checkpoint{where}, so the run begins from nothing.")
+            return None
         raise CheckpointError(
             f"ckpt_path='last', but there is no last checkpoint{where}.",
             expected="a file last*.ckpt of a ModelCheckpoint with save_last=True.",

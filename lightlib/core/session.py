@@ -330,14 +330,19 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stack.close()
         if error is None:
+            self._stack.close()
             self.processes.end()
             self._finish(TrainerStatus.FINISHED, "success")
             return
-        first = self.processes.first_failure(error)
-        self._fail(error)
-        self.processes.end()
+        if error is not self.signals.received:  # else a launcher's further SIGTERM must not end the process as it saves
+            self._stack.close()
+        try:
+            first = self.processes.first_failure(error)
+            self._fail(error)
+            self.processes.end()
+        finally:
+            self._stack.close()
         if isinstance(first, KeyboardInterrupt):
             sys.exit(130)
         if first is not error:

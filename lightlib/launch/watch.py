@@ -469,7 +469,7 @@ class Watch:
             return
         if not self._running and failure.round <= self._round:
             return  # this rank has done its part of that run: its program may go on, and hears of it in the next run
-        grace = min(1.0, self.grace) if failure.kind == "hang" else self.grace
+        grace = min(1.0, self.grace) if failure.kind in ("hang", "interrupt") else self.grace
         if time.monotonic() - (self._handled_at or self._known_at) > grace:
             self.end(failure)
 

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 __all__ = [
+    "RESETS",
     "answered",
     "flattened",
     "flattened_group",
@@ -24,6 +25,7 @@ __all__ = [
     "is_view",
     "map_tensors",
     "reduce_gradients",
+    "reset_of",
     "ring_dispatch",
     "set_gradient_sync",
     "structured",
@@ -86,7 +88,23 @@ def answered(module: nn.Module, by: Callable[..., Any]) -> Iterator[None]:
 
 def give_memory(module: nn.Module, device: torch.device) -> None:
     """Give what is on the meta device memory on `device`, with no values yet, and bring everything else there."""
-    module._apply(lambda t: torch.empty_like(t, device=device) if t.is_meta else t.to(device))  # type: ignore[no-untyped-call]  # noqa: SLF001
+    places: dict[int, list[tuple[nn.Module, str]]] = {}
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
+            places.setdefault(id(parameter), []).append((part, name))
+    module._apply(lambda t: torch.empty_like(t, device=device) if t.is_meta else t.to(device))  # noqa: SLF001
+    for (first, name), *others in places.values():
+        for part, other in others:  # tied ones, which would be different parameters from now on
+            part._parameters[other] = first._parameters[name]  # noqa: SLF001
+
+
+RESETS = ("reset_parameters", "_reset_parameters")  # the second one of torch's own attention
+
+
+def reset_of(module: nn.Module) -> Callable[[], Any] | None:
+    """Return the method that gives a layer its first values, or None."""
+    methods = (getattr(module, name, None) for name in RESETS)
+    return next((method for method in methods if callable(method)), None)
 
 
 def gather_groups(root: FSDPModule) -> None:

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axis import Axis, Site, Step
-from lightlib.strategies.materialize import fill
+from lightlib.strategies.materialize import Construction, fill
 from lightlib.strategies.shard import Gathered, entered, synced_at_the_end
 
 __all__ = ["ByHand", "is_by_hand"]
@@ -58,7 +58,9 @@ class ByHand(Axis):
 
     def apply(self, module: nn.Module, site: Site) -> None:
         if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
-            fill(module, site.device, site.collectives.broadcast(torch.get_rng_state()))
+            construction = Construction()
+            construction.rng = site.collectives.broadcast(torch.get_rng_state())
+            fill(module, site.device, construction)
         self._module = module
         sharded: list[Any] = [part for part in module.modules() if isinstance(part, FSDPModule)]
         inner = {id(part) for root in sharded for part in root.modules() if part is not root}

@@ -147,6 +147,9 @@ class DeepSpeedStrategy(Strategy):
         self._loaded: Mapping[str, Any] | None = None
 
     # where it runs
+    def describe(self) -> str:
+        return f"deepspeed (stage {self.stage} over {self.world_size})"
+
     @property
     def root_device(self) -> torch.device:
         devices: list[torch.device] = getattr(self, "devices", None) or [torch.device("cpu")]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,54 +14,67 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.overrides import TorchFunctionMode
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies._torch import give_memory
+from lightlib.strategies._torch import RESETS, give_memory, reset_of
 
-__all__ = ["fill", "on_meta"]
+__all__ = ["Construction", "fill", "on_meta"]
 
 
-class _Remembers(Protocol):
-    _rng: Tensor | None
+class Construction:
+    """How a module is built without memory: the generator's state before, and which layers set their first values.
+
+    Attributes:
+        rng: The state of the generator when the construction began.
+        resets: The modules whose `reset_parameters` was called, in that order; those called by another's are left to it.
+        known: The ids of these and of those.
+    """
+
+    def __init__(self) -> None:
+        self.rng: Tensor | None = None
+        self.resets: list[nn.Module] = []
+        self.known: set[int] = set()
 
 
 @contextmanager
-def on_meta(owner: _Remembers) -> Iterator[None]:
-    """Build on the meta device, where nothing has values; the generator's state is kept in `owner` for `fill`.
+def on_meta(construction: Construction) -> Iterator[None]:
+    """Build on the meta device, where nothing has values; what `fill` has to know is noted in `construction`.
 
     Raises:
         MisconfigurationException: A value is set outside of a `reset_parameters`, where it would be lost.
     """
-    owner._rng = torch.get_rng_state()  # noqa: SLF001  this is what the context is for
-    with torch.device("meta"), _RefuseLostValues():
+    construction.rng = torch.get_rng_state()
+    with torch.device("meta"), _NotesResets(construction):
         yield
 
 
-def fill(module: nn.Module, device: torch.device, rng: Tensor | None) -> None:
+def fill(module: nn.Module, device: torch.device, construction: Construction) -> None:
     """Give parameters and buffers on the meta device their memory on `device`, and their first values.
 
-    Each layer is filled whole by its `reset_parameters`, in the order of construction and from the same random numbers,
-    and then cut to this process's part; so the values are those of a module built in the ordinary way, bit for bit.
-    What has memory keeps its values.
+    The calls of `reset_parameters` are made again, in the order of the construction and with the same random numbers,
+    each on whole tensors, of which this process then keeps its part; so the values are those of a module built in the
+    ordinary way, bit for bit. Layers that made no such call (copies of others) draw values of their own. What has
+    memory keeps its values.
 
     Args:
         module: Its parameters are plain or DTensors, on the meta device.
         device: Where they are to be.
-        rng: The generator's state when the construction began; None is the present one.
+        construction: How it was built; the same generator's state on every process.
 
     Raises:
         MisconfigurationException: A layer with parameters has no `reset_parameters`.
     """
     _refuse_without_reset(module)
-    empty = [(name, part) for name, part in module.named_modules() if _on_meta(part)]
+    empty = [part for part in module.modules() if _on_meta(part)]
+    present = {id(part) for part in module.modules()}
     give_memory(module, device)
-    if rng is not None:
-        torch.set_rng_state(rng)
-    for name, part in empty:
-        own = dict(part.named_parameters(recurse=False))
-        reset: Callable[[], Any] = part.reset_parameters
-        if not any(isinstance(parameter, DTensor) for parameter in own.values()):
-            reset()
-            continue
-        _fill_whole(part, own, reset, device, name)
+    if construction.rng is not None:
+        torch.set_rng_state(construction.rng)
+    with torch.random.fork_rng(devices=[]):
+        for part in reversed(empty):  # inner ones first
+            if id(part) not in construction.known:
+                _reset(part, device)
+    for part in construction.resets:
+        if id(part) in present:
+            _reset(part, device)
 
 
 def _on_meta(part: nn.Module) -> list[str]:
@@ -70,25 +83,30 @@ def _on_meta(part: nn.Module) -> list[str]:
     return [name for name, tensor in tensors if tensor.is_meta]
 
 
-def _fill_whole(
-    part: nn.Module, own: Mapping[str, nn.Parameter], reset: Callable[[], Any], device: torch.device, name: str
-) -> None:
-    for key, parameter in own.items():
-        part._parameters[key] = nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype, device=device))  # noqa: SLF001
-    try:
-        reset()
-    finally:
-        whole = {key: part._parameters[key] for key in own}  # noqa: SLF001
-        part._parameters.update(own)  # noqa: SLF001
-    for key, parameter in own.items():
-        value = whole[key]
-        assert value is not None, name
-        with torch.no_grad():
+def _reset(part: nn.Module, device: torch.device) -> None:
+    """Call what sets the first values of `part`, and maybe of layers within it, with whole tensors in place of parts."""
+    spread: dict[tuple[nn.Module, str], DTensor] = {}
+    whole: dict[int, nn.Parameter] = {}
+    for inner in part.modules():
+        for key, parameter in inner.named_parameters(recurse=False):
             if isinstance(parameter, DTensor):
-                mesh, placements = parameter.device_mesh, parameter.placements
-                parameter.copy_(distribute_tensor(value.detach(), mesh, placements, src_data_rank=None))
-            else:
-                parameter.copy_(value.detach())
+                spread[inner, key] = parameter
+                if id(parameter) not in whole:
+                    value = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+                    value = value if inner is part else parameter.detach().full_tensor().to(device)
+                    whole[id(parameter)] = nn.Parameter(value, requires_grad=parameter.requires_grad)
+                inner._parameters[key] = whole[id(parameter)]  # noqa: SLF001
+    try:
+        reset_of(part)()
+    finally:
+        for (inner, key), parameter in spread.items():
+            inner._parameters[key] = parameter  # type: ignore[assignment]  # noqa: SLF001
+    for parameter in {id(one): one for one in spread.values()}.values():
+        value = whole[id(parameter)].detach()
+        with torch.no_grad():
+            parameter.copy_(
+                distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
+            )
 
 
 def _refuse_without_reset(module: nn.Module) -> None:
@@ -103,7 +121,7 @@ def _refuse_without_reset(module: nn.Module) -> None:
                 fix="build it in __init__ (a torchmetric, for instance), or register_buffer.",
             )
         held = _on_meta(part)
-        if held and not callable(getattr(part, "reset_parameters", None)):
+        if held and reset_of(part) is None:
             where = f"{name or type(module).__name__} ({type(part).__name__})"
             raise MisconfigurationException(
                 f"{where} was built without memory, holds {held[0]!r}, and has no `reset_parameters`.",
@@ -113,31 +131,48 @@ def _refuse_without_reset(module: nn.Module) -> None:
             )
 
 
-class _RefuseLostValues(TorchFunctionMode):
-    """Refuses to write values into parameters that have no memory, except where `fill` will write them again."""
+class _NotesResets(TorchFunctionMode):
+    """Notes which `reset_parameters` is running when a value is set; refuses values that are set outside of one."""
+
+    def __init__(self, construction: Construction) -> None:
+        super().__init__()
+        self._construction = construction
+        self._last: FrameType | None = None
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
         if name.endswith("_") and not name.startswith("_") and name not in ("requires_grad_", "detach_"):
-            target = args[0] if args else None
-            if isinstance(target, nn.Parameter) and target.is_meta and not _within_reset():
-                raise _lost(name)
+            target = args[0] if args else next(iter((kwargs or {}).values()), None)  # as torch.nn.init has it
+            if isinstance(target, Tensor) and target.is_meta:
+                self._note(isinstance(target, nn.Parameter), name)
         return func(*args, **(kwargs or {}))
 
+    def __exit__(self, *error: Any) -> None:
+        self._last = None  # and what it holds
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
-def _within_reset() -> bool:
-    frame = sys._getframe(2)  # noqa: SLF001  the way to know who calls
-    while frame is not None:
-        if frame.f_code.co_name in ("reset_parameters", "_reset_parameters"):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    def _note(self, is_parameter: bool, name: str) -> None:
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001  the way to know who calls
+        outermost: tuple[FrameType, nn.Module] | None = None
+        while frame is not None:
+            if frame.f_code.co_name in RESETS and frame.f_code.co_argcount:
+                owner = frame.f_locals.get(frame.f_code.co_varnames[0])
+                if isinstance(owner, nn.Module):
+                    self._construction.known.add(id(owner))
+                    outermost = frame, owner
+            frame = frame.f_back
+        if outermost is None:
+            if is_parameter:
+                raise _lost(name)
+        elif outermost[0] is not self._last:
+            self._last, owner = outermost
+            self._construction.resets.append(owner)
 
 
 def _lost(name: str) -> MisconfigurationException:
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001
+    frame: FrameType | None = sys._getframe(3)  # noqa: SLF001
     while frame is not None and "torch" in frame.f_code.co_filename.replace("\\", "/").split("/"):
         frame = frame.f_back
     where = f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "the construction"

@@ -14,7 +14,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from lightlib import report
+from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import ArgumentTypeError, UnknownNameError
+from lightlib.launch.environment import Environment
+from lightlib.precision.precision import Precision
 from lightlib.strategies import agreement, clip, state
 from lightlib.strategies._torch import flattened_group, found_inf
 from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
@@ -122,11 +125,17 @@ class MeshStrategy(Strategy):
         devices: list[torch.device] = getattr(self, "devices", None) or [torch.device("cpu")]
         return devices[min(self.local_rank, len(devices) - 1)]
 
+    def connect(
+        self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
+    ) -> None:
+        super().connect(accelerator, devices, precision, environment)
+        if self.per_machine and self._mesh is None:
+            self.sizes["shard"] = environment.num_nodes
+        filled(self.sizes, self.world_size)  # a wrong product is refused before any process is started
+
     def setup_environment(self) -> None:
         if self._mesh is not None:
             return
-        if self.per_machine:
-            self.sizes["shard"] = self.environment.num_nodes
         self.sizes = filled(self.sizes, self.world_size)
         self.accelerator.setup_device(self.root_device)
         self.collectives = join(self.environment, self.accelerator, self.root_device, self.backend, self.timeout)

@@ -19,9 +19,9 @@ from torch.distributed.fsdp import (
 )
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies._torch import flattened_mesh
+from lightlib.strategies._torch import flattened_mesh, is_view, map_tensors
 from lightlib.strategies.axis import Axis, Site, Step
-from lightlib.strategies.materialize import fill, on_meta
+from lightlib.strategies.materialize import Construction, fill, on_meta
 from lightlib.strategies.plan import blocks_of, matching
 
 __all__ = ["Gathered", "Shard", "entered", "synced_at_the_end"]
@@ -66,7 +66,7 @@ class Shard(Axis):
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
         self._module: nn.Module | None = None
         self._roots: list[FSDPModule] = []
-        self._rng: torch.Tensor | None = None
+        self._construction = Construction()
         self._gathered = Gathered()
 
     @property
@@ -76,7 +76,7 @@ class Shard(Axis):
 
     def init_context(self, device: torch.device) -> AbstractContextManager[Any]:
         """Return the context in which `configure_model` builds: on the CPU, or on no device at all."""
-        return on_meta(self) if self.meta else nullcontext()
+        return on_meta(self._construction) if self.meta else nullcontext()
 
     def check(self, module: nn.Module, site: Site) -> None:
         if not any(True for _ in module.parameters()):
@@ -102,18 +102,22 @@ class Shard(Axis):
         for parts, other in site.elsewhere:
             fully_shard(parts, mp_policy=MixedPrecisionPolicy(*dtype), **{**options, "mesh": other})
         for part in self._units(module, site):
+            part.register_forward_hook(_own_memory)
             fully_shard(part, mp_policy=MixedPrecisionPolicy(*dtype), **options)
         roots = _roots_in_stages(module, site.pipelined) if piped else [module]
         # What a root holds itself is used again right after its forward, and first in backward.
         options["reshard_after_forward"] = False
         for root in roots:
+            root.register_forward_hook(_own_memory)
             fully_shard(
                 root, mp_policy=MixedPrecisionPolicy(*dtype, output_dtype=site.precision.param_dtype), **options
             )
         self._roots = [root for root in roots if isinstance(root, FSDPModule)]
         if any(parameter.is_meta for parameter in module.parameters()):
-            rng = site.collectives.broadcast(self._rng)  # copies are to have the same values, also without a seed
-            fill(module, site.device if not self.cpu_offload else torch.device("cpu"), rng)
+            # Copies are to have the same values, also without a seed.
+            self._construction.rng = site.collectives.broadcast(self._construction.rng)
+            fill(module, site.device if not self.cpu_offload else torch.device("cpu"), self._construction)
+            self._construction = Construction()
         self._gathered = Gathered(self._roots)
         self._module = None if piped else module
 
@@ -185,10 +189,23 @@ def _called(module: nn.Module) -> list[nn.Module]:
     return found
 
 
+def _own_memory(_: nn.Module, __: Any, output: Any) -> Any:
+    """Copy what is a view: FSDP2 would not see an operation in place on it, and compute wrong gradients."""
+    return map_tensors(_copied_view, output) if torch.is_grad_enabled() else output
+
+
+def _copied_view(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone() if is_view(tensor) else tensor
+
+
 def entered(module: nn.Module, name: str, method: Step) -> Step:
     """Return `method` with the hooks around it that `fully_shard` gave the forward of `module`."""
+
+    def with_own_memory(*args: Any) -> Any:
+        return _own_memory(module, args, method(*args))
+
     attribute = f"_entered_{name}"
-    setattr(module, attribute, method)
+    setattr(module, attribute, with_own_memory)
     register_fsdp_forward_method(module, attribute)
     found: Step = module.__dict__.pop(attribute)
     return found

@@ -1,4 +1,4 @@
-"""SharedClock: two processes with clocks of their own decide at the same batch, and ask each other seldom."""
+"""Looking at a clock together: seldom, and at once when a moment comes near."""
 
 from __future__ import annotations
 

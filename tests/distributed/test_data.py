@@ -1,4 +1,4 @@
-"""What processes that train together read: each sample once, the same as one process, and never one batch too few."""
+"""Distributed data in real processes: dealing, exact evaluation, unequal parts, resume."""
 
 from __future__ import annotations
 

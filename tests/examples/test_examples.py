@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from lightlib import registry
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
-MOST_LINES = {"image_classifier": 80}
-PUBLIC = {"lightlib", "lightlib.callbacks", "lightlib.loggers"}
+MOST_LINES = {"image_classifier": 80, "gpt": 180}
+PUBLIC = {"lightlib", "lightlib.callbacks", "lightlib.loggers", "lightlib.strategies"}
+ALWAYS = ("ddp", "fsdp", "pipeline")  # the other strategies take `make slow`
+STRATEGIES = [name for name in registry.BUILT_IN["strategies"] if name != "single_device" and "find" not in name]
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
@@ -49,7 +53,9 @@ def number_after(words: str, text: str) -> float:
 
 # what they look like
 def test_all_examples_are_here() -> None:
-    assert NAMES == ["digits", "gan", "gpt", "image_classifier", "progressive_resizing", "segmentation"]
+    assert NAMES == [
+        "digits", "gan", "gpt", "image_classifier", "parallel_gpt", "progressive_resizing", "segmentation",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,6 +97,37 @@ def test_gpt_learns_and_writes() -> None:
     said = run("gpt", "--max_steps", "30", "--accumulate_grad_batches", "2")
     assert number_after("validation loss", said) < 3.7  # knowing nothing is log(128) = 4.9
     assert "after 30 steps it writes:\n\ndef read(self, " in said
+
+
+@pytest.mark.parametrize(
+    "strategy", [pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.slow]) for name in STRATEGIES]
+)
+def test_gpt_trains_under_every_strategy(strategy: str) -> None:
+    if strategy.startswith("deepspeed"):
+        pytest.importorskip("deepspeed")
+    if strategy.endswith("nvme"):
+        pytest.skip("it needs an NVMe device at /local_nvme")
+    said = run("gpt", "--strategy", strategy, "--devices", "2", "--accelerator", "cpu", "--max_steps", "12")
+    assert number_after("validation loss", said) < 4.6  # knowing nothing is log(128) = 4.9
+    assert "after 12 steps it writes:\n\ndef read(self, " in said
+    saved = Path("lightning_logs/version_0/checkpoints")
+    assert [path.name for path in saved.iterdir()] == [f"epoch=0-step=12{path.suffix}" for path in saved.iterdir()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
+def test_parallel_gpt_trains_over_a_mesh(schedule: str) -> None:
+    sizes = ["--pipeline", "2", "--shard", "1", "--tensor", "2"]
+    said = run("parallel_gpt", *sizes, "--schedule", schedule, "--microbatches", "4", "--max_steps", "12")
+    assert number_after("validation loss", said) < 4.6
+    checkpoint = re.search(r"one whole checkpoint: (\S+)", said)
+    assert checkpoint
+    assert Path(checkpoint[1]).is_file()
+
+
+@pytest.mark.slow
+def test_parallel_gpt_trains_over_three_dimensions() -> None:
+    assert number_after("validation loss", run("parallel_gpt", "--max_steps", "6")) < 4.85
 
 
 def test_gan_writes_a_picture() -> None:

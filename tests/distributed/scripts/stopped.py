@@ -19,7 +19,7 @@ from lightlib.callbacks import ModelCheckpoint
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--what", choices=["SIGTERM", "SIGINT", "should_stop", "twice", "none"], default="none")
-parser.add_argument("--to", default="group", help="the rank that gets it, or 'group': all processes of the terminal")
+parser.add_argument("--to", default="group", help="the rank that gets it, 'group': all of the terminal, or 'agent'")
 parser.add_argument("--where", choices=["train", "validate"], default="train")
 parser.add_argument("--at", type=int, default=7, help="which batch, counted over the whole run")
 parser.add_argument("--delay", type=float, default=0.0, help="seconds that a batch takes")
@@ -32,7 +32,7 @@ given = parser.parse_args()
 
 def receive(rank: int) -> None:
     """Get the signal, as from a terminal or a scheduler."""
-    chosen = 0 if given.to == "group" else int(given.to)
+    chosen = int(given.to) if given.to.isdigit() else 0
     if rank != chosen:
         return
     Path("failed").write_text(str(time.time()))
@@ -41,7 +41,7 @@ def receive(rank: int) -> None:
         if given.to == "group":
             os.killpg(0, number)
         else:
-            os.kill(os.getpid(), number)
+            os.kill(os.getppid() if given.to == "agent" else os.getpid(), number)
         time.sleep(0.1)
 
 
