@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
-from torch.nn.utils import clip_grad_value_, get_total_norm
+from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 __all__ = ["clip"]
@@ -34,7 +34,9 @@ def clip(
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if algorithm == "value":
-        clip_grad_value_(parameters, value)
+        for parameter in parameters:  # one by one, for they may be on different meshes
+            assert parameter.grad is not None
+            parameter.grad.clamp_(-value, value)
         return None
     device = parameters[0].grad.device if parameters else torch.device("cpu")
     squares = _squares([p.grad for p in parameters if id(p) not in experts], device)

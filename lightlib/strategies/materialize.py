@@ -63,18 +63,25 @@ def fill(module: nn.Module, device: torch.device, construction: Construction) ->
         MisconfigurationException: A layer with parameters has no `reset_parameters`.
     """
     _refuse_without_reset(module)
-    empty = [part for part in module.modules() if _on_meta(part)]
+    empty = [part for part in _inner_first(module) if _on_meta(part)]
     present = {id(part) for part in module.modules()}
     give_memory(module, device)
     if construction.rng is not None:
         torch.set_rng_state(construction.rng)
     with torch.random.fork_rng(devices=[]):
-        for part in reversed(empty):  # inner ones first
+        for part in empty:
             if id(part) not in construction.known:
                 _reset(part, device)
     for part in construction.resets:
         if id(part) in present:
             _reset(part, device)
+
+
+def _inner_first(module: nn.Module) -> Iterator[nn.Module]:
+    """Return a module and all within it, in the order in which their constructions ended."""
+    for child in module.children():
+        yield from _inner_first(child)
+    yield module
 
 
 def _on_meta(part: nn.Module) -> list[str]:

@@ -14,6 +14,7 @@ from torch.distributed.rendezvous import rendezvous
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment import Environment, free_port
+from lightlib.launch.network import choose_interface
 from lightlib.strategies.collectives import Collectives, ProcessGroup
 
 __all__ = ["DEFAULT_TIMEOUT", "join", "store"]
@@ -54,6 +55,8 @@ def join(
     if backend is None:
         backend = accelerator.default_backend
         backend = f"cpu:gloo,{device.type}:{backend}" if device.type != "cpu" else backend
+    if "gloo" in backend:
+        choose_interface(environment)
     wait = (timeout or DEFAULT_TIMEOUT) + _MARGIN
     port = environment.port or free_port()
     url = "env://" if environment.launched else f"tcp://{environment.address}:{port}"
