@@ -77,8 +77,7 @@ class Watch:
         self.poll = poll
         self.grace = grace
         self.before_end = before_end
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._board = Board(store, f"lightlib/watch/{name or attempt}/")
+        self._board = Board(store, f"lightlib/watch/{name}/")
         self._inquiry = Inquiry(self._board, rank, world_size, timeout, ANSWER)
         self._parent = _launcher()
         self._round = 0

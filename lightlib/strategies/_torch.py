@@ -92,7 +92,8 @@ def give_memory(module: nn.Module, device: torch.device) -> None:
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
             places.setdefault(id(parameter), []).append((part, name))
-    module._apply(lambda t: torch.empty_like(t, device=device) if t.is_meta else t.to(device))  # noqa: SLF001
+    move = lambda t: torch.empty_like(t, device=device) if t.is_meta else t.to(device)  # noqa: E731
+    module._apply(move)  # type: ignore[no-untyped-call]  # noqa: SLF001
     for (first, name), *others in places.values():
         for part, other in others:  # tied ones, which would be different parameters from now on
             part._parameters[other] = first._parameters[name]  # noqa: SLF001

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
-from torch.nn.utils import get_total_norm
+from torch.nn.utils import clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 
 __all__ = ["clip"]
@@ -34,14 +34,13 @@ def clip(
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if algorithm == "value":
-        for parameter in parameters:  # one by one, for they may be on different meshes
-            assert parameter.grad is not None
-            parameter.grad.clamp_(-value, value)
+        for alike in _by_mesh(parameters):
+            clip_grad_value_(alike, value)
         return None
     device = parameters[0].grad.device if parameters else torch.device("cpu")
-    squares = _squares([p.grad for p in parameters if id(p) not in experts], device)
+    squares = _squares([p for p in parameters if id(p) not in experts], device)
     if spread is not None:
-        own = _squares([p.grad for p in parameters if id(p) in experts], device)
+        own = _squares([p for p in parameters if id(p) in experts], device)
         distributed.all_reduce(own, group=spread)
         squares = squares + own
     if stages is not None:
@@ -54,18 +53,20 @@ def clip(
     return norm
 
 
-def _squares(gradients: list[Any], device: torch.device) -> Tensor:
+def _squares(parameters: list[Any], device: torch.device) -> Tensor:
     squares = torch.zeros((), device=device)
-    for alike in _by_mesh(gradients):
-        squares = squares + _norm(alike).to(device).square()
+    for alike in _by_mesh(parameters):
+        squares = squares + _norm([p.grad for p in alike]).to(device).square()
     return squares
 
 
-def _by_mesh(gradients: list[Any]) -> list[list[Tensor]]:
-    groups: dict[Any, list[Tensor]] = {}
-    for gradient in gradients:
-        key = (gradient.device_mesh, str(gradient.placements)) if isinstance(gradient, DTensor) else gradient.device
-        groups.setdefault(key, []).append(gradient)
+def _by_mesh(parameters: list[Any]) -> list[list[Any]]:
+    """Return the parameters in lists, in each of which torch can work on all gradients at once."""
+    groups: dict[Any, list[Any]] = {}
+    for parameter in parameters:
+        grad = parameter.grad
+        key = (grad.device_mesh, str(grad.placements)) if isinstance(grad, DTensor) else grad.device
+        groups.setdefault(key, []).append(parameter)
     return list(groups.values())
 
 

@@ -24,7 +24,7 @@ class Construction:
 
     Attributes:
         rng: The state of the generator when the construction began.
-        resets: The modules whose `reset_parameters` was called, in that order; those called by another's are left to it.
+        resets: The modules whose `reset_parameters` was called, in that order; what another's calls is left to it.
         known: The ids of these and of those.
     """
 
@@ -91,29 +91,30 @@ def _on_meta(part: nn.Module) -> list[str]:
 
 
 def _reset(part: nn.Module, device: torch.device) -> None:
-    """Call what sets the first values of `part`, and maybe of layers within it, with whole tensors in place of parts."""
-    spread: dict[tuple[nn.Module, str], DTensor] = {}
+    """Call what sets the first values of `part`, and maybe of layers within it, with whole tensors for their parts."""
+    spread: dict[tuple[nn.Module, str], Any] = {}
     whole: dict[int, nn.Parameter] = {}
     for inner in part.modules():
         for key, parameter in inner.named_parameters(recurse=False):
             if isinstance(parameter, DTensor):
                 spread[inner, key] = parameter
                 if id(parameter) not in whole:
-                    value = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
-                    value = value if inner is part else parameter.detach().full_tensor().to(device)
+                    value: Any = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+                    if inner is not part:  # this may change some of it alone
+                        value = parameter.full_tensor().detach().to(device)
                     whole[id(parameter)] = nn.Parameter(value, requires_grad=parameter.requires_grad)
                 inner._parameters[key] = whole[id(parameter)]  # noqa: SLF001
+    reset = reset_of(part)
+    assert reset is not None, "what has none was refused"
     try:
-        reset_of(part)()
+        reset()
     finally:
         for (inner, key), parameter in spread.items():
-            inner._parameters[key] = parameter  # type: ignore[assignment]  # noqa: SLF001
+            inner._parameters[key] = parameter  # noqa: SLF001
     for parameter in {id(one): one for one in spread.values()}.values():
         value = whole[id(parameter)].detach()
         with torch.no_grad():
-            parameter.copy_(
-                distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
-            )
+            parameter.copy_(distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None))
 
 
 def _refuse_without_reset(module: nn.Module) -> None:
@@ -156,7 +157,7 @@ class _NotesResets(TorchFunctionMode):
                 self._note(isinstance(target, nn.Parameter), name)
         return func(*args, **(kwargs or {}))
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self._last = None  # and what it holds
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 

@@ -1,4 +1,4 @@
-"""Every strategy of ours passes the tests that we offer to others; so does one of somebody else, and wrong ones fail."""
+"""Our strategies pass the tests that we offer to others; somebody else's does, and wrong ones fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that depend on all processes: weighted losses, manual optimization, metrics, schedules, random numbers."""
+"""Numbers that depend on all processes: losses, manual optimization, metrics, random numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lightlib.report import rank_zero_only
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import FSDPStrategy
 from tests.distributed.processes import processes
-from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, built, data
+from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
 
 QUIET = {
     "accelerator": "cpu",
@@ -100,7 +100,9 @@ class Adversaries(L.Module):
         super().__init__()
         self.automatic_optimization = False
         self.maker = nn.Sequential(nn.Linear(2, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 4))
-        self.judge = nn.Sequential(nn.Linear(4, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
+        self.judge = nn.Sequential(
+            nn.Linear(4, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1)
+        )
         self.unused = nn.Linear(2, 2)
 
     def told(self, x: torch.Tensor, real: float) -> torch.Tensor:
@@ -358,7 +360,9 @@ class Steps(L.Callback):
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         state = trainer.strategy.module_state()
         scale = trainer._session.fit_run.scaler.grad_scaler.get_scale() if trainer._session.fit_run else None
-        self.seen.append((trainer.global_step, float(sum(v.sum() for v in state.values() if v.is_floating_point())), scale))
+        self.seen.append(
+            (trainer.global_step, float(sum(v.sum() for v in state.values() if v.is_floating_point())), scale)
+        )
 
 
 def overflows(rank: int, strategy: str, size: int) -> Any:

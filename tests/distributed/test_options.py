@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import distributed, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -188,8 +187,8 @@ def ddp(rank: int) -> Any:
     exact = {}
     state: list[int] = []
     for name, options in EXACT.items():
-        options = options | ({"ddp_comm_state": state} if name == "hook" else {})
-        trainer = fit(DDPStrategy(**options), built(), accumulate_grad_batches=3, gradient_clip_val=0.5)
+        own = {"ddp_comm_state": state} if name == "hook" else {}
+        trainer = fit(DDPStrategy(**options, **own), built(), accumulate_grad_batches=3, gradient_clip_val=0.5)
         exact[name] = trainer.strategy.module_state()
     reduced = {hook: fit(DDPStrategy(ddp_comm_hook=hook), built(optimizer="SGD")) for hook in ("bf16", "fp16")}
     power, losses = built(), Losses()

@@ -29,7 +29,9 @@ class TestFilled:
         assert filled({"shard": 2, "tensor": 3}, 6) == {"shard": 2, "tensor": 3}
 
     def test_another_number_of_processes(self):
-        with pytest.raises(MisconfigurationException, match=r"shard=2 x tensor=3 make 6 processes, but there are 4") as e:
+        with pytest.raises(
+            MisconfigurationException, match=r"shard=2 x tensor=3 make 6 processes, but there are 4"
+        ) as e:
             filled({"shard": 2, "replicate": 1, "tensor": 3}, 4)
         assert "Trainer(devices=6), or -1" in str(e.value)
 

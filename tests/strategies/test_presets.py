@@ -52,7 +52,9 @@ SAME = {
         MeshStrategy(shard=Shard(-1, reshard_after_forward=False, cpu_offload=True, blocks=["blocks.*"])),
     ),
     "hybrid": (
-        FSDPStrategy(sharding_strategy="HYBRID_SHARD", device_mesh=(3, 4), mixed_precision=(torch.bfloat16, torch.float32)),
+        FSDPStrategy(
+            sharding_strategy="HYBRID_SHARD", device_mesh=(3, 4), mixed_precision=(torch.bfloat16, torch.float32)
+        ),
         MeshStrategy(replicate=3, shard=Shard(4, param_dtype=torch.bfloat16, reduce_dtype=torch.float32)),
     ),
     "hybrid by default": (FSDPStrategy(sharding_strategy="HYBRID_SHARD"), MeshStrategy(replicate=2, shard=-1)),
@@ -60,7 +62,10 @@ SAME = {
         FSDPStrategy(activation_checkpointing=True, meta=True),
         MeshStrategy(shard=Shard(-1, meta=True), activation_checkpointing=ActivationCheckpoint()),
     ),
-    "tensor": (TensorParallelStrategy(2, loss_parallel=True), MeshStrategy(tensor=presets.Tensor(2, loss_parallel=True))),
+    "tensor": (
+        TensorParallelStrategy(2, loss_parallel=True),
+        MeshStrategy(tensor=presets.Tensor(2, loss_parallel=True)),
+    ),
     "pipeline": (
         PipelineStrategy(schedule="gpipe", microbatches=4),
         MeshStrategy(pipeline=presets.Pipeline(-1, schedule="gpipe", microbatches=4)),
@@ -106,7 +111,10 @@ def test_sets_of_classes_become_a_choice():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"sharding_strategy": "FULL"}, r"sharding_strategy='FULL'.*\n.*'FULL_SHARD'.*\n.*'NO_SHARD' use strategy='ddp'"),
+        (
+            {"sharding_strategy": "FULL"},
+            r"sharding_strategy='FULL'.*\n.*'FULL_SHARD'.*\n.*'NO_SHARD' use strategy='ddp'",
+        ),
         ({"device_mesh": (2, 2)}, r"device_mesh=\(2, 2\).*\n.*\n.*sharding_strategy='HYBRID_SHARD'"),
     ],
 )

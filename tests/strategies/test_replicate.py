@@ -16,7 +16,9 @@ from tests.distributed.processes import processes
 
 
 def test_nothing_to_train():
-    with pytest.raises(MisconfigurationException, match=r"Linear has no parameter that requires a gradient.*\n.*\n.*unfr"):
+    with pytest.raises(
+        MisconfigurationException, match=r"Linear has no parameter that requires a gradient.*\n.*\n.*unfr"
+    ):
         Replicate(2).check(nn.Linear(1, 1).requires_grad_(False), None)
 
 

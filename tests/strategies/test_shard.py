@@ -104,7 +104,7 @@ def placed(rank):
     module, axis = Net(), Shard(2, reshard_after_forward=False)
     axis.apply(module, site)
     x = torch.ones(2, 4)
-    steps = {name: axis.enter(name, lambda x: module(x)) for name in ("training_step", "validation_step")}
+    steps = {name: axis.enter(name, module.__call__) for name in ("training_step", "validation_step")}
     kinds = []
     with torch.no_grad():
         for step in steps.values():
@@ -128,7 +128,11 @@ def placed(rank):
 def test_parts_and_when_gradients_are_reduced():
     total = 0
     for kinds, seen, sharded, held, names in processes(2, placed):
-        assert kinds == [{False, True}, {True}, {True}]  # gathered after a step of training, not after one of evaluation
+        assert kinds == [
+            {False, True},
+            {True},
+            {True},
+        ]  # gathered after a step of training, not after one of evaluation
         assert seen == [False, True]
         assert sharded == ["", "blocks.0", "blocks.1", "blocks.2"]
         assert names == list(Net().state_dict())

@@ -25,7 +25,9 @@ def names_of(module, *groups):
 def stepped(module, names, **options):
     """Return an optimizer with state, whose groups are those of `names`."""
     by_name = dict(module.named_parameters())
-    optimizer = torch.optim.SGD([{"params": [by_name[n] for n in group]} for group in names], lr=0.1, momentum=0.9, **options)
+    optimizer = torch.optim.SGD(
+        [{"params": [by_name[n] for n in group]} for group in names], lr=0.1, momentum=0.9, **options
+    )
     for index, parameter in enumerate(by_name.values()):
         parameter.grad = torch.full_like(parameter, index + 1.0)
     optimizer.step()
@@ -107,7 +109,9 @@ def spread(rank):
     kept = all(isinstance(value, DTensor) for value in buffers(optimizer, module).values())
     momentum = [value.full_tensor().unique().tolist() for value in buffers(optimizer, module).values()]
     state.mark_placed(module, object())
-    with pytest.raises(MisconfigurationException, match="Sequential is spread over processes by the strategy of another"):
+    with pytest.raises(
+        MisconfigurationException, match="Sequential is spread over processes by the strategy of another"
+    ):
         state.refuse_placed(module)
     return list(gathered), of_optimizer, again, kept, momentum, whole
 
