@@ -30,10 +30,7 @@ __all__ = ["CHECKS", "BoringModule", "check_strategy"]
 _WIDTH, _LENGTH, _BATCH, _SAMPLES, _EVALUATED = 16, 4, 24, 96, 37
 _SAVED_AT = 6  # optimizer steps: in the middle of the second epoch of 4
 _QUIET = {
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
+    **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
     "num_sanity_val_steps": 0,
 }
 
@@ -266,9 +263,9 @@ class _Kit:
 
     def single(self, **options: Any) -> Trainer:
         """Return a Trainer of one process, also where there are others."""
-        place = {"strategy": "single_device", "devices": 1, "plugins": [Environment("local", launched=True)]}
-        given: dict[str, Any] = {**_QUIET, "max_epochs": 2, **place, **options}
-        return Trainer(accelerator="cpu", **given)
+        place = Environment("local", launched=True)
+        given: dict[str, Any] = {**_QUIET, "max_epochs": 2, "devices": 1, "strategy": "single_device", **options}
+        return Trainer(accelerator="cpu", plugins=place, **given)
 
     def weights(self, trainer: Trainer, wanted: Mapping[str, Tensor]) -> list[str]:
         """Return how the weights of a run differ from those of one device."""

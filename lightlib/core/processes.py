@@ -49,7 +49,7 @@ class Processes:
             launcher = SubprocessLauncher(strategy.environment)
             strategy.environment = launcher.launch()
             launcher.on_death(partial(_dead_before_the_meeting, launcher))
-        if strategy.world_size > 1:
+        if strategy.world_size > 1 and not _watch:
             report.info(strategy.environment.describe())
         strategy.setup_environment()
         self._ready = True
