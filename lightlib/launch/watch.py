@@ -323,7 +323,7 @@ class Watch:
         if self.rank == 0 or first:  # who keeps the store lets the others see why
             time.sleep(max(0.0, self._known_at + 2 * self.poll - time.monotonic()))
         whole = self.rank == 0 or not self._told or (first and not self._known_in_run)
-        text = failure.text if whole else f"Rank {self.rank} ends: {failure.summary.rstrip(".…")}."
+        text = failure.text if whole else f"Rank {self.rank} ends: {failure.summary.rstrip('.…')}."
         code = 130 if failure.kind == "interrupt" else failures.exit_code(self._own_error) or 1
         failures.end_process("" if code == 130 else text, self.before_end, code)
 

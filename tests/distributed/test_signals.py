@@ -1,0 +1,137 @@
+"""Ctrl-C and SIGTERM: all ranks leave at the same step, with a checkpoint from which the run goes on exactly."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.distributed.programs import AT_MOST, run
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+slow = pytest.mark.slow
+FIT = ("--epochs", 2)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """Return what a run that nobody stops ends with, by its options."""
+    found = {}
+
+    def ask(*options):
+        if options not in found:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(tmp_path_factory.mktemp("uninterrupted"))
+                found[options] = went_on(*options)
+        return found[options]
+
+    return ask
+
+
+def went_on(*options, torchrun=False):
+    """Run the script to its end and return what rank 0 ends with."""
+    ended = run("stopped.py", *FIT, *options, torchrun=torchrun)
+    assert ended.code == 0, ended.text
+    assert left() == ["2 20 20" if "--accumulate" not in options else "2 20 6"] * 2
+    return torch.load("end-0.pt")
+
+
+def left():
+    """Return where the ranks left: epoch, batches and steps."""
+    return [Path(f"left-{rank}").read_text() for rank in (0, 1)]
+
+
+def stopped(code, *options, torchrun=False):
+    """Run the script that is stopped, and check that both ranks left at one place and the file is there."""
+    ended = run("stopped.py", *FIT, *options, torchrun=torchrun)
+    assert ended.code == code, ended.text
+    assert ended.seconds < AT_MOST, ended.text
+    one, other = left()
+    assert one == other
+    epoch, batches, steps = map(int, one.split())
+    assert "To go on from there" in ended.text
+    assert f"current_epoch={epoch} after {batches - 10 * epoch} of its batches (global_step={steps})" in ended.text
+    assert "Traceback" not in ended.text or torchrun
+    return batches, ended
+
+
+def assert_goes_on(expected, *options, torchrun=False):
+    found = went_on(*options, "--ckpt-path", "checkpoints/interrupted.ckpt", torchrun=torchrun)
+    assert found["metrics"] == expected["metrics"]
+    assert found["weights"].keys() == expected["weights"].keys()
+    for name, value in expected["weights"].items():
+        assert torch.equal(value, found["weights"][name]), name
+
+
+@pytest.mark.parametrize(
+    ("what", "to", "where", "options"),
+    [
+        ("SIGTERM", "1", "train", ()),
+        ("SIGINT", "group", "train", ("--accumulate", 4)),  # batch 7 is in the middle of a window
+        ("SIGTERM", "0", "validate", ("--delay", 0.1)),
+        pytest.param("SIGTERM", "0", "train", (), marks=slow),
+        pytest.param("SIGTERM", "group", "train", ("--accumulate", 4), marks=slow),
+        pytest.param("SIGTERM", "1", "train", ("--delay", 0.3), marks=slow),
+        pytest.param("SIGINT", "group", "validate", (), marks=slow),
+        pytest.param("SIGINT", "group", "train", ("--strategy", "fsdp", "--accumulate", 4), marks=slow),
+        pytest.param("SIGTERM", "1", "validate", ("--strategy", "fsdp"), marks=slow),
+    ],
+)
+def test_a_script_leaves_at_one_step_and_goes_on_from_there(uninterrupted, what, to, where, options):
+    at = 7 if where == "train" else 3
+    code = 143 if what == "SIGTERM" else 130
+    batches, ended = stopped(code, "--what", what, "--to", to, "--where", where, "--at", at, *options)
+    if where == "validate":
+        assert batches == 10
+    else:
+        assert 7 <= batches <= 10  # a rank that has not got it may be a batch or two further
+    assert "--accumulate" not in options or batches in (8, 10)
+    assert ended.text.count("Stopping after this step") == (what == "SIGINT")  # once, not on every rank
+    assert_goes_on(uninterrupted(*[o for o in options if o not in ("--delay", 0.1, 0.3)]), *options)
+
+
+@pytest.mark.parametrize(
+    ("what", "to"),
+    [
+        ("SIGTERM", "agent"),
+        pytest.param("SIGTERM", "0", marks=slow),
+        pytest.param("SIGTERM", "1", marks=slow),
+        pytest.param("SIGINT", "group", marks=slow),
+    ],
+)
+def test_torchrun(uninterrupted, what, to):
+    batches, _ = stopped(1, "--what", what, "--to", to, torchrun=True)
+    assert 7 <= batches <= 10
+    assert_goes_on(uninterrupted(), torchrun=True)
+
+
+def test_a_further_sigterm_does_not_disturb_the_saving(uninterrupted):
+    """Torchrun sends one to the other ranks when the first has left."""
+    batches, _ = stopped(1, "--what", "SIGTERM", "--to", "1", "--slow-save", 2, torchrun=True)
+    assert 7 <= batches <= 10
+    assert_goes_on(uninterrupted())
+
+
+@pytest.mark.parametrize(
+    ("to", "delay"),
+    [("group", 0.0), pytest.param("0", 0.3, marks=slow), pytest.param("1", 0.0, marks=slow)],
+)
+def test_a_second_ctrl_c_ends_all_at_once(to, delay):
+    ended = run("stopped.py", *FIT, "--what", "twice", "--to", to, "--delay", delay)
+    assert ended.code == 130, ended.text
+    assert ended.seconds < 8, ended.text
+    assert "Traceback" not in ended.text
+    assert not Path("checkpoints/interrupted.ckpt").exists()
+
+
+@pytest.mark.parametrize(
+    ("to", "options"), [("1", ()), pytest.param("0", ("--delay", 0.3, "--strategy", "fsdp"), marks=slow)]
+)
+def test_should_stop_on_one_rank(to, options):
+    ended = run("stopped.py", *FIT, "--what", "should_stop", "--to", to, *options)
+    assert ended.code == 0, ended.text
+    one, other = left()
+    assert one == other
+    assert 7 <= int(one.split()[1]) <= 10
