@@ -33,7 +33,7 @@ def run(size: Size) -> Iterator[Result]:
         output = Path(folder) / "times.json"
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={PROCESSES}"]
         command += ["-m", "benchmarks.distributed", str(output), "quick" if size == QUICK else "full"]
-        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)  # noqa: S603
+        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
         times: dict[str, list[float]] = json.loads(output.read_text())
     plain = times.pop(PLAIN.name)
     yield Row(_WHAT.replace(" over plain", " of plain"), PLAIN.name, plain, "µs")

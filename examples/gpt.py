@@ -6,7 +6,8 @@ Run it, for half a minute or longer:
     python examples/gpt.py --max_steps 3000 --precision bf16-mixed
     python examples/gpt.py --strategy fsdp --devices 2
 
-The same module trains under every strategy: "ddp", "fsdp", "hsdp", "zero1", "tensor", "pipeline", … The loss is weighted by its number of tokens, also over accumulated batches; the schedule is told how long the run is.
+The same module trains under every strategy: "ddp", "fsdp", "hsdp", "zero1", "tensor", "pipeline", … The loss is
+weighted by its number of tokens, also over accumulated batches; the schedule is told how long the run is.
 """
 
 from __future__ import annotations

@@ -74,9 +74,14 @@ class Output(threading.Thread):
         stream = getattr(sys, self._stream)
         text = "".join(f"{self._tag}{line}\n" for line in shown)
         encoding = getattr(stream, "encoding", None) or "utf-8"
+        data = text.encode(encoding, "replace")
         try:
-            stream.write(text.encode(encoding, "replace").decode(encoding))
-            stream.flush()
+            if stream is getattr(sys, f"__{self._stream}__"):  # past the line that this process is about to write
+                while data:
+                    data = data[os.write(stream.fileno(), data) :]
+            else:
+                stream.write(data.decode(encoding))
+                stream.flush()
         except Exception:  # noqa: BLE001  whatever stands in for it cannot take it; a full pipe would block the process
             return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import logging
 import multiprocessing
 import os
@@ -185,6 +186,8 @@ class SubprocessLauncher:
 
     def _start(self, command: list[str], first: Environment) -> None:
         global _record  # noqa: PLW0603  the processes belong to the program, and are started once
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True, write_through=False)  # whole lines between those of the others
         self._all_ended.clear()
         started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         # Linux kills the children when the thread that has started them ends: this one stays as long as they do.

@@ -112,7 +112,8 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize(("name", "precision"), cases())
 def test_the_numbers_are_those_of_one_device(name: str, precision: str):
     size, strategy = STRATEGIES[name]
-    data_size = {"ddp": 2, "zero1": 2, "fsdp": 2, "hsdp": 4}.get(name, 2 if "shard" in name or "replicate" in name else 1)
+    beside = 2 if "shard" in name or "replicate" in name else 1
+    data_size = {"ddp": 2, "zero1": 2, "fsdp": 2, "hsdp": 4}.get(name, beside)
     found = processes(size, train, strategy, precision, data_size, timeout=100)
     dtype = DTYPES[precision]
     for accumulate in (1, 3):
@@ -125,7 +126,8 @@ def test_the_numbers_are_those_of_one_device(name: str, precision: str):
         assert list(first["weights"]) == list(weights)
         if dtype is None:
             errors = {n: relative(first["weights"][n], w) for n, w in weights.items()}
-            assert max(errors.values()) <= 5e-6, errors  # of one tensor: biases that began at 0 are small after 10 steps
+            # Of one tensor: biases that began at 0 are small after 10 steps.
+            assert max(errors.values()) <= 5e-6, errors
         assert relative(flat(first["weights"]), flat(weights)) <= WEIGHTS_WITHIN[precision]
         val_loss, accuracy = evaluated(one, dtype)
         for rank in range(size):

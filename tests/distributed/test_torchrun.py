@@ -56,7 +56,9 @@ def test_a_rank_that_is_killed(rank):
 def test_a_rank_that_sleeps_for_ever(rank):
     cause = root_cause("sleep", rank, "--timeout", 3)
     assert f"rank      : {rank} (local_rank: {rank})" in cause
-    assert re.search(rf"traceback : No progress for 3 s. Rank {rank} has been at train, epoch 0, batch 5, step 5", cause)
+    assert re.search(
+        rf"traceback : No progress for 3 s. Rank {rank} has been at train, epoch 0, batch 5, step 5", cause
+    )
     assert f"Rank {1 - rank} waits for it in the all-reduce of gradients (backward)" in cause
 
 
