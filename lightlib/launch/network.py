@@ -1,4 +1,4 @@
-"""Network: the interface over which this machine reaches the others, where gloo would not find it by itself."""
+"""Network: the interface over which this machine reaches the others, where gloo does not find it."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from lightlib.callbacks import ModelCheckpoint
+from lightlib.errors import CheckpointError
 from lightlib.precision import MixedPrecision
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples
 from tests.core.resumable import Everything, SavesEverywhere, fresh, loaders, run, trainer_for
@@ -275,6 +276,30 @@ class TestFiles:
         trainer.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
         with pytest.raises(Exception, match="holds weights alone: it has no 'optimizer_states'"):
             run(fresh(), trainer_for(), loaders(), tmp_path / "weights.ckpt")
+
+
+class TestStartedAgain:
+    """Under a launcher that starts the same command again after a failure, one line begins and goes on."""
+
+    def trainer(self, folder, epochs=2):
+        keeps = ModelCheckpoint(folder, every_n_train_steps=2, save_last=True)
+        return quiet_trainer(max_epochs=epochs, enable_checkpointing=None, callbacks=keeps)
+
+    def test_last_is_the_last_one_if_there_is_one(self, tmp_path, monkeypatch, caplog):
+        caplog.set_level("INFO", "lightlib")
+        monkeypatch.setenv("SLURM_JOB_ID", "1")
+        first, second = self.trainer(tmp_path), self.trainer(tmp_path, 3)
+        first.fit(Net(), loader(6), ckpt_path="last")
+        said = f"ckpt_path='last': there is no last checkpoint in '{tmp_path}', so the run begins from nothing."
+        assert said in caplog.messages
+        caplog.clear()
+        second.fit(Net(), loader(6), ckpt_path="last")
+        assert (first.global_step, second.global_step, second.current_epoch) == (4, 6, 3)
+        assert said not in caplog.messages
+
+    def test_elsewhere_it_has_to_be_there(self, tmp_path):
+        with pytest.raises(CheckpointError, match="there is no last checkpoint"):
+            self.trainer(tmp_path).fit(Net(), loader(6), ckpt_path="last")
 
 
 class TestSignals:

@@ -1,4 +1,4 @@
-"""More than one call, more than one Trainer, and every way to start the program or the session they are in."""
+"""More than one call, more than one Trainer, and the ways to start the program or session."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_modules_and_commands_without_stdin(tmp_path, command):
 
 
 def test_an_interactive_session_makes_copies_of_itself():
-    """As in a notebook: `devices=2` alone means ddp_notebook, the session's classes are known, errors leave it alive."""
+    """As in a notebook: `devices=2` alone means ddp_notebook; errors leave the session alive."""
     done = subprocess.run(
         [sys.executable, "-i"],
         input=CELLS.format(folder=str(SCRIPTS)),

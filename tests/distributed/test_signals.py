@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: all ranks leave at the same step, with a checkpoint from which the run goes on exactly."""
+"""Ctrl-C and SIGTERM: all ranks leave at one step, with a checkpoint to go on from exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import torch
 
 from tests.distributed.programs import AT_MOST, run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+    pytest.mark.timeout(300),  # up to three starts of two processes, each with its patience
+]
 slow = pytest.mark.slow
 FIT = ("--epochs", 2)
 
@@ -68,7 +71,7 @@ def assert_goes_on(expected, *options, torchrun=False):
 @pytest.mark.parametrize(
     ("what", "to", "where", "options"),
     [
-        ("SIGTERM", "1", "train", ()),
+        pytest.param("SIGTERM", "1", "train", (), marks=slow),
         ("SIGINT", "group", "train", ("--accumulate", 4)),  # batch 7 is in the middle of a window
         ("SIGTERM", "0", "validate", ("--delay", 0.1)),
         pytest.param("SIGTERM", "0", "train", (), marks=slow),
@@ -95,7 +98,7 @@ def test_a_script_leaves_at_one_step_and_goes_on_from_there(uninterrupted, what,
 @pytest.mark.parametrize(
     ("what", "to"),
     [
-        ("SIGTERM", "agent"),
+        pytest.param("SIGTERM", "agent", marks=slow),
         pytest.param("SIGTERM", "0", marks=slow),
         pytest.param("SIGTERM", "1", marks=slow),
         pytest.param("SIGINT", "group", marks=slow),

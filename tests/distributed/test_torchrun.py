@@ -1,4 +1,4 @@
-"""The same under torchrun, whose summary comes last: it names the first failing rank and shows why it failed."""
+"""The same under torchrun, whose summary comes last: it shows why the first failing rank failed."""
 
 from __future__ import annotations
 

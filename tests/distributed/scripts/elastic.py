@@ -1,4 +1,4 @@
-"""A user's script for torchrun with machines that come and go: one line goes on from the last checkpoint."""
+"""A user's script for torchrun with machines that come and go: one line goes on from the last save."""
 
 from __future__ import annotations
 

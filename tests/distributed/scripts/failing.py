@@ -1,4 +1,4 @@
-"""A user's script that fails where, when and as it is told to: `failing.py WHAT RANK [--strategy ...]`."""
+"""A user's script that fails where and as it is told to: `failing.py WHAT RANK [--strategy ...]`."""
 
 from __future__ import annotations
 

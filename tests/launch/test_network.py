@@ -1,0 +1,78 @@
+"""Which interface leads to the other machines, and when gloo has to be told."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import pytest
+
+from lightlib.launch import network
+from lightlib.launch.environment import Environment
+
+NAMES = {"here": "127.0.1.1", "elsewhere": "10.0.0.7", "10.0.0.9": "10.0.0.9"}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine of the given name, with the interface eth1 to 10.0.0.9 and eth0 to the world."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "so that it is put back")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    asked = []
+
+    def addressed(host):
+        if host not in NAMES:
+            raise socket.gaierror(host)
+        return NAMES[host]
+
+    def interface(address):
+        asked.append(address)
+        return {"10.0.0.9": "eth1", "192.0.2.1": "eth0"}.get(address)
+
+    def choose(name, address="10.0.0.9", nodes=2):
+        monkeypatch.setattr(socket, "gethostname", lambda: name)
+        monkeypatch.setattr(socket, "gethostbyname", addressed)
+        monkeypatch.setattr(network, "interface_to", interface)
+        network.choose_interface(Environment(world_size=nodes, num_nodes=nodes, address=address, launched=True))
+        return os.environ.get("GLOO_SOCKET_IFNAME"), asked
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "nodes", "expected"),
+    [
+        ("here", "10.0.0.9", 2, "eth1"),
+        ("here", "here", 2, "eth0"),  # on rank 0's own machine, known by its name: whatever leads to the world
+        ("nobody", "10.0.0.9", 2, "eth1"),  # a name without an address
+        ("elsewhere", "10.0.0.9", 2, None),  # gloo finds it by itself
+        ("here", "10.0.0.9", 1, None),  # there is nobody else
+    ],
+)
+def test_gloo_is_told_where_its_own_choice_leads_nowhere(machine, name, address, nodes, expected):
+    assert machine(name, address, nodes)[0] == expected
+
+
+def test_what_the_user_has_set_stays(machine, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
+    chosen, asked = machine("here")
+    assert (chosen, asked) == ("ib0", [])
+
+
+def test_it_is_said(machine, monkeypatch):
+    said = []
+    monkeypatch.setattr(network.report, "info", said.append)
+    machine("here")
+    assert said == [
+        "The name of this machine leads to itself only: GLOO_SOCKET_IFNAME=eth1 is set to reach the others."
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")
+def test_the_interface_to_this_very_machine():
+    assert network.interface_to("127.0.0.1") == "lo"
+
+
+def test_an_address_that_is_none():
+    assert network.interface_to("no such host") is None
