@@ -11,6 +11,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.hooks import overrides
 from lightlib.core.results import Results
 from lightlib.core.run import Run
+from lightlib.core.seed import rng_state, set_rng_state
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment import own
 from lightlib.launch.spawn import launch_function
@@ -42,7 +43,8 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
         )
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
     trainer.run = None  # what is left of the last call is not sent
-    came = launch_function(partial(_in_child, trainer, verb, given), environment.local_size, method, environment)
+    function = partial(_in_child, trainer, verb, given, rng_state())
+    came = launch_function(function, environment.local_size, method, environment)
     module.load_state_dict(came["weights"])
     trainer.progress.load_state_dict(came["progress"])
     results = Results()
@@ -58,8 +60,11 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
     return came["returned"]
 
 
-def _in_child(trainer: Any, verb: str, arguments: Mapping[str, Any], rank: int) -> dict[str, Any]:
+def _in_child(
+    trainer: Any, verb: str, arguments: Mapping[str, Any], random_numbers: dict[str, Any], rank: int
+) -> dict[str, Any]:
     """Run the call as process `rank`, and return what the first process's caller is to get."""
+    set_rng_state(random_numbers)  # a new interpreter has others
     strategy = trainer.strategy
     place = own()
     assert place is not None, "launch_function gives it"

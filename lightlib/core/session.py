@@ -341,6 +341,9 @@ class Session:
             first = self.processes.first_failure(error)
             self._fail(error)
             self.processes.end()
+        except KeyboardInterrupt as again:  # Ctrl-C while things are put away: at once
+            first = self.processes.first_failure(again)
+            self.processes.end()
         finally:
             self._stack.close()
         if isinstance(first, KeyboardInterrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -12,14 +13,15 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.launch.environment import Environment, free_port
 from lightlib.launch.network import choose_interface
 from lightlib.strategies.collectives import Collectives, ProcessGroup
 
-__all__ = ["DEFAULT_TIMEOUT", "join", "store"]
+__all__ = ["DEFAULT_TIMEOUT", "join", "store", "wait_for_all"]
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
+_POLL = 0.02
 _met: list[Any] = []
 _MARGIN = timedelta(seconds=20)  # the watch names the process that hangs before torch gives up
 
@@ -42,6 +44,7 @@ def join(
 
     Raises:
         MisconfigurationException: A group exists already, of another size.
+        LightlibError: Not all processes have come.
     """
     if distributed.is_initialized():
         if distributed.get_world_size() != environment.world_size:
@@ -62,6 +65,7 @@ def join(
     url = "env://" if environment.launched else f"tcp://{environment.address}:{port}"
     where = next(rendezvous(url, environment.rank, environment.world_size, timeout=wait))
     _met.append(where[0])
+    wait_for_all(where[0], environment, wait)
     distributed.init_process_group(
         backend,
         store=PrefixStore("lightlib", where[0]),
@@ -72,6 +76,35 @@ def join(
     )
     atexit.register(_leave)
     return ProcessGroup(device)
+
+
+def wait_for_all(meeting: Any, environment: Environment, patience: timedelta) -> None:
+    """Return when all processes have come: within torch a process would not hear Ctrl-C, nor say whom it waits for.
+
+    Args:
+        meeting: The store.
+        environment: This process's place among all.
+        patience: How long to wait.
+
+    Raises:
+        LightlibError: Names those that have not come.
+    """
+    meeting.set(f"lightlib/here/{environment.rank}", "")
+    missing, deadline = list(range(environment.world_size)), time.monotonic() + patience.total_seconds()
+    while missing:
+        if meeting.check([f"lightlib/here/{missing[0]}"]):
+            del missing[0]
+        elif time.monotonic() < deadline:
+            time.sleep(_POLL)
+        else:
+            missing = [rank for rank in missing if not meeting.check([f"lightlib/here/{rank}"])]
+            shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
+            raise LightlibError(
+                f"Rank {environment.rank} has waited {patience.total_seconds():g} s for {len(missing)} of the "
+                f"{environment.world_size} processes at {environment.address}:{environment.port}: rank {shown}.",
+                expected="all of them, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
+                fix="see what they have printed; DDPStrategy(timeout=...) gives them more seconds.",
+            )
 
 
 def store() -> Any:
