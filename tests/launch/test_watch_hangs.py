@@ -39,7 +39,8 @@ def test_a_rank_that_sleeps_is_named_with_its_line():
         f"No progress for 1.5 s. Rank 1 has been at step 7 in {__file__}:{line} sleeps: `time.sleep(1e5)`. "
         "Ranks 0, 2 wait for it in a barrier of step 7."
     )
-    assert second.text.strip() == "Rank 1 ends: rank 1 did not come to where the others wait."
+    # torch may have said before it that the store, which rank 0 holds, is gone.
+    assert second.text.strip().endswith("Rank 1 ends: rank 1 did not come to where the others wait.")
     assert max(first.seconds, second.seconds, third.seconds) < 10
 
 
