@@ -63,10 +63,10 @@ def test_rank_0_ends_with_the_traceback_of_the_rank_that_raised(body):
     assert first.text.strip().endswith("tests.launch.test_watch_failures.Boom: on one rank only")
     assert "Rank 1 failed first:\nTraceback (most recent call last):\n" in first.text
     assert first.text.count("Traceback") == 1
-    assert second.text.strip() == (
+    assert second.text.strip().endswith(
         "Rank 1 ends: rank 1 failed: tests.launch.test_watch_failures.Boom: on one rank only."
     )
-    assert third.text.strip().startswith("Rank 2 ends: rank 1 failed: ")
+    assert "Rank 2 ends: rank 1 failed: " in third.text
     assert max(first.seconds, second.seconds, third.seconds) < 10
 
 
@@ -75,7 +75,7 @@ def test_rank_0_itself_raises():
     assert first.code == second.code == 1
     assert "Rank 0 failed first:\nTraceback" in first.text
     assert first.text.strip().endswith("Boom: on one rank only")
-    assert second.text.strip() == (
+    assert second.text.strip().endswith(
         "Rank 1 ends: rank 0 failed: tests.launch.test_watch_failures.Boom: on one rank only."
     )
 
@@ -98,7 +98,7 @@ def test_the_launcher_says_which_rank_was_killed():
         "The last lines that rank 1 wrote to stderr:\n  the kernel was busy\n  and then nothing\n"
         "Rank 1 was killed by SIGKILL (often: out of memory)."
     )
-    assert third.text.strip() == "Rank 2 ends: rank 1 was killed by SIGKILL (often: out of memory)."
+    assert third.text.strip().endswith("Rank 2 ends: rank 1 was killed by SIGKILL (often: out of memory).")
 
 
 def killed_unseen(rank: int, watch: Watch) -> None:
@@ -226,7 +226,7 @@ def orphan(rank: int, watch: Watch) -> None:
 def test_a_process_whose_launcher_is_gone_ends():
     _, second = ranks(2, orphan)
     assert second.code == 1
-    assert second.text.strip() == "The process that started this one, rank 0's, is gone."
+    assert second.text.strip().endswith("The process that started this one, rank 0's, is gone.")
 
 
 def asleep_before_the_next_run(rank: int, watch: Watch) -> None:
