@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, nearest
 from lightlib.strategies._torch import flattened_group, set_gradient_sync
 from lightlib.strategies.axis import Axis, Site, Step
 from lightlib.strategies.hooks import communication_hook
@@ -18,6 +19,17 @@ from lightlib.strategies.hooks import communication_hook
 __all__ = ["Replicate"]
 
 Wrapper = Callable[..., DistributedDataParallel]
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    known = {*inspect.signature(DistributedDataParallel).parameters} - {"module", "device_ids", "output_device"}
+    for name in options:
+        if name not in known:
+            raise MisconfigurationException(
+                f"DistributedDataParallel has no option {name!r}.{nearest(name, known)}",
+                expected=f"one of {', '.join(sorted(known))}.",
+                fix="correct the name, or leave it out.",
+            )
 
 
 class Replicate(Axis):
@@ -39,6 +51,9 @@ class Replicate(Axis):
         wrapper: Called in place of DistributedDataParallel with the same arguments.
         zero: Share out the optimizer's state over the copies (ZeroRedundancyOptimizer). Default False.
         options: Further arguments of DistributedDataParallel.
+
+    Raises:
+        MisconfigurationException: One of `options` is no argument of DistributedDataParallel.
     """
 
     name = "replicate"
@@ -60,6 +75,8 @@ class Replicate(Axis):
         **options: Any,
     ) -> None:
         self.size, self.zero = size, zero
+        if wrapper is None:
+            _check_options(options)
         self._options = {
             "find_unused_parameters": find_unused_parameters,
             "static_graph": static_graph,

@@ -96,3 +96,11 @@ def test_gradients_are_sent_at_the_end_of_a_window():
     for rank, (seen, names) in enumerate(processes(2, automatic)):
         assert seen == [[[rank + 1.0] * 2], [[3.0, 3.0]]]  # own; then the mean of the sums
         assert names == ["weight", "bias"]
+
+
+def test_an_option_that_torch_does_not_have():
+    with pytest.raises(
+        MisconfigurationException,
+        match=r"DistributedDataParallel has no option 'find_unused_parameter'\. Did you mean 'find_unused_parameters'\?",
+    ):
+        Replicate(2, find_unused_parameter=True)
