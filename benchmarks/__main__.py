@@ -13,7 +13,7 @@ from time import monotonic
 
 import torch
 
-from benchmarks import calls, distributed, end_to_end, evaluation, first_step, imports, step, table
+from benchmarks import calls, checkpoints, distributed, end_to_end, evaluation, first_step, imports, step, table
 from benchmarks.measure import FULL, QUICK, Result, load
 
 __all__ = ["main"]
@@ -26,6 +26,7 @@ BENCHMARKS = {
     "evaluation": evaluation.run,
     "end-to-end": end_to_end.run,
     "distributed": distributed.run,
+    "checkpoints": checkpoints.run,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 

@@ -5,21 +5,27 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 __all__ = [
+    "MASK",
     "LightlibWarning",
     "PossibleUserWarning",
     "info",
+    "is_secret",
     "rank_zero_only",
     "warn",
 ]
 
 T = TypeVar("T")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+MASK = "***"  # what is shown in place of a secret
+_SECRET = re.compile("passw(or)?d|passphrase|secret|credential|apikey|accesskey|privatekey|authkey")
+_TOKEN = re.compile("(?<!pad)(?<!eos)(?<!bos)(?<!unk)(?<!mask)(?<!sep)(?<!cls)(?<!special)(?<!start)(?<!end)tokens?$")
 
 log = logging.getLogger("lightlib")
 
@@ -86,3 +92,19 @@ def warn(message: str, category: type[Warning] = LightlibWarning, stacklevel: in
     """Warn on rank zero. Python shows the same text from the same line only once."""
     if rank_zero_only.rank == 0:
         warnings.warn(message, category, stacklevel=stacklevel)
+
+
+def is_secret(name: object, value: object) -> bool:
+    """Whether a value must not be shown, judged by its name.
+
+    The name holds password, secret, credential, api_key or the like; or the value is a string whose name ends in token
+    (but not ``pad_token``, ``eos_token`` and the like). None is no secret.
+
+    Example:
+        >>> is_secret("hf_token", "hf_abc"), is_secret("max_tokens", 512), is_secret("API-Key", 1)
+        (True, False, True)
+    """
+    squashed = re.sub("[^a-z0-9]", "", str(name).lower())
+    if value is None:
+        return False
+    return _SECRET.search(squashed) is not None or (isinstance(value, str) and _TOKEN.search(squashed) is not None)

@@ -1,0 +1,29 @@
+"""Checkpoints: written, read, looked into, verified and converted, from Python and the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lightlib import lazy
+
+if TYPE_CHECKING:
+    from lightlib.checkpoint.inspection import Inspection, inspect
+    from lightlib.checkpoint.label import Label
+    from lightlib.checkpoint.verbs import Verified, consolidate, convert, export, load, verify
+
+__all__ = ["Inspection", "Label", "Verified", "consolidate", "convert", "export", "inspect", "load", "verify"]
+
+__getattr__, __dir__ = lazy.attributes(
+    __name__,
+    {
+        "Inspection": "inspection",
+        "Label": "label",
+        "Verified": "verbs",
+        "consolidate": "verbs",
+        "convert": "verbs",
+        "export": "verbs",
+        "inspect": "inspection",
+        "load": "verbs",
+        "verify": "verbs",
+    },
+)

@@ -1,0 +1,147 @@
+"""Claim: a lock on a folder, so that two runs do not write into the same one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from lightlib import report
+from lightlib.errors import MisconfigurationException
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["LOCK", "Claim", "claim"]
+
+LOCK = ".lightlib.lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+_held: dict[tuple[int, str], Claim] = {}  # by process, so that a forked one holds nothing, and folder
+
+
+class Claim:
+    """A claim on a folder, held until `release` was called as often as it was claimed, or the process ends.
+
+    Example:
+        >>> with claim("."):
+        ...     pass  # another process that claims this folder now gets an error
+    """
+
+    def __init__(self, folder: str, handle: int | None) -> None:
+        self.folder = folder
+        self._handle = handle
+        self._count = 1
+        self._process = os.getpid()
+
+    def release(self) -> None:
+        """Give the folder back; in a process that was forked from the holder this does nothing."""
+        if self._process != os.getpid() or self._count == 0:
+            return
+        self._count -= 1
+        if self._count:
+            return
+        _held.pop((self._process, self.folder), None)
+        if self._handle is not None:
+            path = os.path.join(self.folder, LOCK)
+            with contextlib.suppress(OSError):
+                if _is_at(self._handle, path):
+                    os.unlink(path)
+            os.close(self._handle)
+            self._handle = None
+
+    def again(self) -> Claim:
+        """Claim it once more."""
+        self._count += 1
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def claim(folder: str | os.PathLike[str]) -> Claim:
+    """Claim a folder for this process; a folder on a store is not locked.
+
+    Args:
+        folder: It must be there. The claim may be made again by the same process.
+
+    Raises:
+        MisconfigurationException: Another process holds it, or it cannot be locked.
+    """
+    name = os.fspath(folder)
+    if "://" in name and not name.startswith(("file://", "local://")):
+        return Claim(name, None)
+    where = os.path.realpath(name.removeprefix("file://").removeprefix("local://"))
+    held = _held.get((os.getpid(), where))
+    if held is not None:
+        return held.again()
+    try:
+        handle = _lock(where)
+    except BlockingIOError as error:
+        raise MisconfigurationException(
+            f"Another run writes its checkpoints into {where!r}: {_holder(where)}.",
+            expected="one run per folder: each would remove or replace the files of the other.",
+            fix="ModelCheckpoint(dirpath='another/folder'), or end the other run first.",
+        ) from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise MisconfigurationException(
+                f"The folder {where!r} cannot be claimed for this run: {error}.",
+                expected="a folder that exists and into which this user may write.",
+                fix="choose another folder.",
+            ) from error
+        report.warn(
+            f"The file system of {where!r} has no locks ({error}): a second run that writes into it is not noticed.",
+            report.PossibleUserWarning,
+        )
+        handle = None
+    _held[os.getpid(), where] = made = Claim(where, handle)
+    return made
+
+
+def _lock(folder: str) -> int | None:
+    if os.name != "posix":
+        return None
+    import fcntl  # optional: fcntl, which only POSIX systems have
+
+    path = os.path.join(folder, LOCK)
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except PermissionError as error:  # some systems say EACCES where others say EAGAIN
+                raise BlockingIOError(*error.args) from error
+            if not _is_at(handle, path):  # it was released, and removed, between the two lines above
+                os.close(handle)
+                continue
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps({"process": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+
+def _is_at(handle: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _holder(folder: str) -> str:
+    try:
+        with open(os.path.join(folder, LOCK), encoding="utf-8") as file:
+            told = json.load(file)
+        return f"process {int(told['process'])} on {str(told['host'])!r}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a process that has not said its number yet"

@@ -1,0 +1,180 @@
+"""The command line for checkpoints: inspect, verify, convert, consolidate, export."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from lightlib.checkpoint import verbs
+from lightlib.checkpoint.inspection import inspect, plural, shown_name, size_text
+from lightlib.errors import CheckpointError, CheckpointWriteError, LightlibError, MisconfigurationException
+from lightlib.report import LightlibWarning
+
+__all__ = ["add_commands", "main", "run"]
+
+_EXAMPLES = """examples:
+  {program} inspect checkpoints/last.ckpt
+  {program} inspect s3://bucket/run/last.ckpt --json
+  {program} verify checkpoints/*.ckpt
+  {program} convert last.ckpt last-directory
+  {program} consolidate last-directory last.ckpt
+  {program} export last.ckpt weights.safetensors --strip model. --dtype bfloat16
+
+exit codes: 0 done; 1 missing, damaged, refused or not writable; 2 wrong usage.
+A checkpoint is a file, also Lightning's, or a directory; inspect and verify take .safetensors too. Paths and URLs."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code: 0 done, 1 damaged or failed, 2 wrong usage."""
+    program = "python -m lightlib.checkpoint"
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Look into checkpoints, verify them, and bring them into another form.",
+        epilog=_EXAMPLES.format(program=program),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_commands(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
+    try:
+        options = parser.parse_args(argv)
+    except SystemExit as end:  # argparse has said what is wrong, or printed the help
+        return end.code if isinstance(end.code, int) else 2
+    return run(options)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was parsed by one of the commands; return the exit code. Errors are printed, without a traceback."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", LightlibWarning)
+        warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)  # noqa: T201
+        try:
+            code: int = options.command(options)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader, for instance `head`, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except (CheckpointError, CheckpointWriteError) as error:
+            door = "trust=True" in str(error) and hasattr(options, "trust")
+            return _say(f"{error}\n  Here: --trust" if door else error, 1)
+        except MisconfigurationException as error:
+            return _say(error, 2)
+        except (LightlibError, OSError, MemoryError) as error:
+            return _say(error, 1)
+        except KeyboardInterrupt:
+            return _say("interrupted; nothing half written was left behind.", 130)
+        return code
+
+
+def _say(error: object, code: int) -> int:
+    text = str(error) or type(error).__name__
+    lines = [shown_name(line) for line in text.splitlines()]
+    print("Error: " + "\n".join(lines), file=sys.stderr)  # noqa: T201  it is what the user sees
+    return code
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands to what `ArgumentParser.add_subparsers` returned; `run` does what is parsed by them."""
+    one = _command(commands, "inspect", _inspect, "show what is in a checkpoint, without reading its tensors")
+    one.add_argument("path", help="a file, a directory, or a .safetensors file")
+    one.add_argument("--json", action="store_true", help="print JSON")
+    one.add_argument("--tensors", action="store_true", help="list all weights with their shapes and dtypes")
+    _trust(one)
+
+    one = _command(commands, "verify", _verify, "read checkpoints from end to end and compare their checksums")
+    one.add_argument("paths", nargs="+", metavar="path", help="files or directories")
+
+    one = _command(commands, "convert", _convert, "write a checkpoint as a file, a directory, or safetensors")
+    one.add_argument("source", help="a file, also Lightning's, or a directory")
+    one.add_argument("target", help="where to write; NAME.safetensors for weights alone")
+    one.add_argument("--to", choices=verbs.FORMATS, help="default: the other one of file and directory")
+    _overwrite(one)
+    _trust(one)
+
+    one = _command(commands, "consolidate", _consolidate, "write a checkpoint directory as one file")
+    one.add_argument("directory", help="a checkpoint directory")
+    one.add_argument("file", help="where to write")
+    _overwrite(one)
+
+    one = _command(commands, "export", _export, "write the weights alone as safetensors")
+    one.add_argument("source", help="a file, also Lightning's, or a directory")
+    one.add_argument("target", help="NAME.safetensors")
+    one.add_argument("--strip", default="", metavar="PREFIX", help="take PREFIX off the names that begin with it")
+    one.add_argument("--dtype", choices=sorted(verbs.DTYPES), help="of floating-point weights; default: as they are")
+    _overwrite(one)
+    _trust(one)
+
+
+def _command(commands: Any, name: str, function: Any, purpose: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", allow_abbrev=False
+    )
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="also read a file that holds Python objects; reading it may run ANY code that the file names",
+    )
+
+
+def _overwrite(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--overwrite", action="store_true", help="replace a target that exists, in one step")
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    found = inspect(options.path, trust=options.trust)
+    if options.json:
+        print(json.dumps(found.as_dict(), indent=2))  # noqa: T201  it is what the user asked for
+        return 0
+    print(found)  # noqa: T201
+    if options.tensors:
+        for name, one in found.tensors.items():
+            print(f"  {shown_name(name)}  {one.dtype} {list(one.shape)}")  # noqa: T201
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    code = 0
+    for path in options.paths:
+        try:
+            print(verbs.verify(path))  # noqa: T201
+        except (CheckpointError, OSError) as error:
+            code = _say(error, 1)
+    return code
+
+
+def _convert(options: argparse.Namespace) -> int:
+    verbs.convert(options.source, options.target, options.to, overwrite=options.overwrite, trust=options.trust)
+    return _written(options.target)
+
+
+def _consolidate(options: argparse.Namespace) -> int:
+    verbs.consolidate(options.directory, options.file, overwrite=options.overwrite)
+    return _written(options.file)
+
+
+def _export(options: argparse.Namespace) -> int:
+    verbs.export(
+        options.source,
+        options.target,
+        strip=options.strip,
+        dtype=options.dtype,
+        overwrite=options.overwrite,
+        trust=options.trust,
+    )
+    return _written(options.target)
+
+
+def _written(path: str) -> int:
+    found = inspect(path)
+    state = sum(part.tensors for part in found.parts)
+    print(f"{shown_name(path)}: written, {size_text(found.bytes)}, {plural(state, 'tensor')}.")  # noqa: T201
+    return 0

@@ -1,0 +1,197 @@
+"""Directory: a checkpoint into which every process writes its part, for any layout to read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lightlib.checkpoint import storage
+from lightlib.checkpoint.directory_writer import write_together
+from lightlib.checkpoint.encoding import decode
+from lightlib.checkpoint.index import LARGEST, Entry, Index
+from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.stored import BLOCK, Chunk, Shards, Stored, damaged, whole
+from lightlib.errors import CheckpointError
+
+__all__ = ["is_directory", "label_of", "load", "save", "storage_reader", "verify"]
+
+READ_LATER = ("state_dict", "optimizer_states")  # the large ones: of them each process reads what it needs
+
+
+def save(
+    content: Mapping[str, Any], path: str | os.PathLike[str], label: Label, group: Any = None, alone: bool = False
+) -> None:
+    """Write a checkpoint, with all processes of `group`: under its name it is whole, or not there.
+
+    Tensors that several processes have are written by the first of them. An older checkpoint of this name is replaced
+    in one step, or where the system cannot, renamed before and removed after.
+
+    Args:
+        content: Tensors, plain values and containers of them. ``content["state_dict"]`` and
+            ``content["optimizer_states"]`` may have DTensors and what only some processes have; everything else is
+            that of the first process.
+        path: A local path or a URL, the same on all processes.
+        label: Which run writes it, and when.
+        group: The processes that call this, one checkpoint at a time. Default: all.
+        alone: This process writes everything that is in it, whatever others there are. Default False.
+
+    Raises:
+        CheckpointWriteError: One of the processes could not write its part; raised on all of them. What was there
+            before is as it was.
+    """
+    write_together(content, os.fspath(path), label, group, alone)
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a checkpoint. The tensors of its "state_dict" and "optimizer_states" are `Stored`, to be read later.
+
+    Args:
+        path: A local path or a URL.
+
+    Raises:
+        CheckpointError: It is missing, not whole, damaged, or none of lightlib's.
+    """
+    where = os.fspath(path)
+    index = _index_of(where)
+    _check_files(where, index)
+    shards = Shards(where)
+    content = decode(index.content, lambda name: _stored(name, index, shards))
+    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+        raise damaged(where, "it has no 'state_dict'")
+    return {key: value if key in READ_LATER else whole(value) for key, value in content.items()}
+
+
+def label_of(path: str | os.PathLike[str]) -> Label | None:
+    """Return which run wrote a checkpoint, and when; None when it is not whole, damaged, or none of lightlib's.
+
+    Only the index is read, and the sizes of the files are compared with it.
+    """
+    try:
+        index = _index_of(os.fspath(path))
+        _check_files(os.fspath(path), index)
+    except (CheckpointError, OSError):
+        return None
+    return index.label
+
+
+def verify(path: str | os.PathLike[str]) -> int:
+    """Read a checkpoint from end to end, compare it with its checksums, and return how many they are.
+
+    Raises:
+        CheckpointError: It is missing, not whole, damaged, or none of lightlib's; the text says where.
+    """
+    where = os.fspath(path)
+    index = _index_of(where)
+    _check_files(where, index)
+    shards = Shards(where)
+    decode(index.content, lambda name: _stored(name, index, shards))
+    count = 1
+    for name, entry, chunk in _by_place(index):
+        for start in range(0, chunk.length, BLOCK):
+            shards.read(chunk, start, min(start + BLOCK, chunk.length), name)
+            count += 1
+        if entry.as_saved:
+            _stored(name, index, shards).read()
+    return count
+
+
+def is_directory(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a checkpoint directory of lightlib at `path`, whole or damaged."""
+    return storage.exists(storage.join(path, storage.INDEX))
+
+
+def storage_reader(path: str | os.PathLike[str]) -> Any:
+    """Return what `torch.distributed.checkpoint.load` takes as its `storage_reader`.
+
+    The names are those that it makes of ``{"state_dict": …, "optimizer_states": …}``.
+
+    Raises:
+        CheckpointError: As `load`.
+
+    Example:
+        >>> import torch, torch.distributed.checkpoint as dcp  # doctest: +SKIP
+        >>> dcp.load({"state_dict": weights}, storage_reader=storage_reader("last.ckpt"))  # doctest: +SKIP
+    """
+    from lightlib.checkpoint import torch_reader  # optional: torch.distributed.checkpoint takes time to import
+
+    where = os.fspath(path)
+    index = _index_of(where)
+    _check_files(where, index)
+    shards = Shards(where)
+    return torch_reader.Reader(where, {name: _stored(name, index, shards) for name in index.tensors})
+
+
+def _stored(name: str, index: Index, shards: Shards) -> Stored:
+    entry = index.tensors.get(name)
+    if entry is None:
+        raise damaged(shards.folder, f"its index.json does not say where {name[:80]!r} is")
+    return Stored(name, entry.shape, entry.dtype, entry.chunks, shards, entry.as_saved)
+
+
+def _by_place(index: Index) -> Iterator[tuple[str, Entry, Chunk]]:
+    """Return all chunks in the order in which they are in the files."""
+    places = [(chunk, name) for name, entry in index.tensors.items() for chunk in entry.chunks]
+    for chunk, name in sorted(places, key=lambda pair: (pair[0].shard, pair[0].position)):
+        yield name, index.tensors[name], chunk
+
+
+def _index_of(path: str) -> Index:
+    name = storage.join(path, storage.INDEX)
+    try:
+        with storage.open_for_reading(name) as file:
+            data = file.read(LARGEST + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _foreign(path) from None
+    except OSError as error:
+        raise CheckpointError(
+            f"The checkpoint {path!r} cannot be read: {error}.",
+            expected="a directory that this user may read.",
+            fix="check the permissions, or use another checkpoint.",
+        ) from error
+    if len(data) > LARGEST:
+        raise damaged(path, f"its index.json has more than {LARGEST} bytes")
+    return Index.of(data, path)
+
+
+def _check_files(path: str, index: Index) -> None:
+    for name, size in index.shards.items():
+        try:
+            found = storage.size_of(storage.join(path, name))
+        except FileNotFoundError:
+            raise damaged(path, f"{name!r} is missing, one of {len(index.shards)} files with tensors") from None
+        if found != size:
+            raise damaged(path, f"{name!r} has {found} bytes in place of {size}")
+
+
+def _foreign(path: str) -> CheckpointError:
+    """Return the error for a folder without our index, by what else is in it."""
+    names = storage.names_in(path)
+    expected = "a directory that Trainer.save_checkpoint wrote, with its index.json."
+    if ".metadata" in names and "meta.pt" in names:
+        return CheckpointError(
+            f"{path!r} is a sharded checkpoint of Lightning, which can only be read by running code that it names.",
+            expected=expected,
+            fix=f"python -m lightning.pytorch.utilities.consolidate_checkpoint {path}, and use the file.",
+        )
+    if ".metadata" in names:
+        return CheckpointError(
+            f"{path!r} was written by torch.distributed.checkpoint, and what it says of its tensors can only be read "
+            "by running code.",
+            expected=expected,
+            fix=f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {path} weights.pt, if you trust it.",
+        )
+    if not names:
+        what = "is empty" if storage.exists(path) else "does not exist"
+        return CheckpointError(f"{path!r} {what}.", expected=expected, fix="use another checkpoint.")
+    if any(name.startswith("shard-") for name in names):
+        return CheckpointError(
+            f"{path!r} is not complete: it has no index.json, which is written last.",
+            expected=expected,
+            fix="use another checkpoint; the process that wrote this one was stopped, or a copy was not finished.",
+        )
+    return CheckpointError(
+        f"{path!r} is a directory without an index.json: it has {', '.join(names[:6])}.",
+        expected=expected,
+        fix="name the checkpoint itself, and not the directory in which it is.",
+    )

@@ -1,0 +1,271 @@
+"""Encoding: any nesting of plain values and tensors as JSON and a table of tensors, and strictly back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from lightlib.checkpoint.stored import Stored
+from lightlib.errors import CheckpointError, CheckpointWriteError
+
+__all__ = ["DEPTH", "DTYPES", "decode", "encode", "merged", "tensor_names"]
+
+DEPTH = 100  # levels of containers within each other, when writing and when reading
+TAG, OF = "!", "of"  # an object with these two keys is no dict of the user's
+DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+_SEQUENCES: dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset", torch.Size: "Size"}
+_MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "OrderedDict", Counter: "Counter"}
+_MAKES: dict[str, Callable[[Any], Any]] = {name: kind for kind, name in (_SEQUENCES | _MAPPINGS).items()}
+_SAFE = 2**53  # larger ints are no numbers for other readers of JSON
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_DEVICE = re.compile(r"[a-z]{2,20}(:\d{1,4})?")
+
+
+def encode(content: Any, lenient: bool = False) -> tuple[Any, dict[str, Any]]:
+    """Return `content` as values for JSON, and the tensors that these mention, by name.
+
+    A tensor's name is its place: ``state_dict/layer.weight``, ``optimizer_states/[0]/state/[3]/exp_avg``.
+
+    Args:
+        content: None, bool, int, float, complex, str, bytes, torch's Size, dtype, device, tensors (also `Stored`
+            ones), and dict, OrderedDict, Counter, list, tuple, set, frozenset of them.
+        lenient: Leave out what is none of these. Default False.
+
+    Raises:
+        CheckpointWriteError: There is something else, or containers are nested too deeply; the text says where.
+
+    Example:
+        >>> encode({"steps": (1, 2), "ok": True})
+        ({'steps': {'!': 'tuple', 'of': [1, 2]}, 'ok': True}, {})
+    """
+    tensors: dict[str, Any] = {}
+    return _encoded(content, (), tensors, lenient), tensors
+
+
+def _encoded(value: Any, place: tuple[Any, ...], tensors: dict[str, Any], lenient: bool) -> Any:
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return value
+    leaf = _leaf(value)
+    if leaf is not None:
+        return leaf
+    refusal = _refusal(value, kind, len(place))
+    if refusal is not None:
+        if lenient:
+            return None
+        raise _refused(place, refusal)
+    if isinstance(value, (Tensor, Stored)):
+        name = "/".join(map(_step, place))
+        tensors[name] = value
+        return {TAG: "tensor", OF: name}
+    if kind is list or kind in _SEQUENCES:
+        parts = [_encoded(part, (*place, index), tensors, lenient) for index, part in enumerate(value)]
+        return parts if kind is list else {TAG: _SEQUENCES[kind], OF: parts}
+    if kind is dict and TAG not in value and all(type(key) is str for key in value):
+        return {key: _encoded(part, (*place, key), tensors, lenient) for key, part in value.items()}
+    pairs = []
+    for key, part in value.items():
+        in_key: dict[str, Any] = {}
+        encoded_key = _encoded(key, (*place, key), in_key, lenient)
+        if in_key and not lenient:
+            raise _refused((*place, key), "a tensor as a key")
+        pairs.append([encoded_key, _encoded(part, (*place, key), tensors, lenient)])
+    return {TAG: _MAPPINGS[kind], OF: pairs}
+
+
+def _leaf(value: Any) -> Any:
+    """Return the form of a plain value that is no container; None when it is something else."""
+    kind = type(value)
+    if kind is int:
+        return value if abs(value) <= _SAFE else {TAG: "int", OF: hex(value)}
+    if kind is float:
+        return value if math.isfinite(value) else {TAG: "float", OF: repr(value)}
+    if kind is complex:
+        return {TAG: "complex", OF: [_leaf(value.real), _leaf(value.imag)]}
+    if kind is bytes:
+        return {TAG: "bytes", OF: base64.b64encode(value).decode()}
+    if kind is torch.dtype:
+        return {TAG: "dtype", OF: str(value).removeprefix("torch.")}
+    return {TAG: "device", OF: str(value)} if kind is torch.device else None
+
+
+def _refusal(value: Any, kind: type, level: int) -> str | None:
+    """Return what is wrong with a value that is no leaf; None when it can be encoded."""
+    if isinstance(value, (Tensor, Stored)):
+        empty = isinstance(value, Tensor) and (is_lazy(value) or value.is_meta)
+        return "a tensor without values (on the meta device, or of a lazy layer)" if empty else None
+    if kind is not list and kind not in _SEQUENCES and kind not in _MAPPINGS:
+        return f"an object of type {kind.__module__}.{kind.__qualname__}"
+    return f"a container within more than {DEPTH} others" if level >= DEPTH else None
+
+
+def _step(part: Any) -> str:
+    """Return a step of a place as a part of a name: no two different steps look alike."""
+    if type(part) is not str:
+        shown = hex(part) if type(part) is int and abs(part) > _SAFE else repr(part)
+        return f"[{shown}]".replace("/", "\\/")
+    escaped = part.replace("\\", "\\\\").replace("/", "\\/")
+    return f"\\{escaped}" if escaped.startswith("[") or not escaped else escaped
+
+
+def _refused(place: tuple[Any, ...], what: str) -> CheckpointWriteError:
+    where = "".join(f"[{part!r}]" for part in place[:8]) + ("[…]" if len(place) > 8 else "")
+    return CheckpointWriteError(
+        f"The checkpoint cannot be written as a directory: at {where or 'its top'} there is {what}.",
+        expected="tensors, numbers, strings, bytes, and lists, tuples, sets and dicts of them.",
+        fix="leave it out of what on_save_checkpoint or state_dict hands over, or save it as a file.",
+    )
+
+
+def decode(encoded: Any, tensor: Callable[[str], Any]) -> Any:
+    """Return what `encode` was given. Nothing is imported and no class is looked up by a name that is read.
+
+    Args:
+        encoded: Values as JSON gave them back.
+        tensor: Returns the tensor of a name.
+
+    Raises:
+        CheckpointError: There is something that `encode` does not write.
+
+    Example:
+        >>> decode({"!": "tuple", "of": [1, {"!": "float", "of": "inf"}]}, lambda name: None)
+        (1, inf)
+    """
+    try:
+        return _decoded(encoded, tensor, 0)
+    except (TypeError, ValueError, KeyError, RuntimeError, binascii.Error) as error:
+        raise _strange(str(error)) from error
+
+
+def _decoded(value: Any, tensor: Callable[[str], Any], depth: int) -> Any:
+    if depth > DEPTH:
+        raise _strange(f"a container within more than {DEPTH} others")
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if type(value) is list:
+        return [_decoded(part, tensor, depth + 1) for part in value]
+    if type(value) is not dict:
+        raise _strange(f"a value of type {type(value).__name__}")
+    if TAG not in value:
+        return {key: _decoded(part, tensor, depth + 1) for key, part in value.items()}
+    tag, of = value[TAG], value.get(OF)
+    if set(value) != {TAG, OF} or type(tag) is not str:
+        raise _strange(f"an object with the keys {sorted(value)[:4]}")
+    if tag == "tensor":
+        return tensor(_text(of))
+    if tag in _SEQUENCES.values():
+        return _MAKES[tag](_decoded(_list(of), tensor, depth + 1))
+    if tag in _MAPPINGS.values():
+        pairs = [(_decoded(key, tensor, depth + 1), _decoded(part, tensor, depth + 1)) for key, part in _pairs(of)]
+        if len(dict(pairs)) != len(pairs):
+            raise _strange("a key that is there twice")
+        return _MAKES[tag](dict(pairs)) if tag == "Counter" else _MAKES[tag](pairs)
+    return _decoded_leaf(tag, of)
+
+
+def _decoded_leaf(tag: str, of: Any) -> Any:
+    if tag == "int":
+        return int(_text(of), 16)
+    if tag == "float":
+        return _NOT_FINITE[_text(of)]
+    if tag == "complex":
+        real, imag = map(_float, _list(of))
+        return complex(real, imag)
+    if tag == "bytes":
+        return base64.b64decode(_text(of), validate=True)
+    if tag == "dtype":
+        return DTYPES[_text(of)]
+    if tag == "device":
+        if not _DEVICE.fullmatch(_text(of)):
+            raise _strange(f"the device {of!r}")
+        return torch.device(of)
+    raise _strange(f"the unknown kind {tag!r}")
+
+
+def _float(value: Any) -> float:
+    if type(value) is dict and value.get(TAG) == "float" and set(value) == {TAG, OF}:
+        return _NOT_FINITE[_text(value[OF])]
+    if type(value) is not float:
+        raise _strange("a complex number of other things than floats")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise _strange(f"a value of type {type(value).__name__} in place of a text")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise _strange(f"a value of type {type(value).__name__} in place of a list")
+    return value
+
+
+def _pairs(value: Any) -> Iterator[list[Any]]:
+    for pair in _list(value):
+        if type(pair) is not list or len(pair) != 2:
+            raise _strange("a dict that is no list of pairs")
+        yield pair
+
+
+def _strange(what: str) -> CheckpointError:
+    return CheckpointError(
+        f"The plain values of a checkpoint could not be read: {what[:200]}.",
+        expected="what lightlib writes.",
+        fix="use another checkpoint; this one is damaged, from elsewhere, or from a newer version.",
+    )
+
+
+def merged(first: Any, second: Any) -> Any:
+    """Return the union of what two processes have encoded: where both have something, that of the first.
+
+    Example:
+        >>> merged({"a": 1, "b": [{"c": 1}]}, {"a": 2, "b": [{"d": 3}]})
+        {'a': 1, 'b': [{'c': 1, 'd': 3}]}
+    """
+    if type(first) is list and type(second) is list:
+        both = [merged(one, other) for one, other in zip(first, second, strict=False)]
+        return both + (first[len(both) :] or second[len(both) :])
+    if type(first) is not dict or type(second) is not dict:
+        return first
+    if TAG not in first and TAG not in second:
+        joined = {key: merged(value, second[key]) if key in second else value for key, value in first.items()}
+        return joined | {key: value for key, value in second.items() if key not in first}
+    if first.get(TAG) != second.get(TAG) or first.get(TAG) not in _MAPPINGS.values():
+        return second if first == {} else first
+    pairs: dict[str, list[Any]] = {}
+    for key, value in (*first[OF], *second[OF]):
+        held = pairs.get(repr(key))
+        pairs[repr(key)] = [key, value if held is None else merged(held[1], value)]
+    ordered = list(pairs.values())
+    if all(type(key) is int for key, _ in ordered):
+        ordered.sort(key=lambda pair: pair[0])
+    return {TAG: first[TAG], OF: ordered}
+
+
+def tensor_names(encoded: Any) -> Iterator[str]:
+    """Return the names of the tensors that encoded values mention.
+
+    Example:
+        >>> list(tensor_names(encode({"a": [torch.zeros(1)]})[0]))
+        ['a/[0]']
+    """
+    if type(encoded) is list:
+        for part in encoded:
+            yield from tensor_names(part)
+    elif type(encoded) is dict:
+        if encoded.get(TAG) == "tensor":
+            yield encoded[OF]
+        else:
+            for part in encoded.values():
+                yield from tensor_names(part)

@@ -1,0 +1,73 @@
+"""Exchange: a complete folder takes the place of another in one step, where the system can do that."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import secrets
+import shutil
+
+from lightlib.checkpoint import storage
+from lightlib.errors import CheckpointWriteError
+
+__all__ = ["exchanged", "put_in_place"]
+
+_HERE = -100  # AT_FDCWD: relative paths are relative to the working directory
+_EXCHANGE = 2  # RENAME_EXCHANGE
+_CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY}
+
+
+def exchanged(one: str, other: str) -> bool:
+    """Let two files, folders or links of any kind change names; False where the system or the file system cannot.
+
+    Raises:
+        OSError: It can, but not with these two.
+    """
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
+    if call is None:
+        return False
+    if call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _CANNOT:
+        return False
+    raise OSError(number, os.strerror(number), other)
+
+
+def put_in_place(aside: str, target: str) -> None:
+    """Give a complete folder its name; what had it before goes, and at every instant one of the two is there.
+
+    Where names cannot be exchanged, the older one is called ``last-1a2b3c4d.ckpt`` for a moment.
+
+    Raises:
+        CheckpointWriteError, OSError: It cannot be done; what was there is there.
+    """
+    above = os.path.dirname(target) or "."
+    if not os.path.lexists(target):
+        storage.rename(aside, target)
+        return
+    if exchanged(aside, target):
+        storage.flush_folder(above)
+        _discard(aside)
+        return
+    stem, suffix = os.path.splitext(target)
+    older = f"{stem}-{secrets.token_hex(4)}{suffix}"
+    storage.rename(target, older)
+    try:
+        storage.rename(aside, target)
+    except CheckpointWriteError:
+        storage.rename(older, target)
+        raise
+    with contextlib.suppress(OSError):
+        storage.remove(older)
+
+
+def _discard(path: str) -> None:
+    """Remove what an older checkpoint was; what cannot be removed is hidden, and goes with the next leftovers."""
+    with contextlib.suppress(OSError):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)

@@ -1,0 +1,252 @@
+"""Index of a checkpoint directory: which bytes of which file are which part of which tensor."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+
+from lightlib.checkpoint.encoding import DTYPES
+from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.stored import BLOCK, Chunk, damaged
+from lightlib.errors import CheckpointError
+
+__all__ = ["FORMAT", "Entry", "Index", "gap_in", "shard_name"]
+
+FORMAT = 2
+KIND = "checkpoint directory"
+LARGEST = 2**30  # bytes of an index
+_SHARD = re.compile(r"shard-[0-9a-f]{8}-\d{5,}\.bin")
+_ENDING = re.compile(rb',"checksum":"([0-9a-f]{8})"}\n')
+_ENDING_LENGTH = len(',"checksum":"00000000"}\n')
+
+
+def shard_name(token: str, rank: int) -> str:
+    """Return the name of the file of one process; `token` is drawn for each save, so that no file is written twice.
+
+    Example:
+        >>> shard_name("0a1b2c3d", 7)
+        'shard-0a1b2c3d-00007.bin'
+    """
+    return f"shard-{token}-{rank:05d}.bin"
+
+
+@dataclass
+class Entry:
+    """One tensor: what it is, and where its parts are.
+
+    Attributes:
+        dtype, shape: As of the whole tensor.
+        as_saved: Whether its bytes are what `torch.save` makes of it.
+        chunks: Boxes that are all of it together.
+    """
+
+    dtype: torch.dtype
+    shape: torch.Size
+    as_saved: bool
+    chunks: list[Chunk]
+
+
+@dataclass
+class Index:
+    """What `index.json` says.
+
+    Attributes:
+        label: Which run wrote the checkpoint, and when.
+        shards: The bytes of each file.
+        tensors: By name.
+        content: The checkpoint as `encoding.encode` returned it, which names the tensors.
+    """
+
+    label: Label
+    shards: dict[str, int]
+    tensors: dict[str, Entry]
+    content: Any
+
+    def as_bytes(self) -> bytes:
+        """Return the text of the file, which ends with the checksum of all before."""
+        tensors = {name: _entry_as_json(entry) for name, entry in self.tensors.items()}
+        whole = {
+            "lightlib": KIND,
+            "format": FORMAT,
+            "label": self.label.as_dict(),
+            "shards": self.shards,
+            "tensors": tensors,
+            "content": self.content,
+        }
+        text = json.dumps(whole, allow_nan=False, separators=(",", ":")).encode()[:-1]
+        return text + f',"checksum":"{zlib.crc32(text):08x}"}}\n'.encode()
+
+    @classmethod
+    def of(cls, data: bytes, path: str) -> Index:
+        """Return what the bytes of an `index.json` say, all of which is checked.
+
+        Raises:
+            CheckpointError: They are not those that were written, or from a newer version.
+        """
+        try:
+            return _parsed(data, path)
+        except CheckpointError:
+            raise
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
+            _wrong(path, f"{type(error).__name__}: {error}"[:200])
+
+
+def _entry_as_json(entry: Entry) -> dict[str, Any]:
+    chunks = [
+        {
+            "offsets": list(chunk.offsets),
+            "sizes": list(chunk.sizes),
+            "shard": chunk.shard,
+            "at": chunk.position,
+            "bytes": chunk.length,
+            "crc32": "".join(f"{checksum:08x}" for checksum in chunk.checksums),
+        }
+        for chunk in entry.chunks
+    ]
+    known = {"dtype": str(entry.dtype).removeprefix("torch."), "shape": list(entry.shape)}
+    return known | ({"saved": True} if entry.as_saved else {}) | {"chunks": chunks}
+
+
+def _wrong(path: str, what: str) -> NoReturn:
+    raise damaged(path, f"its index.json is not as it was written ({what})")
+
+
+def _parsed(data: bytes, path: str) -> Index:
+    ending = _ENDING.fullmatch(data[-_ENDING_LENGTH:])
+    sound = ending is not None and int(ending[1], 16) == zlib.crc32(data[:-_ENDING_LENGTH])
+    try:
+        given = json.loads(data, object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        _wrong(path, "it is empty" if not data else f"it is no JSON: {error}"[:200])
+    version = given.get("format") if isinstance(given, dict) and given.get("lightlib") == KIND else None
+    if type(version) is not int:
+        _wrong(path, "it is no index of lightlib")
+    if version > FORMAT:
+        raise CheckpointError(
+            f"{path!r} has format {version}, which is newer than this version of lightlib.",
+            expected=f"a format of at most {FORMAT}.",
+            fix="pip install --upgrade lightlib",
+        )
+    if not sound:
+        _wrong(path, "its checksum is another one")
+    if set(given) != {"lightlib", "format", "label", "shards", "tensors", "content", "checksum"}:
+        _wrong(path, "it has other keys")
+    shards = {name: _count(size) for name, size in given["shards"].items()}
+    strange = [name for name in shards if not _SHARD.fullmatch(name)]
+    if strange:
+        _wrong(path, f"it names the file {strange[0][:80]!r}")
+    tensors = {name: _entry(value, shards) for name, value in given["tensors"].items()}
+    for name, entry in tensors.items():
+        gap = _gap_in_entry(entry)
+        if gap is not None:
+            _wrong(path, f"the parts of {name[:80]!r} {gap}")
+    _check_shards(path, shards, [chunk for entry in tensors.values() for chunk in entry.chunks])
+    return Index(Label.of(given["label"]), shards, tensors, given["content"])
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} in place of a count")
+    return value
+
+
+def _entry(given: dict[str, Any], shards: dict[str, int]) -> Entry:
+    if not {"dtype", "shape", "chunks"} <= set(given) <= {"dtype", "shape", "chunks", "saved"}:
+        raise ValueError("a tensor has other keys")
+    dtype, shape = DTYPES[given["dtype"]], torch.Size([_count(size) for size in given["shape"]])
+    return Entry(dtype, shape, given.get("saved") is True, [_chunk(one, shards) for one in given["chunks"]])
+
+
+def _chunk(given: dict[str, Any], shards: dict[str, int]) -> Chunk:
+    if set(given) != {"offsets", "sizes", "shard", "at", "bytes", "crc32"} or given["shard"] not in shards:
+        raise ValueError("a part of a tensor has other keys")
+    text, length = given["crc32"], _count(given["bytes"])
+    if not re.fullmatch("([0-9a-f]{8})*", text) or len(text) != 8 * math.ceil(length / BLOCK):
+        raise ValueError("a part of a tensor has other checksums")
+    checksums = tuple(int(text[at : at + 8], 16) for at in range(0, len(text), 8))
+    offsets, sizes = (tuple(_count(number) for number in given[key]) for key in ("offsets", "sizes"))
+    return Chunk(offsets, sizes, given["shard"], _count(given["at"]), length, checksums)
+
+
+def _gap_in_entry(entry: Entry) -> str | None:
+    if entry.as_saved:
+        return None if len(entry.chunks) == 1 else "are not one"
+    if any(chunk.length != math.prod(chunk.sizes) * entry.dtype.itemsize for chunk in entry.chunks):
+        return "have another size in bytes"
+    return gap_in(entry.shape, [(chunk.offsets, chunk.sizes) for chunk in entry.chunks])
+
+
+def gap_in(shape: Sequence[int], boxes: Iterable[tuple[Sequence[int], Sequence[int]]]) -> str | None:
+    """Return in words why `boxes`, each with offsets and sizes, are not all of a tensor of `shape`; None when they are.
+
+    Example:
+        >>> gap_in((4,), [((0,), (2,)), ((2,), (2,))]), gap_in((4,), [((0,), (3,)), ((2,), (1,))])
+        (None, 'overlap')
+    """
+    held = list(boxes)
+    for offsets, sizes in held:
+        if len(offsets) != len(shape) or len(sizes) != len(shape):
+            return "have another number of dimensions"
+        if any(start + size > total for start, size, total in zip(offsets, sizes, shape, strict=True)):
+            return "reach beyond it"
+    held = [(offsets, sizes) for offsets, sizes in held if math.prod(sizes)]
+    if sum(math.prod(sizes) for _, sizes in held) != math.prod(shape):
+        return "are not all of it"
+    return "overlap" if _overlap(held) else None
+
+
+def _overlap(boxes: list[tuple[Sequence[int], Sequence[int]]]) -> bool:
+    """Sweep along the dimension that cuts most often: of what is open there, each next box is compared with all."""
+    if len(boxes) < 2:
+        return False
+    dimensions = range(len(boxes[0][0]))
+    if not dimensions:
+        return True
+    along = max(dimensions, key=lambda one: len({offsets[one] for offsets, _ in boxes}))
+    active: list[tuple[int, int]] = []
+    for number, (offsets, sizes) in sorted(enumerate(boxes), key=lambda pair: pair[1][0][along]):
+        active = [held for held in active if held[0] > offsets[along]]
+        for _, other in active:
+            starts, lengths = boxes[other]
+            if all(
+                offsets[one] < starts[one] + lengths[one] and starts[one] < offsets[one] + sizes[one]
+                for one in dimensions
+            ):
+                return True
+        insort(active, (offsets[along] + sizes[along], number))
+    return False
+
+
+def _check_shards(path: str, shards: dict[str, int], chunks: list[Chunk]) -> None:
+    """Refuse files of which some bytes belong to nothing, or to two things."""
+    ends = dict.fromkeys(shards, 0)
+    places = {(chunk.shard, chunk.position, chunk.length): chunk for chunk in chunks}
+    for chunk in chunks:
+        if places[chunk.shard, chunk.position, chunk.length].checksums != chunk.checksums:
+            _wrong(path, f"one part in {chunk.shard!r} has two checksums")
+    for chunk in sorted(places.values(), key=lambda one: (one.shard, one.position, one.length)):
+        if chunk.position != ends[chunk.shard]:
+            _wrong(path, f"the parts in {chunk.shard!r} do not follow each other")
+        ends[chunk.shard] += chunk.length
+    for name, size in shards.items():
+        if ends[name] != size:
+            _wrong(path, f"{name!r} has {size} bytes, {ends[name]} of which belong to tensors")

@@ -1,0 +1,334 @@
+"""Inspection: what is in a checkpoint, found without reading its tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from lightlib.checkpoint import archive, formats, lightning, storage, weights
+from lightlib.checkpoint.label import Label
+from lightlib.errors import CheckpointError
+from lightlib.report import MASK, is_secret
+
+__all__ = ["Inspection", "Part", "TensorInfo", "inspect", "kind_of", "plural", "size_text"]
+
+_TO_RESUME = ("optimizer_states", "lr_schedulers", "callbacks")
+_LARGEST = 5
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One tensor: its shape, its dtype by name (``"float32"``), and its bytes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One entry of a checkpoint, for instance ``"optimizer_states"``.
+
+    Attributes:
+        name: Its key.
+        tensors, elements, bytes: How many tensors are in it, with how many numbers, and their bytes. Tensors that share
+            memory are counted each, but their bytes once.
+    """
+
+    name: str
+    tensors: int
+    elements: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a checkpoint. `print` shows it; `as_dict` gives plain values.
+
+    Attributes:
+        path: Where it is.
+        kind: ``"file"``, ``"directory"`` or ``"safetensors"``.
+        bytes: Its size where it is.
+        writer: What wrote it, with its version; empty when that is not known.
+        label: Which run wrote it and when; None without.
+        epoch, epoch_batch, batch, step: Where the run was: epochs completed, batches done in this epoch and in all,
+            optimizer steps; None where it is not known.
+        versions: Of what wrote it, by name.
+        strategy, precision, world_size: How it was trained, and by how many processes; None where it is not known.
+        resumable: Whether a run can go on from it; else it holds weights alone.
+        parts: Its entries with tensors or states in them.
+        tensors: The weights: by name their shape, dtype and bytes.
+        hyperparameters, datamodule_hyperparameters: Values with names that look like secrets are masked.
+        callbacks: Whose states are in it.
+    """
+
+    path: str
+    kind: str
+    bytes: int
+    writer: str
+    label: Label | None
+    resumable: bool
+    epoch: int | None = None
+    epoch_batch: int | None = None
+    batch: int | None = None
+    step: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    strategy: str | None = None
+    precision: str | None = None
+    world_size: int | None = None
+    parts: tuple[Part, ...] = ()
+    tensors: dict[str, TensorInfo] = field(default_factory=dict)
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    datamodule_hyperparameters: dict[str, Any] = field(default_factory=dict)
+    callbacks: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as values that JSON knows."""
+        plain = {**asdict(self), "label": None if self.label is None else self.label.as_dict()}
+        for name in ("hyperparameters", "datamodule_hyperparameters"):
+            plain[name] = {str(key): _json(value) for key, value in plain[name].items()}
+        return plain
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {head:<11} {text}".rstrip() for head, text in self._lines()).lstrip()
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        word = {"file": "a file", "directory": "a directory", "safetensors": "a safetensors file"}[self.kind]
+        yield "", f"{shown_name(self.path)}: {word}{self.writer and f' of {self.writer}'}, {size_text(self.bytes)}"
+        if self.label is not None and self.label.run:
+            yield "run", f"{shown_name(self.label.run)}, save {self.label.serial}"
+        if self.step is not None:
+            yield "position", self._position()
+        how = [self.strategy, self.precision, *(f"{name} {text}" for name, text in self.versions.items())]
+        if self.world_size is not None:
+            how.insert(0, plural(self.world_size, "process", "processes"))
+        if any(how):
+            yield "written by", ", ".join(shown_name(one) for one in how if one)
+        yield "resume", "yes" if self.resumable else "no: it holds weights alone (load_from_checkpoint)"
+        yield from _under("parts", _columns([_row(part) for part in self.parts]))
+        largest = sorted(self.tensors.items(), key=lambda item: (-item[1].bytes, item[0]))[:_LARGEST]
+        rows = [[shown_name(name), f"{one.dtype} {list(one.shape)}", size_text(one.bytes)] for name, one in largest]
+        yield from _under("largest", _columns(rows))
+        for head, params in (("hparams", self.hyperparameters), ("data module", self.datamodule_hyperparameters)):
+            yield from _under(head, [f"{shown_name(name)} = {_short(value)}" for name, value in params.items()])
+        yield from _under("callbacks", [shown_name(name) for name in self.callbacks])
+
+    def _position(self) -> str:
+        parts = [] if self.epoch is None else [f"epoch {self.epoch}"]
+        if self.epoch_batch:
+            parts.append(f"{plural(self.epoch_batch, 'batch', 'batches')} into it")
+        if self.batch is not None:
+            parts.append(f"{plural(self.batch, 'batch', 'batches')} in all")
+        return ", ".join([*parts, plural(self.step or 0, "step")])
+
+
+def inspect(path: str | os.PathLike[str], trust: bool = False) -> Inspection:
+    """Return what is in a checkpoint: a file of lightlib or of Lightning, a directory, or a safetensors file.
+
+    No tensor is read, so it costs little for a large one, and nothing is compared with checksums: `verify` does that.
+
+    Args:
+        path: A local path or a URL.
+        trust: Also read Python objects that can only be read by running code that the file names.
+
+    Raises:
+        CheckpointError: It is missing, damaged where it was read, no checkpoint, or needs trust.
+
+    Example:
+        >>> import torch
+        >>> from lightlib.checkpoint import inspect
+        >>> torch.save({"state_dict": {"weight": torch.zeros(2, 3)}}, "weights.ckpt")
+        >>> found = inspect("weights.ckpt")
+        >>> found.tensors["weight"].shape, found.tensors["weight"].dtype, found.resumable
+        ((2, 3), 'float32', False)
+    """
+    name = os.fspath(path)
+    if not storage.exists(name):
+        raise formats.missing(name)
+    kind = kind_of(name)
+    if kind == "safetensors":
+        tensors, metadata, size = weights.outline(name)
+        noted = {key: int(value) for key, value in metadata.items() if key in weights.NOTED and value.isdigit()}
+        content: dict[str, Any] = {"state_dict": tensors, **noted}
+    elif kind == "directory":
+        content, size = formats.load(name), storage.size_of(name)
+    else:
+        content, size = archive.load(name, map_location="meta", trust=trust, check=False), storage.size_of(name)
+    try:
+        return _inspection(name, kind, size, content)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{name!r} is damaged or from elsewhere: {type(error).__name__}: {error}.",
+            expected="a checkpoint that Trainer.save_checkpoint or Lightning wrote.",
+            fix="use another checkpoint.",
+        ) from error
+
+
+def kind_of(path: str) -> str:
+    """Return ``"directory"``, ``"safetensors"`` or ``"file"``: what a path that exists is."""
+    if storage.is_folder(path):
+        return "directory"
+    return "safetensors" if path.endswith(weights.SUFFIX) else "file"
+
+
+def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Inspection:
+    ours = content.get("lightlib") or {}
+    lightning_version = content.get("pytorch-lightning_version")
+    setting = ours.get("setting") or {}
+    if ours:
+        writer, versions = f"lightlib (format {int(ours['format'])})", {"torch": str(ours.get("torch", "?"))}
+        where = {name: int(ours["progress"][name]) for name in ("epoch", "epoch_batch", "batch", "step")}
+    elif "loops" in content:
+        writer, versions = f"Lightning {lightning_version}", {}
+        where = {name: n for name, n in lightning.position(content).items() if name != "validated"}
+    else:
+        writer, versions = "", {}
+        where = {"step": int(content["global_step"])} if "global_step" in content else {}
+    label = Label.of(ours["label"]) if "label" in ours else None
+    states = content.get("callbacks", {})
+    return Inspection(
+        path=path,
+        kind=kind,
+        bytes=size,
+        writer=writer,
+        label=label,
+        **where,
+        versions=versions,
+        strategy=setting.get("strategy"),
+        precision=setting.get("precision"),
+        world_size=ours.get("world_size"),
+        resumable=all(name in content for name in _TO_RESUME),
+        parts=tuple(_part(str(name), part) for name, part in content.items() if _is_state(name, part)),
+        tensors={str(name): _info(one) for name, one in content["state_dict"].items() if _is_tensor(one)},
+        hyperparameters=masked(content.get("hyper_parameters") or {}),
+        datamodule_hyperparameters=masked(content.get("datamodule_hyper_parameters") or {}),
+        callbacks=tuple(str(name) for name in states),
+    )
+
+
+def _is_state(name: Any, part: Any) -> bool:
+    return isinstance(part, (Mapping, list)) and len(part) > 0 and not str(name).endswith("hyper_parameters")
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(getattr(value, "dtype", None), torch.dtype)
+
+
+def _info(value: Any) -> TensorInfo:
+    shape = tuple(int(size) for size in value.shape)
+    return TensorInfo(shape, str(value.dtype).removeprefix("torch."), value.numel() * value.dtype.itemsize)
+
+
+def _part(name: str, part: Any) -> Part:
+    tensors = list(_tensors(part))
+    once = {_memory(one): one.numel() * one.dtype.itemsize for one in tensors}
+    return Part(name, len(tensors), sum(one.numel() for one in tensors), sum(once.values()))
+
+
+def _memory(tensor: Any) -> tuple[Any, ...]:
+    """Return what tensors that share memory have in common."""
+    if not isinstance(tensor, torch.Tensor):
+        return (id(tensor),)
+    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape)  # noqa: SLF001  its identity
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if _is_tensor(value):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _tensors(one)
+
+
+def masked(params: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return hyperparameters without secrets.
+
+    Example:
+        >>> masked({"lr": 0.1, "hub": {"api_key": "abc"}})
+        {'lr': 0.1, 'hub': {'api_key': '***'}}
+    """
+    return {str(name): _masked(name, value) for name, value in params.items()}
+
+
+def _masked(name: Any, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return masked(value)
+    if isinstance(value, (list, tuple)):
+        return [_masked(name, one) for one in value]
+    return MASK if is_secret(name, value) else value
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+
+
+def _row(part: Part) -> list[str]:
+    if not part.tensors:
+        return [shown_name(part.name), "no tensors", "", ""]
+    return [
+        shown_name(part.name),
+        plural(part.tensors, "tensor"),
+        plural(part.elements, "number"),
+        size_text(part.bytes),
+    ]
+
+
+def _columns(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _under(head: str, lines: list[str]) -> Iterator[tuple[str, str]]:
+    for k, line in enumerate(lines):
+        yield ("" if k else head), line
+
+
+def _short(value: Any) -> str:
+    text = shown_name(repr(value))
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def shown_name(text: str) -> str:
+    r"""Return a text from a file without what a terminal would obey.
+
+    Example:
+        >>> print(shown_name("net\x1b[2J"))
+        net\x1b[2J
+    """
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text))
+
+
+def plural(count: int, one: str, more: str = "") -> str:
+    """Return a count with its noun.
+
+    Example:
+        >>> plural(1, "step"), plural(1200, "batch", "batches")
+        ('1 step', '1,200 batches')
+    """
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as people read it.
+
+    Example:
+        >>> size_text(12), size_text(3_400_000)
+        ('12 bytes', '3.4 MB')
+    """
+    if count < 1000:
+        return plural(count, "byte")
+    power = 1
+    while count >= 999.95 * 1000**power and power < 4:
+        power += 1
+    return f"{count / 1000**power:.1f} {'kMGT'[power - 1]}B"

@@ -1,0 +1,353 @@
+"""Records: the parts of a file of torch.save, and checksums of all bytes, made beside the writing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import torch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "Damaged",
+    "Record",
+    "RecordWriter",
+    "Source",
+    "Unfamiliar",
+    "WholeWriter",
+    "check_data",
+    "digest",
+    "layout",
+    "without_checksums",
+]
+
+LOCAL, CENTRAL, DESCRIPTOR, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x07\x08", b"PK\x05\x06"
+HEADER_SIZE, END_SIZE = 30, 22
+STREAMED = 1 << 3  # the flag of a record whose checksum and sizes follow its bytes
+ENCRYPTED = 1 << 0
+LARGE = 2**16  # bytes from which a checksum is computed in a thread of its own
+PIECE = 2**22  # bytes that are read at once
+
+
+class Damaged(Exception):
+    """What was read is not what was written; the text says where."""
+
+
+class Unfamiliar(Exception):
+    """This version of torch writes its files in another way."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of a file.
+
+    Attributes:
+        name: As in the zip file, without the folder that torch puts all records into.
+        start: Where its bytes begin.
+        size: How many there are.
+        crc: Their CRC-32.
+    """
+
+    name: str
+    start: int
+    size: int
+    crc: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    @property
+    def packed(self) -> bytes:
+        """What stands for the record's bytes in the digest of the file."""
+        return struct.pack("<QQI", self.start, self.size, self.crc)
+
+
+class _Writer:
+    """What torch.save writes to: the bytes go on to a file. The last ones are held back until `finish`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._end = b""
+        self.written = 0
+
+    def flush(self) -> None:
+        """Nothing: who opened the file flushes it."""
+
+    def _put(self, data: Any) -> None:
+        self._digest.update(data)
+        self._file.write(data)
+        self.written += len(data)
+
+    def finish(self, comment: Callable[[int, str], bytes]) -> None:
+        """Write the end of the file with a comment.
+
+        Args:
+            comment: Makes it of a length that does not depend on its second argument, from the number of bytes before
+                it and their digest.
+
+        Raises:
+            Unfamiliar: It does not end as zip files do.
+        """
+        if len(self._end) < END_SIZE or self._end[-END_SIZE:-18] != END or self._end[-2:] != b"\0\0":
+            raise Unfamiliar
+        size = self.written + len(self._end)
+        self._put(self._end[:-2] + struct.pack("<H", len(comment(size, "0" * 64))))
+        self._file.write(comment(size, self._digest.hexdigest()))
+
+
+class WholeWriter(_Writer):
+    """Takes the digest of all bytes, whatever they are."""
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        if len(view) < END_SIZE:
+            together = self._end + bytes(view)
+            self._end = together[-END_SIZE:]
+            self._put(together[:-END_SIZE])
+        else:
+            self._put(self._end)
+            self._put(view[:-END_SIZE])
+            self._end = bytes(view[-END_SIZE:])
+        return len(view)
+
+
+class RecordWriter(_Writer):
+    """Computes the CRC-32 of each record while it is written, and takes the digest of all other bytes.
+
+    torch writes a record as: header, name and padding, bytes, descriptor, each in calls of their own; then the list of
+    records. Checksums are in the descriptors and in the list, so they are filled in when the bytes are known. torch
+    could compute them, but in the same thread, which takes as long as writing.
+
+    Attributes:
+        unfamiliar: Something else was written.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
+        self.unfamiliar = False
+        self._next: Callable[[memoryview], None] = self._header
+        self._names_left = 0
+        self._streamed = False
+        self._record: Record | None = None
+        self._sums: list[int] = []
+        self._helper = ThreadPoolExecutor(1, "lightlib-checksum")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._helper.shutdown()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        try:
+            self._next(view)
+        except (Unfamiliar, struct.error):
+            self.unfamiliar = True
+            self._next = self._nothing
+            raise Unfamiliar from None
+        return len(view)
+
+    def finish(self, comment: Callable[[int, str], bytes]) -> None:
+        if self._next != self._tail:
+            raise Unfamiliar
+        super().finish(comment)
+
+    def _header(self, view: memoryview) -> None:
+        if view[:4] == CENTRAL:
+            self._put(self._filled(view))
+            self._next = self._tail
+            return
+        if view[:4] != LOCAL or len(view) != HEADER_SIZE:
+            raise Unfamiliar
+        flags, (name, padding) = struct.unpack_from("<H", view, 6)[0], struct.unpack_from("<HH", view, 26)
+        self._streamed = bool(flags & STREAMED)
+        self._names_left = name + padding
+        self._put(view)
+        self._next = self._names
+
+    def _names(self, view: memoryview) -> None:
+        self._names_left -= len(view)
+        if self._names_left < 0:
+            raise Unfamiliar
+        self._put(view)
+        if self._names_left == 0:
+            self._next = self._bytes if self._streamed else self._header
+            if not self._streamed:
+                self._sums.append(0)
+
+    def _bytes(self, view: memoryview) -> None:
+        start = self.written
+        if len(view) < LARGE:
+            self._file.write(view)
+            crc = zlib.crc32(view)
+        else:
+            summed = self._helper.submit(zlib.crc32, view)
+            try:
+                self._file.write(view)
+            finally:
+                crc = summed.result()  # the bytes are torch's again after this call
+        self.written += len(view)
+        self._record = Record("", start, len(view), crc)
+        self._digest.update(self._record.packed)
+        self._next = self._descriptor
+
+    def _descriptor(self, view: memoryview) -> None:
+        assert self._record is not None
+        sizes = "<II" if len(view) == 16 else "<QQ"
+        if view[:4] != DESCRIPTOR or struct.unpack(sizes, view[8:]) != (self._record.size,) * 2:
+            raise Unfamiliar
+        filled = bytearray(view)
+        struct.pack_into("<I", filled, 4, self._record.crc)
+        self._put(filled)
+        self._sums.append(self._record.crc)
+        self._next = self._header
+
+    def _filled(self, view: memoryview) -> bytearray:
+        """Return the list of records with their checksums."""
+        filled, place = bytearray(view), 0
+        for crc in self._sums:
+            if view[place : place + 4] != CENTRAL:
+                raise Unfamiliar
+            struct.pack_into("<I", filled, place + 16, crc)
+            place += 46 + sum(struct.unpack_from("<HHH", view, place + 28))
+        if place != len(view):
+            raise Unfamiliar
+        return filled
+
+    def _tail(self, view: memoryview) -> None:
+        self._end += bytes(view)
+
+    def _nothing(self, view: memoryview) -> None:
+        raise Unfamiliar
+
+
+_lock = threading.Lock()
+_as_set: list[bool] = []  # by the user, once for each save that is under way
+
+
+@contextmanager
+def without_checksums() -> Iterator[None]:
+    """Keep torch.save from computing checksums; in older versions this holds for all threads."""
+    with _lock:
+        _as_set.append(_as_set[0] if _as_set else torch.serialization.get_crc32_options())
+        torch.serialization.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        with _lock:
+            torch.serialization.set_crc32_options(_as_set.pop())
+
+
+class Source:
+    """A file that several threads read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.size = file.seek(0, os.SEEK_END)
+        self._lock = threading.Lock()
+
+    def read(self, start: int, size: int) -> bytes:
+        """Return `size` bytes from `start` on.
+
+        Raises:
+            Damaged: There are fewer.
+        """
+        with self._lock:
+            self.file.seek(start)
+            data = self.file.read(size)
+        if len(data) != size:
+            raise Damaged("it ends too early")
+        return data
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` to `end`, a piece at a time."""
+        for place in range(start, end, PIECE):
+            yield self.read(place, min(PIECE, end - place))
+
+
+def layout(source: Source) -> list[Record]:
+    """Return the records of a zip file in their order, after checking that there is no trick in them.
+
+    Raises:
+        Damaged: It is none, or its records are compressed, overlap, or lie outside of it.
+    """
+    try:
+        with zipfile.ZipFile(source.file) as archive:
+            entries, listed = archive.infolist(), archive.start_dir
+    except (MemoryError, OSError):
+        raise
+    except Exception as error:  # zipfile raises all kinds on damaged files
+        raise Damaged("it is truncated, or its list of records is damaged") from error
+    records, before = list[Record](), 0
+    for entry in sorted(entries, key=lambda entry: entry.header_offset):
+        folder, _, name = entry.filename.partition("/")
+        if not folder or ".." in name.split("/") or folder != entries[0].filename.partition("/")[0]:
+            raise Damaged(f"its record {entry.filename!r} is not in the folder of the others")
+        if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
+            raise Damaged(f"its record {name!r} is compressed, which torch.save never does")
+        if entry.flag_bits & ENCRYPTED or entry.header_offset < before:
+            raise Damaged(f"its record {name!r} is encrypted or lies over another one")
+        header = source.read(entry.header_offset, HEADER_SIZE)
+        if header[:4] != LOCAL:
+            raise Damaged(f"its record {name!r} has no beginning")
+        start = entry.header_offset + HEADER_SIZE + sum(struct.unpack_from("<HH", header, 26))
+        record = Record(name, start, entry.file_size, entry.CRC)
+        if record.end > listed:
+            raise Damaged(f"its record {name!r} is longer than the file")
+        records.append(record)
+        before = record.end
+    if len({entry.filename for entry in entries}) != len(entries):
+        raise Damaged("two of its records have the same name")
+    return records
+
+
+def digest(source: Source, records: Sequence[Record], end: int) -> str:
+    """Return the digest of all bytes before `end`, where a record's are represented by their CRC-32."""
+    found, place = hashlib.sha256(), 0
+    for record in records:
+        for piece in source.pieces(place, record.start):
+            found.update(piece)
+        if record.size:
+            found.update(record.packed)
+        place = record.end
+    for piece in source.pieces(place, end):
+        found.update(piece)
+    return found.hexdigest()
+
+
+def check_data(source: Source, records: Sequence[Record]) -> None:
+    """Compare the bytes of records with their CRC-32, in several threads.
+
+    Raises:
+        Damaged: Some differ.
+    """
+
+    def check(record: Record) -> None:
+        crc = 0
+        for piece in source.pieces(record.start, record.end):
+            crc = zlib.crc32(piece, crc)
+        if crc != record.crc:
+            raise Damaged(f"its record {record.name!r} differs from its checksum")
+
+    large = [record for record in records if record.size >= PIECE]
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1), "lightlib-checksum") as helpers:
+        waiting = [helpers.submit(check, record) for record in large]
+        for record in records:
+            if record.size < PIECE:
+                check(record)
+        for one in waiting:
+            one.result()

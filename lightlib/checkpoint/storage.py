@@ -1,0 +1,397 @@
+"""Where checkpoints live, on a disk or a store of fsspec's; a file appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, cast
+
+from lightlib.checkpoint import remote
+from lightlib.checkpoint.claims import Claim, claim
+from lightlib.checkpoint.local import Writer, flush_folder, free_space, make_folder, write_error
+from lightlib.checkpoint.remote import is_remote, with_retries
+from lightlib.errors import CheckpointWriteError, LightlibError, MisconfigurationException
+
+__all__ = [
+    "INDEX",
+    "Claim",
+    "aside",
+    "check_writable",
+    "claim",
+    "copy",
+    "exists",
+    "flush_folder",
+    "free_space",
+    "is_folder",
+    "is_remote",
+    "join",
+    "link",
+    "local_path",
+    "make_folder",
+    "name_aside",
+    "names_in",
+    "open_for_reading",
+    "remove",
+    "remove_leftovers",
+    "rename",
+    "size_of",
+    "with_retries",
+    "write",
+]
+
+INDEX = "index.json"  # a directory without this file is no checkpoint: it is written last and removed first
+LONGEST_NAME = 255  # bytes, on all common file systems
+_LEFTOVER = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.part", re.DOTALL)
+_asides: set[str] = set()  # what this process writes or removes at the moment
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """Return a path for the `os` functions: "file:///a" is "/a", all else is as it was.
+
+    Example:
+        >>> local_path("file:///a/b"), local_path("a/b")
+        ('/a/b', 'a/b')
+    """
+    name = os.fspath(path)
+    for scheme in ("file://", "local://"):
+        if name.startswith(scheme):
+            return name.removeprefix(scheme)
+    return name
+
+
+def join(folder: str | os.PathLike[str], name: str) -> str:
+    """Return the path of `name` in `folder`, local or remote.
+
+    Example:
+        >>> join("s3://bucket/run/", "last.ckpt"), join("run", "last.ckpt")
+        ('s3://bucket/run/last.ckpt', 'run/last.ckpt')
+    """
+    where = os.fspath(folder)
+    return f"{where.rstrip('/')}/{name}" if is_remote(where) else os.path.join(where, name)
+
+
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file, a folder or a link, also a broken one, of this name."""
+    name = os.fspath(path)
+    return remote.exists(name) if is_remote(name) else os.path.lexists(local_path(name))
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a folder of this name; on a store: whether any object's name begins so."""
+    name = os.fspath(path)
+    return remote.is_folder(name) if is_remote(name) else os.path.isdir(local_path(name))
+
+
+def size_of(path: str | os.PathLike[str]) -> int:
+    """Return the bytes of a file; of a folder: of all that is in it.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+    name = os.fspath(path)
+    if is_folder(name):
+        return sum(size_of(join(name, one)) for one in names_in(name))
+    return remote.size_of(name) if is_remote(name) else os.path.getsize(local_path(name))
+
+
+def names_in(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the sorted names of what is in `folder`; none when there is no such folder."""
+    name = os.fspath(folder)
+    if is_remote(name):
+        return remote.names_in(name)
+    try:
+        return sorted(os.listdir(local_path(name)))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def write(path: str | os.PathLike[str], produce: Callable[[BinaryIO], None]) -> None:
+    """Write a file, which appears under `path` only when it is complete, and on a disk flushed.
+
+    Args:
+        path: A local path or a URL. What was there before is replaced in one step.
+        produce: Is given the open file and writes all of it. For a store it is called again at each retry.
+
+    Raises:
+        CheckpointWriteError: It could not be written; a file that was there before is as it was.
+
+    Example:
+        >>> write("example.bin", lambda file: file.write(b"whole") and None)
+        >>> names_in("."), size_of("example.bin")
+        (['example.bin'], 5)
+    """
+    name = os.fspath(path)
+    if is_remote(name):
+        remote.write(name, produce)
+        return
+    target = local_path(name)
+    folder = os.path.dirname(target) or "."
+    writer: Writer | None = None
+    aside = name_aside(target)
+    _asides.add(aside)
+    try:
+        make_folder(folder)
+        _refuse_folder(target)
+        writer = Writer(aside)
+        with writer:
+            produce(cast("BinaryIO", writer))
+            writer.finish()
+        os.replace(aside, target)
+        writer = None
+        flush_folder(folder)
+    except LightlibError:
+        raise
+    except Exception as error:
+        # torch's zip writer turns what its file raises into errors of its own: the first one tells.
+        reason = error if writer is None or writer.failed is None else writer.failed
+        if not isinstance(reason, OSError):
+            raise
+        raise write_error(name, reason) from error
+    finally:
+        if writer is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+        _asides.discard(aside)
+
+
+def _refuse_folder(target: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.lstat(target).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+
+
+def name_aside(path: str | os.PathLike[str]) -> str:
+    """Return a hidden name beside a local `path` for what is not complete yet; `remove_leftovers` knows it.
+
+    Example:
+        >>> import os
+        >>> name_aside("run/last.ckpt").startswith(f"run/.last.ckpt.{os.getpid()}-")
+        True
+    """
+    folder, name = os.path.split(local_path(path).rstrip(os.sep))
+    ending = f".{os.getpid()}-{secrets.token_hex(4)}.part"
+    room = LONGEST_NAME - 1 - len(ending)
+    short = os.fsencode(name)[:room].decode(errors="ignore")
+    return os.path.join(folder, f".{short}{ending}")
+
+
+@contextlib.contextmanager
+def aside(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Lend a hidden name beside a local `path`; meanwhile `remove_leftovers` leaves what has it alone."""
+    name = name_aside(path)
+    _asides.add(name)
+    try:
+        yield name
+    finally:
+        _asides.discard(name)
+
+
+def remove_leftovers(folder: str | os.PathLike[str]) -> list[str]:
+    """Remove from a local folder what killed processes left half written; return the names.
+
+    Call it while holding the folder's claim. What a living process of this machine writes stays.
+    """
+    where = local_path(folder)
+    if is_remote(where):
+        return []
+    gone = []
+    for name in names_in(where):
+        found = _LEFTOVER.fullmatch(name)
+        path = os.path.join(where, name)
+        if found is None or path in _asides or (int(found[1]) != os.getpid() and _alive(int(found[1]))):
+            continue
+        with contextlib.suppress(OSError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+            gone.append(name)
+    return gone
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def open_for_reading(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file; it can be sought. On a store every read is retried.
+
+    Raises:
+        FileNotFoundError: There is none.
+        OSError: It cannot be read.
+    """
+    name = os.fspath(path)
+    return remote.open_for_reading(name) if is_remote(name) else open(local_path(name), "rb")
+
+
+def remove(path: str | os.PathLike[str]) -> None:
+    """Remove a file, a link or a folder; a folder that is half removed is never taken for a checkpoint.
+
+    Raises:
+        FileNotFoundError: There is none.
+        OSError: It cannot be removed.
+    """
+    name = os.fspath(path)
+    if is_remote(name):
+        remote.remove(name, first=INDEX)
+        return
+    target = local_path(name).rstrip(os.sep)
+    if not os.path.isdir(target) or os.path.islink(target):
+        os.unlink(target)
+        return
+    aside = name_aside(target)
+    _asides.add(aside)
+    try:
+        os.rename(target, aside)  # from here on there is none of this name
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(aside, INDEX))
+        shutil.rmtree(aside)
+    finally:
+        _asides.discard(aside)
+
+
+def rename(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
+    """Give a file or a folder another name in the same place: in one step on a disk, by copying on a store.
+
+    Raises:
+        CheckpointWriteError: It cannot be done; both are as they were.
+    """
+    source, target = os.fspath(old), os.fspath(new)
+    if is_remote(source):
+        copy(source, target)
+        remove(source)
+        return
+    source, target = local_path(source), local_path(target)
+    try:
+        os.rename(source, target)
+        for folder in {os.path.dirname(source) or ".", os.path.dirname(target) or "."}:
+            flush_folder(folder)
+    except OSError as error:
+        raise write_error(os.fspath(new), error) from error
+
+
+def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy a file or a folder, from anywhere to anywhere; the copy appears whole or not at all.
+
+    A folder on a store becomes a checkpoint with its last object, the index.
+
+    Raises:
+        FileNotFoundError: There is no `source`.
+        CheckpointWriteError: The copy cannot be written.
+    """
+    old, new = os.fspath(source), os.fspath(target)
+    if not is_folder(old):
+        if is_remote(old) and is_remote(new) and remote.copied_within(old, new):
+            return
+        with open_for_reading(old) as file:
+            write(new, lambda out: _transfer(file, out))
+    elif is_remote(new):
+        _copy_content(old, new)
+    else:
+        _copy_folder(old, new)
+
+
+def _transfer(file: BinaryIO, out: BinaryIO) -> None:
+    file.seek(0)
+    shutil.copyfileobj(file, out, 2**23)
+
+
+def _copy_content(old: str, new: str) -> None:
+    for name in sorted(names_in(old), key=lambda one: (one == INDEX, one)):
+        copy(join(old, name), join(new, name))
+
+
+def _copy_folder(old: str, new: str) -> None:
+    target = local_path(new).rstrip(os.sep)
+    aside = name_aside(target)
+    _asides.add(aside)
+    try:
+        make_folder(aside)
+        _copy_content(old, aside)
+        if os.path.lexists(target):
+            remove(target)
+        rename(aside, target)
+    except CheckpointWriteError:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise write_error(new, error) from error
+    finally:
+        _asides.discard(aside)
+
+
+def link(target: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Make `path` a link to `target`, relative to its folder and in one step; a copy where links are not allowed.
+
+    Raises:
+        CheckpointWriteError: Neither can be made.
+    """
+    old, new = os.fspath(target), os.fspath(path)
+    if is_remote(old) or is_remote(new):
+        copy(old, new)
+        return
+    old, new = local_path(old), local_path(new)
+    aside = name_aside(new)
+    try:
+        try:
+            os.symlink(os.path.relpath(old, os.path.dirname(new) or "."), aside)
+        except OSError:
+            copy(old, new)
+            return
+        if os.path.isdir(new) and not os.path.islink(new):
+            remove(new)
+        os.replace(aside, new)
+        flush_folder(os.path.dirname(new) or ".")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise CheckpointWriteError(
+            f"The checkpoint {new!r} could neither be linked to {old!r} nor copied: {error}.",
+            expected="a writable folder with enough room.",
+            fix="ModelCheckpoint(save_last=True), another dirpath, or more space; earlier files are as they were.",
+        ) from error
+
+
+def check_writable(folder: str | os.PathLike[str], owner: str) -> None:
+    """Refuse a folder in which nothing can be written; it is left as it was found.
+
+    Raises:
+        MisconfigurationException: It cannot be made, or no file can be made in it.
+    """
+    if is_remote(os.fspath(folder)):
+        remote.check_writable(os.fspath(folder), owner)
+        return
+    where = local_path(folder)
+    absent = where
+    made: list[str] = []
+    while absent and not os.path.lexists(absent):
+        made.append(absent)
+        absent = os.path.dirname(absent)
+    try:
+        os.makedirs(where, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=where, prefix=".", suffix=".part"):
+            pass
+    except OSError as error:
+        raise MisconfigurationException(
+            f"{owner} cannot write into {where!r}: {error}.",
+            expected="a folder that exists or can be made, and into which this user may write.",
+            fix=f"{owner}(dirpath='another/folder'), or another default_root_dir of the Trainer.",
+        ) from error
+    finally:
+        for one in made:
+            with contextlib.suppress(OSError):
+                os.rmdir(one)

@@ -1,0 +1,274 @@
+"""Stored: a tensor of a checkpoint directory, read when it is needed, whole or in part."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+import threading
+import weakref
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from lightlib.checkpoint import storage
+from lightlib.errors import CheckpointError
+
+__all__ = ["BLOCK", "Chunk", "Shards", "Stored", "damaged", "dtensor_type", "whole"]
+
+BLOCK = 2**23  # bytes of a chunk that have one checksum: who reads a few rows need not read all
+Numbers = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A box of a tensor, and where its bytes are.
+
+    Attributes:
+        offsets, sizes: The box, by dimension.
+        shard: The name of the file.
+        position, length: Of its bytes in the file.
+        checksums: CRC-32 of every `BLOCK` bytes of it.
+    """
+
+    offsets: Numbers
+    sizes: Numbers
+    shard: str
+    position: int
+    length: int
+    checksums: Numbers
+
+
+class Shards:
+    """The files of one checkpoint directory, opened when they are first read.
+
+    Args:
+        folder: The directory.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._open: dict[str, BinaryIO] = {}
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close, self._open)
+
+    def read(self, chunk: Chunk, start: int, stop: int, of: str) -> tuple[bytearray, int]:
+        """Return bytes of a chunk that hold those from `start` to `stop`, and the place of the first of them.
+
+        Raises:
+            CheckpointError: They are missing or are not those that were written.
+        """
+        first, last = start // BLOCK, max(start // BLOCK, (stop - 1) // BLOCK)
+        begin, end = first * BLOCK, min((last + 1) * BLOCK, chunk.length)
+        data = bytearray(end - begin)
+        try:
+            with self._lock:
+                file = self._file(chunk.shard)
+                file.seek(chunk.position + begin)
+                count = _fill(file, memoryview(data))
+        except OSError as error:
+            raise damaged(self.folder, f"{chunk.shard!r} cannot be read: {error}") from error
+        if count < len(data):
+            raise damaged(self.folder, f"{chunk.shard!r} ends too early, within {of!r}")
+        view = memoryview(data)
+        for number in range(first, last + 1):
+            block = view[number * BLOCK - begin : (number + 1) * BLOCK - begin]
+            if zlib.crc32(block) != chunk.checksums[number]:
+                raise damaged(self.folder, f"the bytes of {of!r} in {chunk.shard!r} have another checksum")
+        return data, start - begin
+
+    def _file(self, name: str) -> BinaryIO:
+        if name not in self._open:
+            self._open[name] = storage.open_for_reading(storage.join(self.folder, name))
+        return self._open[name]
+
+
+def _close(files: dict[str, BinaryIO]) -> None:
+    for file in files.values():
+        file.close()
+
+
+def _fill(file: BinaryIO, view: memoryview) -> int:
+    done = 0
+    while done < len(view):
+        part = file.read(min(len(view) - done, BLOCK))
+        if not part:
+            break
+        view[done : done + len(part)] = part
+        done += len(part)
+    return done
+
+
+def damaged(path: str, reason: str) -> CheckpointError:
+    """Return the error for a checkpoint directory that is not as it was written."""
+    return CheckpointError(
+        f"The checkpoint {path!r} is damaged: {reason}.",
+        expected="a directory as Trainer.save_checkpoint wrote it, with all of its files.",
+        fix="use another checkpoint, or copy this one again from where it is whole.",
+    )
+
+
+class Stored:
+    """A tensor that is still in a checkpoint directory.
+
+    Any function of torch and any method of tensors that is called on it reads it; `read` says so in the open.
+
+    Attributes:
+        name: By which it is known in the directory.
+        shape, dtype: As of a tensor.
+        chunks: Where its parts are.
+        as_saved: Whether its bytes are those of `torch.save`, for what is no plain block of numbers (sparse tensors).
+    """
+
+    def __init__(
+        self, name: str, shape: torch.Size, dtype: torch.dtype, chunks: Sequence[Chunk], shards: Shards, as_saved: bool
+    ) -> None:
+        self.name, self.shape, self.dtype, self.chunks, self.as_saved = name, shape, dtype, tuple(chunks), as_saved
+        self._shards = shards
+
+    def __repr__(self) -> str:
+        return f"Stored({self.name!r}, shape={tuple(self.shape)}, dtype={self.dtype})"
+
+    def numel(self) -> int:
+        """Return the number of values."""
+        return math.prod(self.shape)
+
+    def dim(self) -> int:
+        """Return the number of dimensions."""
+        return len(self.shape)
+
+    def read(self, device: torch.device | str = "cpu") -> Tensor:
+        """Return the whole tensor.
+
+        Raises:
+            CheckpointError: What is there is not what was written.
+        """
+        if self.as_saved:
+            return self._loaded().to(device)
+        return self.box((0,) * len(self.shape), tuple(self.shape)).to(device)
+
+    def read_part(self, like: Any) -> Any:
+        """Return a DTensor with the values of this one, placed as `like` is; only this process's part is read.
+
+        Raises:
+            CheckpointError: What is there is not what was written.
+        """
+        (part,) = like.__create_chunk_list__()
+        local = self.box(tuple(part.offsets), tuple(part.sizes)) if part.offsets or not self.shape else self._none()
+        stride = torch.empty(self.shape, device="meta").stride()
+        return type(like).from_local(
+            local.to(like.device, like.dtype),
+            like.device_mesh,
+            like.placements,
+            run_check=False,
+            shape=self.shape,
+            stride=stride,
+        )
+
+    def _none(self) -> Tensor:
+        return torch.empty(0, dtype=self.dtype)
+
+    def box(self, offsets: Numbers, sizes: Numbers) -> Tensor:
+        """Return a box of the tensor; only the chunks that it lies in are read."""
+        found: Tensor | None = None
+        for chunk in self.chunks:
+            low = [max(a, b) for a, b in zip(offsets, chunk.offsets, strict=True)]
+            high = [min(a + n, b + m) for a, n, b, m in zip(offsets, sizes, chunk.offsets, chunk.sizes, strict=True)]
+            if any(a >= b for a, b in zip(low, high, strict=True)):
+                continue
+            part = self._of(chunk, low, high)
+            if tuple(part.shape) == sizes:
+                return part
+            found = torch.empty(sizes, dtype=self.dtype) if found is None else found
+            target = found
+            for dimension, (a, b, start) in enumerate(zip(low, high, offsets, strict=True)):
+                target = target.narrow(dimension, a - start, b - a)
+            target.copy_(part)
+        return torch.empty(sizes, dtype=self.dtype) if found is None else found
+
+    def _of(self, chunk: Chunk, low: Sequence[int], high: Sequence[int]) -> Tensor:
+        """Return a box, given within the whole tensor, of one chunk: its rows are read, and of them what is asked."""
+        rows = (low[0] - chunk.offsets[0], high[0] - chunk.offsets[0]) if low else (0, 1)
+        count = chunk.sizes[0] if low else 1
+        width = chunk.length // count
+        data, start = self._shards.read(chunk, rows[0] * width, rows[1] * width, self.name)
+        shape = (rows[1] - rows[0], *chunk.sizes[1:]) if low else ()
+        size = (rows[1] - rows[0]) * width
+        flat = torch.frombuffer(data, dtype=torch.uint8, offset=start, count=size)
+        part = flat.view(self.dtype).view(shape)
+        for dimension in range(1, len(low)):
+            first = low[dimension] - chunk.offsets[dimension]
+            part = part.narrow(dimension, first, high[dimension] - low[dimension])
+        return part
+
+    def _loaded(self) -> Tensor:
+        (chunk,) = self.chunks
+        data, _ = self._shards.read(chunk, 0, chunk.length, self.name)
+        try:
+            value = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        except Exception as error:  # bytes from elsewhere may make torch raise anything
+            raise damaged(self._shards.folder, f"{self.name!r} cannot be read: {error}") from error
+        if not isinstance(value, Tensor) or value.shape != self.shape or value.dtype != self.dtype:
+            raise damaged(self._shards.folder, f"{self.name!r} is not the tensor that the index says")
+        return value
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return function(*whole(tuple(args)), **whole(dict(kwargs or {})))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.read(), name)
+
+    def __deepcopy__(self, memory: Any) -> Stored:
+        return self
+
+
+def _reading(name: str) -> Any:
+    """Return the special method `name` of tensors, for one that is read first."""
+
+    def operator(self: Stored, *others: Any) -> Any:
+        return getattr(self.read(), name)(*whole(others))
+
+    return operator
+
+
+# Python looks special methods up in the class, so `__getattr__` does not see them.
+for _name in (
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow", "matmul", "rmatmul"),
+    *("neg", "abs", "lt", "le", "gt", "ge", "getitem", "len", "iter", "float", "int", "bool"),
+):
+    setattr(Stored, f"__{_name}__", _reading(f"__{_name}__"))
+
+
+def whole(tree: Any) -> Any:
+    """Return `tree` (dicts, lists, tuples, … in each other) with each `Stored` read, on the CPU.
+
+    Raises:
+        CheckpointError: What is there is not what was written.
+
+    Example:
+        >>> whole({"a": [1, (2, 3)]})
+        {'a': [1, (2, 3)]}
+    """
+    if isinstance(tree, Stored):
+        return tree.read()
+    if isinstance(tree, dict):
+        read = {key: whole(value) for key, value in tree.items()}
+        return read if type(tree) is dict else type(tree)(read)
+    if type(tree) in (list, tuple, set, frozenset):
+        return type(tree)(whole(value) for value in tree)
+    return tree
+
+
+def dtensor_type() -> type[Any] | tuple[()]:
+    """Return torch's DTensor for `isinstance`; nothing where no code has imported it, so that there can be none."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return () if module is None else module.DTensor

@@ -1,0 +1,88 @@
+"""Reader: our checkpoint directories for those who load with torch.distributed.checkpoint."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightlib.checkpoint.stored import Stored
+
+__all__ = ["Reader"]
+
+
+class Reader:
+    """What `torch.distributed.checkpoint.load` asks of its `storage_reader`.
+
+    Args:
+        path: The directory.
+        tensors: All that is in it, by name.
+    """
+
+    def __init__(self, path: str, tensors: Mapping[str, Stored]) -> None:
+        self.path = path
+        self._tensors = {_dotted(name): tensor for name, tensor in tensors.items() if not tensor.as_saved}
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Nothing: a reader reads one directory."""
+
+    def read_metadata(self) -> Any:
+        """Return which boxes of which tensors there are."""
+        from torch.distributed.checkpoint import metadata  # optional: torch.distributed.checkpoint, slow to import
+
+        return metadata.Metadata(
+            {
+                name: metadata.TensorStorageMetadata(
+                    metadata.TensorProperties(tensor.dtype),
+                    tensor.shape,
+                    [
+                        metadata.ChunkStorageMetadata(torch.Size(chunk.offsets), torch.Size(chunk.sizes))
+                        for chunk in tensor.chunks
+                    ],
+                )
+                for name, tensor in self._tensors.items()
+            }
+        )
+
+    def set_up_storage_reader(self, metadata: Any, is_coordinator: bool) -> None:
+        """Nothing: everything is known."""
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """Return the plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: Any) -> Any:
+        """Return the plans as they are."""
+        return plans
+
+    def read_data(self, plan: Any, planner: Any) -> Any:
+        """Read what a plan asks for.
+
+        Raises:
+            CheckpointError: What is there is not what was written.
+        """
+        for item in plan.items:
+            tensor = self._tensors[item.storage_index.fqn]
+            chunk = item.storage_index.offset or (0,) * tensor.dim()
+            offsets = tuple(a + b for a, b in zip(chunk, item.storage_offsets, strict=True))
+            found: Tensor = tensor.box(offsets, tuple(item.lengths))
+            target = planner.resolve_tensor(item).detach()
+            target.copy_(found)
+            planner.commit_tensor(item, target)
+        done: Any = torch.futures.Future()
+        done.set_result(None)
+        return done
+
+
+def _dotted(name: str) -> str:
+    """Return the name that torch makes of the same place.
+
+    Example:
+        >>> _dotted("optimizer_states/[0]/state/[3]/exp_avg")
+        'optimizer_states.0.state.3.exp_avg'
+    """
+    return re.sub(r"\[(\d+)\]", r"\1", name).replace("/", ".")

@@ -1,0 +1,321 @@
+"""What can be done with a checkpoint outside of a run: read, verify, convert, consolidate, export."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lightlib import report
+from lightlib.checkpoint import archive, formats, lightning, storage, weights
+from lightlib.checkpoint.inspection import kind_of, plural, size_text
+from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.records import Source, layout
+from lightlib.errors import CheckpointWriteError, MisconfigurationException, UnknownNameError, closest
+
+__all__ = ["DTYPES", "FORMATS", "Verified", "consolidate", "convert", "export", "load", "verify"]
+
+FORMATS = ("file", "directory", "safetensors")
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
+
+
+def load(path: str | os.PathLike[str], map_location: Any = None, trust: bool = False) -> dict[str, Any]:
+    """Read a whole checkpoint into memory: a file, also Lightning's, a directory, or a safetensors file.
+
+    Args:
+        path: A local path or a URL.
+        map_location: As in torch.load. Tensors of a directory and of safetensors are on the CPU unless it is a device.
+        trust: Also read Python objects that can only be read by running code that the file names.
+
+    Returns:
+        The content, with the weights under ``"state_dict"``.
+
+    Raises:
+        CheckpointError: It is missing, damaged, no checkpoint, or needs trust.
+    """
+    name = os.fspath(path)
+    if not storage.exists(name):
+        raise formats.missing(name)
+    kind = kind_of(name)
+    if kind == "file":
+        return archive.load(name, map_location, trust=trust)
+    if kind == "safetensors":
+        content = weights.load(name)
+    else:
+        from lightlib.checkpoint.stored import whole  # optional: torch.distributed.checkpoint takes time to import
+
+        content = whole(formats.load(name))
+    return _moved(content, map_location) if isinstance(map_location, (str, torch.device)) else content
+
+
+def _moved(value: Any, device: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: _moved(one, device) for key, one in value.items()}
+    return type(value)(_moved(one, device) for one in value) if type(value) in (list, tuple) else value
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` compared.
+
+    Attributes:
+        path: Which checkpoint.
+        bytes: Its size.
+        checksums: How many checksums were compared.
+        note: What could not be checked; empty when every byte is covered.
+    """
+
+    path: str
+    bytes: int
+    checksums: int
+    note: str = ""
+
+    def __str__(self) -> str:
+        compared = f", {plural(self.checksums, 'checksum')} compared" if self.checksums else ""
+        found = f"{self.path}: {'whole' if self.checksums else 'no damage found'}. {size_text(self.bytes)}{compared}"
+        return f"{found}; {self.note}." if self.note else f"{found}."
+
+
+def verify(path: str | os.PathLike[str]) -> Verified:
+    """Read a checkpoint from end to end and compare it with its checksums.
+
+    A file of another program is also read, to see that it is a checkpoint.
+
+    Args:
+        path: A file, also Lightning's, a directory, or a safetensors file; a local path or a URL.
+
+    Raises:
+        CheckpointError: It is missing, damaged, or no checkpoint; the text says where.
+
+    Example:
+        >>> import torch
+        >>> from lightlib.checkpoint import verify
+        >>> torch.save({"state_dict": {"weight": torch.zeros(2)}}, "plain.ckpt")
+        >>> print(verify("plain.ckpt").note)
+        it has no checksum of its own: torch.save's CRC-32 of each record was compared
+    """
+    name = os.fspath(path)
+    if not storage.exists(name):
+        raise formats.missing(name)
+    size, kind = storage.size_of(name), kind_of(name)
+    if kind == "safetensors":
+        weights.outline(name)
+        return Verified(name, size, 0, "safetensors has no checksums: its header and its length fit each other")
+    if kind == "directory":
+        from lightlib.checkpoint import directory  # optional: torch.distributed.checkpoint takes time to import
+
+        return Verified(name, size, directory.verify(name))
+    count = archive.verify(name)
+    return Verified(name, size, count) if count else Verified(name, size, *_of_others(name))
+
+
+def _of_others(path: str) -> tuple[int, str]:
+    """Return how many checksums torch.save wrote into a file that is not ours, and what is to be said of them."""
+    with storage.open_for_reading(path) as file:
+        if file.read(len(archive.ZIP)) != archive.ZIP:
+            return 0, "it has no checksums (the format of torch before 1.6)"
+        records = [record for record in layout(Source(file)) if record.size > 0]
+    if not any(record.crc for record in records):
+        return 0, "it has no checksums (torch.serialization.set_crc32_options)"
+    return len(records), "it has no checksum of its own: torch.save's CRC-32 of each record was compared"
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    format: str | None = None,  # noqa: A002  the name that users look for
+    *,
+    overwrite: bool = False,
+    trust: bool = False,
+) -> None:
+    """Write a checkpoint in another form; what is in it, Lightning's keys too, stays as it is.
+
+    It is read into memory as a whole, and verified.
+
+    Args:
+        source: A file, also Lightning's, or a directory.
+        target: Where to write; its folder is made.
+        format: ``"file"``, ``"directory"`` or ``"safetensors"`` (weights alone). Default: safetensors for a target of
+            that suffix, else a directory from a file, and a file from a directory.
+        overwrite: Whether a target that exists may be replaced, in one step. A folder that is no checkpoint never is.
+        trust: Also read Python objects that can only be read by running code that the file names.
+
+    Raises:
+        CheckpointError: The source is missing, damaged, no checkpoint, or needs trust.
+        CheckpointWriteError: The target exists or cannot be written.
+        MisconfigurationException: A format that does not exist or does not fit the target's suffix.
+    """
+    old, new = os.fspath(source), os.fspath(target)
+    if format is not None and format not in FORMATS:
+        raise UnknownNameError("format", format, FORMATS, fix="convert(source, target, format='directory')")
+    suffixed = new.endswith(weights.SUFFIX)
+    if format is not None and suffixed != (format == "safetensors"):
+        raise MisconfigurationException(
+            f"The target {new!r} has the wrong suffix for format={format!r}.",
+            expected=f"a name that ends in {weights.SUFFIX} for weights alone, and no other name that does.",
+            fix=f"convert(source, {new.removesuffix(weights.SUFFIX) + ('' if suffixed else weights.SUFFIX)!r})",
+        )
+    if suffixed:
+        return export(old, new, overwrite=overwrite, trust=trust)
+    if not storage.exists(old):
+        raise formats.missing(old)
+    kind = kind_of(old)
+    if kind == "safetensors":
+        raise MisconfigurationException(
+            f"{old!r} holds weights alone, and is no checkpoint that could be converted.",
+            expected="a checkpoint file or a checkpoint directory.",
+            fix="Module.load_from_checkpoint reads it as it is.",
+        )
+    wanted = format or ("file" if kind == "directory" else "directory")
+    _check_target(old, new, overwrite, wanted == "directory")
+    content = load(old, "cpu", trust)
+    if wanted == "directory":
+        from lightlib.checkpoint import directory  # optional: torch.distributed.checkpoint takes time to import
+
+        directory.save(content, new, _label(content), alone=True)
+    else:
+        archive.save(content, new, _label(content))
+    return None
+
+
+def consolidate(directory: str | os.PathLike[str], file: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a directory as one file, which `torch.load`, Lightning and every strategy read.
+
+    Raises:
+        CheckpointError: The directory is missing, damaged, or no checkpoint.
+        CheckpointWriteError: The file exists or cannot be written.
+        MisconfigurationException: The source is no directory.
+    """
+    name = os.fspath(directory)
+    if storage.exists(name) and not storage.is_folder(name):
+        raise MisconfigurationException(
+            f"{name!r} is a file already.",
+            expected="a checkpoint directory.",
+            fix=f"use {name!r} as it is, or convert({name!r}, …) for another form.",
+        )
+    convert(name, file, "file", overwrite=overwrite)
+
+
+def export(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    strip: str = "",
+    dtype: str | None = None,
+    overwrite: bool = False,
+    trust: bool = False,
+) -> None:
+    """Write the weights alone as safetensors, under their names.
+
+    Weights that share memory are written each. Values that are no tensors are left out, with a warning.
+
+    Args:
+        source: A file, also Lightning's, or a directory.
+        target: A name that ends in ``.safetensors``.
+        strip: A prefix that names lose, for instance ``"model."``; names without it stay.
+        dtype: ``"float32"``, ``"float16"``, ``"bfloat16"`` or ``"float64"`` for all floating-point weights. Default: as
+            they are.
+        overwrite: Whether a target that exists may be replaced, in one step.
+        trust: Also read Python objects that can only be read by running code that the file names.
+
+    Raises:
+        CheckpointError: The source is missing, damaged, no checkpoint, or needs trust.
+        CheckpointWriteError: The target exists or cannot be written.
+        MisconfigurationException: A wrong suffix, dtype or prefix, or safetensors is not installed.
+    """
+    old, new = os.fspath(source), os.fspath(target)
+    if not new.endswith(weights.SUFFIX):
+        raise MisconfigurationException(
+            f"The target {new!r} does not end in {weights.SUFFIX}.",
+            expected=f"a name with the suffix {weights.SUFFIX}.",
+            fix=f"export(source, {os.path.splitext(new)[0] + weights.SUFFIX!r})",
+        )
+    if dtype is not None and dtype not in DTYPES:
+        raise UnknownNameError("dtype", dtype, DTYPES, fix="export(source, target, dtype='bfloat16')")
+    if not storage.exists(old):
+        raise formats.missing(old)
+    _check_target(old, new, overwrite, folder=False)
+    content = load(old, "cpu", trust)
+    state = content["state_dict"]
+    left = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    if left:
+        report.warn(f"{', '.join(map(repr, left))} of {old!r} are no tensors and are not written to {new!r}.")
+    found = {str(name): value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    tensors = _stripped(found, strip, old)
+    if dtype is not None:
+        kind = DTYPES[dtype]
+        tensors = {name: one.to(kind) if one.is_floating_point() else one for name, one in tensors.items()}
+    metadata = {name: str(content[name]) for name in weights.NOTED if isinstance(content.get(name), int)}
+    weights.save(tensors, new, {"format": "pt", **metadata})
+
+
+def _stripped(tensors: dict[str, Any], prefix: str, source: str) -> dict[str, Any]:
+    if not prefix:
+        return tensors
+    heads = {name.split(".")[0] + "." for name in tensors if "." in name}
+    if not any(name.startswith(prefix) for name in tensors):
+        raise MisconfigurationException(
+            f"No weight in {source!r} has a name that begins with {prefix!r}.",
+            expected=f"one of the prefixes {', '.join(sorted(map(repr, heads))[:6]) or '(there are none)'}.",
+            fix=f"export(source, target, strip={closest(prefix, heads, next(iter(sorted(heads)), ''))!r})",
+        )
+    short = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    if len(short) < len(tensors) or "" in short:
+        names = [name for name in tensors if name.startswith(prefix)]
+        twice = next(
+            (name for name in names if name in (prefix, *tensors) and _clashes(name, prefix, tensors)), names[0]
+        )
+        raise MisconfigurationException(
+            f"Without {prefix!r} the weight {twice!r} would have the name of another one, or none.",
+            expected="a prefix without which all names differ.",
+            fix="export(source, target) keeps the names.",
+        )
+    return short
+
+
+def _clashes(name: str, prefix: str, tensors: dict[str, Any]) -> bool:
+    return name == prefix or name.removeprefix(prefix) in tensors
+
+
+def _check_target(source: str, target: str, overwrite: bool, folder: bool) -> None:
+    """Refuse a target before anything is read."""
+    if not storage.exists(target):
+        return
+    if not storage.is_remote(source) and not storage.is_remote(target) and os.path.exists(target):
+        same = os.path.exists(source) and os.path.samefile(storage.local_path(source), storage.local_path(target))
+    else:
+        same = source.rstrip("/") == target.rstrip("/")
+    if same:
+        raise MisconfigurationException(
+            f"Source and target are the same: {target!r}.",
+            expected="another name for what is written.",
+            fix="write beside it; the source stays as it is.",
+        )
+    what = "folder" if storage.is_folder(target) else "file"
+    if overwrite and (what == "folder") == folder:
+        return
+    raise CheckpointWriteError(
+        f"There is a {what} {target!r} already.",
+        expected="a new name; nothing is overwritten"
+        + (f" by a {'folder' if folder else 'file'}." if overwrite else "."),
+        fix="choose another name, or remove it first."
+        if overwrite
+        else "choose another name, or pass overwrite=True (--overwrite).",
+    )
+
+
+def _label(content: dict[str, Any]) -> Label:
+    """Return the label that the checkpoint has, or one of no run for what lightlib did not write."""
+    alone = "optimizer_states" not in content
+    try:
+        ours = content.get("lightlib")
+        if ours is not None and "label" in ours:
+            return Label.of(ours["label"])
+        where = ours["progress"] if ours is not None else lightning.position(content)
+        return Label(epoch=where["epoch"], batch=where["batch"], step=where["step"], weights_only=alone)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return Label(weights_only=alone)

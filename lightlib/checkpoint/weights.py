@@ -1,0 +1,156 @@
+"""Weights alone, in a safetensors file: no code can be in it, and many other programs read it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from lightlib.checkpoint import storage
+from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
+
+__all__ = ["NOTED", "SUFFIX", "load", "outline", "save"]
+
+SUFFIX = ".safetensors"
+NOTED = ("epoch", "global_step")  # what of a checkpoint is written beside the weights
+_MAX_HEADER = 100_000_000  # bytes; the limit of the format
+_DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "C64": torch.complex64,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+
+
+def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
+    """Write tensors under their names; of those that share memory each is written whole.
+
+    Raises:
+        CheckpointWriteError: A tensor has a layout that the format does not know, or the file cannot be written.
+        MisconfigurationException: The package safetensors is not installed.
+    """
+    package = _package()
+    name = os.fspath(path)
+    strange = [key for key, tensor in tensors.items() if tensor.layout is not torch.strided or tensor.is_quantized]
+    if strange:
+        raise CheckpointWriteError(
+            f"{strange[0]!r} cannot be written to {name!r}: it is no dense tensor ({tensors[strange[0]].layout}).",
+            expected="dense tensors.",
+            fix="leave it out, or keep the weights in a checkpoint file.",
+        )
+    taken: set[int] = set()
+    alone = {key: _alone(tensor, taken) for key, tensor in tensors.items()}
+    try:
+        data = package.torch.save(alone, metadata=dict(metadata))
+    except (ValueError, KeyError, package.SafetensorError) as error:
+        raise CheckpointWriteError(
+            f"The weights could not be written to {name!r}: {error}.",
+            expected="dense tensors of a dtype that safetensors knows.",
+            fix="export(…, dtype='float32'), or keep the weights in a checkpoint file.",
+        ) from error
+
+    def produce(file: BinaryIO) -> None:
+        file.write(data)
+
+    storage.write(name, produce)
+
+
+def _alone(tensor: Tensor, taken: set[int]) -> Tensor:
+    """Return the tensor with memory of its own, which the format asks for: a copy when it has not."""
+    tensor = tensor.detach().cpu()
+    held = tensor.untyped_storage()
+    whole = tensor.is_contiguous() and held.nbytes() == tensor.numel() * tensor.element_size()
+    first = held.data_ptr() not in taken
+    taken.add(held.data_ptr())
+    return tensor if whole and first else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the tensors as ``"state_dict"``, and what `export` noted beside them, in the form of a checkpoint.
+
+    Raises:
+        CheckpointError: It is missing, damaged or something else.
+        MisconfigurationException: The package safetensors is not installed.
+    """
+    package = _package()
+    _, metadata, _ = outline(path)
+    name = os.fspath(path)
+    try:
+        if storage.is_remote(name):
+            with storage.open_for_reading(name) as file:
+                tensors = package.torch.load(file.read())
+        else:
+            tensors = package.torch.load_file(storage.local_path(name))
+    except (OSError, ValueError, KeyError, package.SafetensorError) as error:
+        raise _damaged(name, str(error)) from error
+    return {"state_dict": tensors, **{key: int(metadata[key]) for key in NOTED if metadata.get(key, "").isdigit()}}
+
+
+def outline(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str], int]:
+    """Return the tensors without their content (on the device "meta"), the metadata, and the bytes of the file.
+
+    Raises:
+        CheckpointError: The file is damaged or something else.
+    """
+    name = os.fspath(path)
+    size = storage.size_of(name)
+    with storage.open_for_reading(name) as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, _MAX_HEADER):
+            raise _damaged(name, f"its header has {length} bytes, the file {size}")
+        text = file.read(length)
+    try:
+        header = json.loads(text)
+        metadata = {str(key): str(value) for key, value in header.pop("__metadata__", {}).items()}
+        tensors = {str(key): _described(entry, size - 8 - length) for key, entry in header.items()}
+        ends = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged(name, f"its header cannot be read ({type(error).__name__}: {error})") from error
+    if ends != size - 8 - length:
+        raise _damaged(name, f"it should have {8 + length + ends} bytes, and has {size}")
+    return tensors, metadata, size
+
+
+def _described(entry: Mapping[str, Any], room: int) -> Tensor:
+    start, end = entry["data_offsets"]
+    tensor = torch.empty([int(size) for size in entry["shape"]], dtype=_DTYPES[entry["dtype"]], device="meta")
+    if not 0 <= start <= end <= room or end - start != tensor.numel() * tensor.element_size():
+        raise ValueError(f"bytes {start} to {end} for {entry['dtype']} {entry['shape']}")
+    return tensor
+
+
+def _damaged(name: str, reason: str) -> CheckpointError:
+    return CheckpointError(
+        f"{name!r} could not be read as safetensors: {reason}.",
+        expected="a whole file that safetensors wrote.",
+        fix="use another file; this one is truncated, damaged, or something else.",
+    )
+
+
+def _package() -> ModuleType:
+    try:
+        import safetensors.torch  # optional: safetensors
+    except ImportError as error:
+        raise MisconfigurationException(
+            "Weights are read from and written to .safetensors files by the package safetensors, which is not here.",
+            expected="safetensors, at least 0.4.",
+            fix="pip install 'lightlib[safetensors]'",
+        ) from error
+    return safetensors
