@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.collectives import Collectives
 
-__all__ = ["check_equal", "share_values"]
+__all__ = ["check_equal", "share_buffers", "share_values"]
 
 
 def check_equal(module: nn.Module, collectives: Collectives) -> None:
@@ -56,6 +56,21 @@ def share_values(module: nn.Module, device: torch.device) -> None:
         moved = data.to(device).contiguous()
         distributed.broadcast(moved, 0)
         data.copy_(moved)
+
+
+def share_buffers(module: nn.Module, group: Any) -> None:
+    """Give the processes of `group` the buffers of its first one, as far as a checkpoint holds them.
+
+    Running statistics, for instance, are those of the samples that a process has seen.
+    """
+    for part in module.modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            stored = name not in part._non_persistent_buffers_set  # noqa: SLF001  torch has no other way to ask
+            if stored and not buffer.is_meta and not isinstance(buffer, DTensor):
+                data = buffer.detach().contiguous()
+                distributed.broadcast(data, group=group, group_src=0)
+                if data.data_ptr() != buffer.data_ptr():
+                    buffer.detach().copy_(data)
 
 
 def _tensors(module: nn.Module) -> list[Any]:

@@ -40,6 +40,7 @@ from lightlib.strategies.tensor import Tensor as TensorAxis
 __all__ = ["MeshStrategy"]
 
 A = TypeVar("A", bound=Axis)
+_FORMATS = ("file", "directory")
 _LAUNCHERS = ("subprocess", "spawn", "fork", "forkserver")
 
 
@@ -61,6 +62,8 @@ class MeshStrategy(Strategy):
         activation_checkpointing: True, or an ActivationCheckpoint: activations are computed again in backward.
         compile: True, or a Compile: torch.compile for each block.
         extra_axes: Axes of your own, applied before `shard` and `replicate`.
+        checkpoint_format: ``"file"`` (default): checkpoints are gathered on the first process. ``"directory"``: every
+            process writes its part. Either is read by any strategy.
         timeout: How long a process waits for the others in a collective, and how long all may stand still before the
             one that hangs is named. Default: 30 minutes.
         process_group_backend: ``"nccl"``, ``"gloo"``, …; default: what suits the device.
@@ -75,6 +78,7 @@ class MeshStrategy(Strategy):
         -1
     """
 
+    reads_parts = True
     per_machine = False  # whether `shard` spreads over machines and `tensor` within each
     names_for_user: Mapping[str, str] = {}  # of the dimensions of `device_mesh`, where users know them by others
 
@@ -90,6 +94,7 @@ class MeshStrategy(Strategy):
         activation_checkpointing: bool | ActivationCheckpoint = False,
         compile: bool | Compile = False,  # noqa: A002  torch's name
         extra_axes: Iterable[Axis] = (),
+        checkpoint_format: str = "file",
         timeout: timedelta | float | None = None,
         process_group_backend: str | None = None,
         launcher: str = "subprocess",
@@ -111,6 +116,9 @@ class MeshStrategy(Strategy):
         self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
         if launcher not in _LAUNCHERS:
             raise UnknownNameError("launcher", launcher, _LAUNCHERS, fix="leave it out: 'subprocess'.")
+        if checkpoint_format not in _FORMATS:
+            raise UnknownNameError("checkpoint_format", checkpoint_format, _FORMATS)
+        self.checkpoint_format = checkpoint_format
         self.backend, self.launcher = process_group_backend, launcher
         self.axes: tuple[Axis, ...] = ()
         self.names: list[str] = []
@@ -118,6 +126,7 @@ class MeshStrategy(Strategy):
         self._optimizers: list[Optimizer] = []
         self._site: Site | None = None
         self._mesh: Any = None
+        self._background: Any = None
 
     # where it runs
     @property
@@ -280,6 +289,13 @@ class MeshStrategy(Strategy):
             if isinstance(axis, Replicate):
                 axis.sync_gradients(optimizer)
 
+    def share_buffers(self) -> None:
+        if self.module is None or not getattr(self._given["replicate"], "shares_buffers", True):
+            return
+        for name in ("replicate", "shard", "context"):
+            if self.sizes[name] > 1:
+                agreement.share_buffers(self.module, self._mesh[name].get_group())
+
     def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
         for found in found_inf(scaler, optimizer):
             distributed.all_reduce(found, distributed.ReduceOp.MAX)
@@ -296,6 +312,17 @@ class MeshStrategy(Strategy):
 
     def load_optimizer_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         state.load_optimizer_state(optimizer, state_dict, self.parameter_names(optimizer), self.names)
+
+    def sharded_module_state(self) -> dict[str, Any]:
+        return dict(self._placed.state_dict())
+
+    def sharded_optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        return state.sharded_optimizer_state(optimizer, self.parameter_names(optimizer), self._partial, self.names)
+
+    def background_group(self) -> Any:
+        if self._background is None and self.world_size > 1:
+            self._background = distributed.new_group(backend="gloo")
+        return self._background
 
     @property
     def _partial(self) -> bool:

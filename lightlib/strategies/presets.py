@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline import Pipeline
@@ -20,6 +20,7 @@ from lightlib.strategies.tensor import Tensor
 __all__ = ["DDPStrategy", "FSDPStrategy", "ModelParallelStrategy", "PipelineStrategy", "TensorParallelStrategy"]
 
 _LAUNCHERS = {"popen": "subprocess", "subprocess": "subprocess"}
+_FORMATS = {"full": "file", "sharded": "directory"}
 _SHARDINGS = {"FULL_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD": True, "_HYBRID_SHARD_ZERO2": False}
 
 
@@ -81,7 +82,12 @@ class FSDPStrategy(MeshStrategy):
         mixed_precision: ``(compute dtype, reduce dtype)`` in place of the Trainer's precision.
         reshard_after_forward: In place of what `sharding_strategy` says.
         meta: Build in `configure_model` without memory.
+        state_dict_type: ``"full"`` (default): checkpoints are files, gathered on the first process; ``"sharded"``: they
+            are directories, into which every process writes its part. Either is read by any strategy.
         process_group_backend, timeout: As in DDPStrategy.
+
+    Raises:
+        MisconfigurationException: An argument has another value, or the sizes do not fit.
 
     Example:
         >>> FSDPStrategy(sharding_strategy="HYBRID_SHARD", device_mesh=(2, 4)).sizes["shard"]
@@ -100,9 +106,14 @@ class FSDPStrategy(MeshStrategy):
         mixed_precision: tuple[torch.dtype, torch.dtype] | None = None,
         reshard_after_forward: bool | int | None = None,
         meta: bool = False,
+        state_dict_type: str = "full",
         process_group_backend: str | None = None,
         timeout: timedelta | float | None = None,
     ) -> None:
+        if state_dict_type not in _FORMATS:
+            raise UnknownNameError(
+                "state_dict_type", state_dict_type, _FORMATS, fix="FSDPStrategy(state_dict_type='sharded')"
+            )
         name = str(getattr(sharding_strategy, "name", sharding_strategy)).upper()
         if name not in _SHARDINGS:
             raise MisconfigurationException(
@@ -134,6 +145,7 @@ class FSDPStrategy(MeshStrategy):
                 meta=meta,
             ),
             activation_checkpointing=activation_checkpointing,
+            checkpoint_format=_FORMATS[state_dict_type],
             process_group_backend=process_group_backend,
             timeout=timeout,
         )
@@ -181,6 +193,8 @@ class ModelParallelStrategy(MeshStrategy):
     Args:
         data_parallel_size: Processes that share out; ``"auto"``: the number of machines.
         tensor_parallel_size: Processes that share out matrices; ``"auto"``: the devices of a machine.
+        save_distributed_checkpoint: Checkpoints are directories, into which every process writes its part (default);
+            False: they are files, gathered on the first process. Either is read by any strategy.
         process_group_backend, timeout: As in DDPStrategy.
     """
 
@@ -188,6 +202,7 @@ class ModelParallelStrategy(MeshStrategy):
         self,
         data_parallel_size: int | str = "auto",
         tensor_parallel_size: int | str = "auto",
+        save_distributed_checkpoint: bool = True,
         *,
         process_group_backend: str | None = None,
         timeout: timedelta | float | None = None,
@@ -198,6 +213,7 @@ class ModelParallelStrategy(MeshStrategy):
         super().__init__(
             shard=Shard(1 if self.per_machine else -1 if data == "auto" else int(data)),
             tensor=Tensor(-1 if tensor == "auto" else int(tensor)),
+            checkpoint_format="directory" if save_distributed_checkpoint else "file",
             process_group_backend=process_group_backend,
             timeout=timeout,
         )

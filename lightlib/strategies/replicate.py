@@ -75,6 +75,7 @@ class Replicate(Axis):
         **options: Any,
     ) -> None:
         self.size, self.zero = size, zero
+        self.shares_buffers = broadcast_buffers
         if wrapper is None:
             _check_options(options)
         self._options = {

@@ -9,6 +9,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
+from lightlib.checkpoint.stored import Stored, whole
 from lightlib.errors import CheckpointError, MisconfigurationException
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "optimizer_state",
     "placed_by",
     "refuse_placed",
+    "sharded_optimizer_state",
 ]
 
 _MARK = "_placed_by"
@@ -125,6 +127,10 @@ def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool,
 
 def _cut(value: Any, like: Any) -> Any:
     """Return this process's part of `value`, placed as `like` is."""
+    if isinstance(value, Stored):
+        if isinstance(like, DTensor) and value.shape == like.shape:
+            return value.read_part(like)
+        value = value.read()
     if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
         return value
     moved = value.detach().to(like.device, like.dtype)
@@ -145,22 +151,47 @@ def optimizer_state(
     if hasattr(optimizer, "consolidate_state_dict"):  # ZeroRedundancyOptimizer
         optimizer.consolidate_state_dict(0)
         return optimizer.state_dict() if distributed.get_rank() == 0 else {}
-    saved = optimizer.state_dict()
-    flat = [name for group in names for name in group]
+    by_name, groups = _named(optimizer, names, partial, order)
     kept = partial or distributed.get_rank() == 0
-    by_name = {flat[index]: _entry(entry, kept) for index, entry in saved["state"].items()}
-    groups = [{**group, "params": list(own)} for group, own in zip(saved["param_groups"], names, strict=True)]
+    by_name = {name: _entry(entry, kept) for name, entry in by_name.items()}
     if partial:
         by_name = _with_missing(by_name)
+    if distributed.get_rank() != 0:
+        return {}
+    return _by_index(by_name, groups)
+
+
+def sharded_optimizer_state(
+    optimizer: Optimizer, names: list[list[str]], partial: bool, order: Sequence[str]
+) -> dict[str, Any]:
+    """Return this process's part of the state of `optimizer`, numbered as :func:`optimizer_state` numbers the whole.
+
+    A ZeroRedundancyOptimizer gives the whole, on the first process.
+
+    Args:
+        optimizer, names, partial, order: As in :func:`optimizer_state`.
+    """
+    if hasattr(optimizer, "consolidate_state_dict"):
+        return optimizer_state(optimizer, names, partial, order)
+    return _by_index(*_named(optimizer, names, partial, order))
+
+
+def _named(
+    optimizer: Optimizer, names: list[list[str]], partial: bool, order: Sequence[str]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return what this process has by name, and the groups with the names of all processes."""
+    saved = optimizer.state_dict()
+    flat = [name for group in names for name in group]
+    by_name = {flat[index]: entry for index, entry in saved["state"].items()}
+    groups = [{**group, "params": list(own)} for group, own in zip(saved["param_groups"], names, strict=True)]
+    if partial:
         every: list[Any] = [None] * distributed.get_world_size()
         distributed.all_gather_object(every, names)
         place = {name: index for index, name in enumerate(order)}
         for index, group in enumerate(groups):
             merged = {name for one in every for name in one[index]}
             group["params"] = sorted(merged, key=lambda name: place.get(name, len(place)))
-    if distributed.get_rank() != 0:
-        return {}
-    return _by_index(by_name, groups)
+    return by_name, groups
 
 
 def _entry(entry: Mapping[str, Any], kept: bool) -> dict[str, Any]:
@@ -192,9 +223,10 @@ def load_optimizer_state(
         CheckpointError: The groups differ, or a parameter has no state in a state that has others.
     """
     if hasattr(optimizer, "consolidate_state_dict"):
-        optimizer.load_state_dict({**saved, "param_groups": [_unnamed(group) for group in saved["param_groups"]]})
+        held = whole(saved)
+        optimizer.load_state_dict({**held, "param_groups": [_unnamed(group) for group in held["param_groups"]]})
         return
-    groups = saved["param_groups"]
+    groups = whole(saved["param_groups"])
     if len(groups) != len(optimizer.param_groups):
         raise CheckpointError(
             f"The checkpoint's optimizer has {len(groups)} groups, this one has {len(optimizer.param_groups)}.",

@@ -45,6 +45,9 @@ class Strategy(ABC):
             gathered in `forward`.
         inference_mode: Whether evaluation may run in `torch.inference_mode`; otherwise it runs in `torch.no_grad`.
         in_parts: Whether `training_step` is called once for each micro-batch of a batch.
+        checkpoint_format: What `save_checkpoint` writes when nobody says: ``"file"`` or ``"directory"``.
+        reads_parts: Whether `load_module_state` and `load_optimizer_state` take tensors that are still in a checkpoint
+            directory (:class:`lightlib.checkpoint.stored.Stored`), and read of them what this process needs.
         tell, hear: What this process says with every batch to those that did not see its loss, and what they do with
             it; set by the run, used by strategies whose loss exists on some processes only (a pipeline).
     """
@@ -75,6 +78,8 @@ class Strategy(ABC):
     inference_mode: bool = True
     device_mesh: Any = None
     in_parts: bool = False
+    checkpoint_format: str = "file"
+    reads_parts: bool = False
     tell: Callable[[], Any] | None = None
     hear: Callable[[Any], None] | None = None
 
@@ -153,6 +158,27 @@ class Strategy(ABC):
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Take back what `optimizer_state` returned."""
 
+    def sharded_module_state(self) -> dict[str, Any]:
+        """Return this process's part of the module's state by fully qualified name; all processes call it.
+
+        By default it is the whole on the first process.
+        """
+        return self.module_state()
+
+    def sharded_optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return this process's part of the state of one optimizer, numbered as the whole is; all processes call it.
+
+        By default it is the whole on the first process.
+        """
+        return self.optimizer_state(optimizer)
+
+    def background_group(self) -> Any:
+        """Return the group over which a thread may speak while the run goes on; None with one process.
+
+        The first call makes it, on the main thread of every process.
+        """
+        return None
+
     def describe(self) -> str:
         """Return a few words for the line with which a run begins: by default the name of the class."""
         name = type(self).__name__.removesuffix("Strategy")
@@ -160,6 +186,12 @@ class Strategy(ABC):
 
     def sync_gradients(self, optimizer: Optimizer) -> None:
         """Reduce the gradients of `optimizer` over processes, in manual optimization. Nothing by default."""
+
+    def share_buffers(self) -> None:
+        """Give all copies of the module the buffers that a checkpoint holds, before a validation. Nothing by default.
+
+        So its metrics are those of what is saved, and a run that is resumed there finds the same.
+        """
 
     def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
         """Let all processes know of an overflow that `scaler.unscale_(optimizer)` found here. Nothing by default."""

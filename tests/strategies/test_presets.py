@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.strategies import named, presets
 from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
 from lightlib.strategies.mesh import MeshStrategy
@@ -47,6 +47,10 @@ SAME = {
     ),
     "zero": (DDPStrategy(zero=True), MeshStrategy(replicate=Replicate(-1, zero=True))),
     "fsdp": (FSDPStrategy(), MeshStrategy(shard=-1)),
+    "in parts": (
+        FSDPStrategy(state_dict_type="sharded"),
+        MeshStrategy(shard=-1, checkpoint_format="directory"),
+    ),
     "grads": (
         FSDPStrategy(sharding_strategy="SHARD_GRAD_OP", cpu_offload=True, auto_wrap_policy=["blocks.*"]),
         MeshStrategy(shard=Shard(-1, reshard_after_forward=False, cpu_offload=True, blocks=["blocks.*"])),
@@ -137,3 +141,14 @@ def test_names_of_ddp(name, launcher, unused):
     strategy = named.strategy(name)
     assert strategy.launcher == launcher
     assert strategy._given["replicate"]._options["find_unused_parameters"] is unused
+
+
+def test_who_writes_directories():
+    assert MeshStrategy().checkpoint_format == "file"
+    assert FSDPStrategy().checkpoint_format == "file"
+    assert presets.ModelParallelStrategy().checkpoint_format == "directory"
+    assert presets.ModelParallelStrategy(save_distributed_checkpoint=False).checkpoint_format == "file"
+    with pytest.raises(UnknownNameError, match="state_dict_type 'local'"):
+        FSDPStrategy(state_dict_type="local")
+    with pytest.raises(UnknownNameError, match="checkpoint_format 'folder'"):
+        MeshStrategy(checkpoint_format="folder")
