@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
-__all__ = ["CombinedLoader", "flatten", "holds_loaders", "length"]
+__all__ = ["CombinedLoader", "Place", "flatten", "holds_loaders", "length"]
 
 MODES = ("min_size", "max_size_cycle", "max_size", "sequential")
 
@@ -65,57 +65,121 @@ class CombinedLoader:
         return int(total)
 
     def __iter__(self) -> Iterator[tuple[Any, int, int]]:
-        if self.mode == "sequential":
-            return self._sequential()
-        iterators: list[Iterator[Any] | None] = [iter(loader) for loader in self.flattened]  # now, not at `next`
-        return ((batch, i, 0) for i, batch in enumerate(self._together(iterators)))
+        return self.read(lambda loader: iter(self.flattened[loader]))
 
-    def places(self, batches: int) -> list[int] | None:
+    def read(self, begin: Callable[[int], Iterator[Any]], place: Place | None = None) -> Iterator[tuple[Any, int, int]]:
+        """Iterate from a place on.
+
+        Args:
+            begin: Called with a loader's number whenever it is iterated; for one that `place` is within, first of all,
+                it returns an iterator that goes on there.
+            place: Where to begin; it is kept up to date. Default: the start.
+        """
+        place = Place(len(self.flattened)) if place is None else place
+        if self.mode == "sequential":
+            current = place.current()
+            first = begin(current) if current is not None else None
+            return self._sequential(begin, place, first)
+        over = [turns > 0 and self.mode == "max_size" for turns in place.turns]
+        iterators = [None if ended else begin(loader) for loader, ended in enumerate(over)]  # now, not at `next`
+        return self._together(begin, place, iterators)
+
+    def place_of(self, batches: int) -> Place | None:
         """Return how far each loader has been read after so many batches; None when that cannot be told."""
         sizes = [length(loader) for loader in self.flattened] if self.mode == "max_size_cycle" else self.lengths()
-        if self.mode == "sequential" or math.inf in sizes:
+        if math.inf in sizes:
             return None
         if self.mode == "max_size_cycle":
-            return [(batches - 1) % int(size) + 1 if batches else 0 for size in sizes]
-        return [min(batches, int(size)) for size in sizes]
+            turns = [max(batches - 1, 0) // int(size) if size else 0 for size in sizes]
+            read = [batches - turn * int(size) for turn, size in zip(turns, sizes, strict=True)]
+        elif self.mode == "sequential":
+            before = [int(sum(sizes[:k])) for k in range(len(sizes))]
+            read = [int(min(max(batches - start, 0), size)) for start, size in zip(before, sizes, strict=True)]
+            turns = [0] * len(sizes)
+        else:
+            read = [min(batches, int(size)) for size in sizes]
+            turns = [int(batches > size) for size in sizes]
+        return Place(now=(batches, tuple(read), tuple(turns)))
 
-    def _sequential(self) -> Iterator[tuple[Any, int, int]]:
+    def _sequential(
+        self, begin: Callable[[int], Iterator[Any]], place: Place, first: Iterator[Any] | None
+    ) -> Iterator[tuple[Any, int, int]]:
         limits = self.limits or [math.inf] * len(self.flattened)
-        for index, (loader, limit) in enumerate(zip(self.flattened, limits, strict=True)):
+        read, given = list(place.read), place.batches
+        for index in range(place.current() or 0, len(limits)):
+            limit = limits[index]
             if limit <= 0:
                 continue
-            iterator = iter(loader)
-            for i in count() if limit == math.inf else range(int(limit)):
+            iterator, first = begin(index) if first is None else first, None
+            for i in count(read[index]) if limit == math.inf else range(read[index], int(limit)):
                 try:
                     batch = next(iterator)
                 except StopIteration:
                     break
+                given, read[index] = given + 1, i + 1
+                place.before, place.now = place.now, (given, tuple(read), place.turns)
                 yield batch, i, index
 
-    def _together(self, iterators: list[Iterator[Any] | None]) -> Iterator[Any]:
-        loaders = self.flattened
-        running = [True] * len(loaders)
-        end = math.inf if self.limits is None or self.mode != "max_size_cycle" else max(self.limits, default=0)
-        for i in count():
+    def _together(
+        self, begin: Callable[[int], Iterator[Any]], place: Place, iterators: list[Iterator[Any] | None]
+    ) -> Iterator[tuple[Any, int, int]]:
+        loaders, cycles = self.flattened, self.mode == "max_size_cycle"
+        read, turns = list(place.read), list(place.turns)
+        end = math.inf if self.limits is None or not cycles else max(self.limits, default=0)
+        running = [not turn for turn in turns]
+        for i in count(place.batches):
             if i >= end:
                 return
             batches: list[Any] = []
-            for k, loader in enumerate(loaders):
+            for k in range(len(loaders)):
                 over = self.limits is not None and i >= self.limits[k]
-                iterator = None if over and self.mode != "max_size_cycle" else iterators[k]
+                iterator = None if over and not cycles else iterators[k]
                 batch = _next(iterator)
+                read[k] += batch is not _END
                 if batch is _END and running[k]:
                     running[k] = False
-                if batch is _END and self.mode == "max_size_cycle" and any(running):
-                    iterators[k] = iter(loader)
+                    turns[k] += not cycles
+                if batch is _END and cycles and any(running):
+                    iterators[k], turns[k] = begin(k), turns[k] + 1
                     batch = _next(iterators[k])
+                    read[k] = int(batch is not _END)
                 if batch is _END and self.mode == "max_size":
                     iterators[k], batch = None, None
                 batches.append(batch)
             ended = not any(running) if self.mode.startswith("max_size") else not all(running)
             if ended or not loaders or any(batch is _END for batch in batches):
                 return
-            yield self._rebuild(batches)
+            place.before, place.now = place.now, (i + 1, tuple(read), tuple(turns))
+            yield self._rebuild(batches), i, 0
+
+
+class Place:
+    """How far a combination has been read.
+
+    Attributes:
+        now: Items given, batches of each loader in its present pass, and passes of each loader before that.
+        before: The same before the last item, for those who read one ahead.
+    """
+
+    def __init__(self, loaders: int = 0, now: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None) -> None:
+        self.now = (0, (0,) * loaders, (0,) * loaders) if now is None else now
+        self.before = self.now
+
+    @property
+    def batches(self) -> int:
+        return self.now[0]
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        return self.now[1]
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        return self.now[2]
+
+    def current(self) -> int | None:
+        """Return the loader of a sequence that was read last; None when none has been."""
+        return max((loader for loader, read in enumerate(self.read) if read), default=None)
 
 
 _END = object()

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+import torch
 
 from lightlib import report
-from lightlib.core.combined import CombinedLoader, length
+from lightlib.core.combined import CombinedLoader, Place, length
+from lightlib.core.lengths import by_rank, is_length_exact, limited, nothing_read, refuse_other_loaders
 from lightlib.core.prefetch import END, Prefetch
+from lightlib.core.reading import (
+    Source,
+    describe,
+    differences,
+    same_numbers,
+    say_what_cannot_be_positioned,
+    set_epoch,
+    stop_workers,
+    upgraded,
+)
 from lightlib.core.seed import isolate_rng, rng_state, set_rng_state
 from lightlib.core.sharding import (
-    Dealt,
-    IndexStream,
     Share,
     batch_size_of_loader,
     is_dealt,
+    kind_of,
     say_once,
     stream,
     with_smaller_batches,
 )
 from lightlib.errors import MisconfigurationException
 
-__all__ = [
-    "Move",
-    "TrainData",
-    "combine",
-    "is_length_exact",
-    "limited",
-    "nothing_read",
-    "refuse_other_loaders",
-    "set_epoch",
-    "start_persistent_workers",
-]
+__all__ = ["Move", "TrainData", "combine"]
 
 Move = Callable[[Any, int], Any]
 
@@ -48,75 +48,8 @@ def combine(loaders: Any, mode: str) -> CombinedLoader:
     return loaders if isinstance(loaders, CombinedLoader) else CombinedLoader(loaders, mode)
 
 
-def set_epoch(loader: Any, epoch: int) -> None:
-    """Tell samplers and data sets that have `set_epoch` which epoch begins."""
-    for owner in (loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset"))):
-        for one in (owner, getattr(owner, "sampler", None)):
-            tell = getattr(one, "set_epoch", None)
-            if callable(tell):
-                tell(epoch)
-
-
-def limited(total: float, limit: float, argument: str, name: str) -> float:
-    """Return how many of `total` batches `limit` leaves: an int is a number of batches, a float a fraction.
-
-    Raises:
-        MisconfigurationException: A fraction of an unknown length, or one that leaves no batch.
-    """
-    if isinstance(limit, int):
-        return min(total, limit)
-    if limit == 1.0:
-        return total
-    if limit == 0.0 or total == 0:
-        return 0
-    if total == math.inf:
-        raise MisconfigurationException(
-            f"{argument}={limit} is a fraction, but the {name} loader has no length.",
-            expected="an int (a number of batches) or 1.0 for loaders without a length.",
-            fix=f"Trainer({argument}=100)",
-        )
-    if int(total * limit) == 0:
-        raise MisconfigurationException(
-            f"{argument}={limit} of {int(total)} {name} batches leaves none.",
-            expected=f"at least {1 / total:.3g}, or an int.",
-            fix=f"Trainer({argument}=1) runs one batch.",
-        )
-    return int(total * limit)
-
-
-def nothing_read(name: str, where: str) -> MisconfigurationException:
-    """Return the error for a loader that gave no batch."""
-    return MisconfigurationException(
-        f"The {name} loader gave no batch{where and f' in {where}'}.",
-        expected="at least one batch each time it is iterated.",
-        fix="check the data set; a generator or iterator can be read only once: pass a list, or a DataLoader.",
-    )
-
-
 def _read_nothing() -> Any:
     return END
-
-
-def is_length_exact(loader: Any) -> bool:
-    """Whether the length is sure, so that no batch must be read ahead to know the last one."""
-    source = loader.items if isinstance(loader, Dealt) else loader
-    if isinstance(source, DataLoader):
-        return not isinstance(source.dataset, IterableDataset)
-    return isinstance(source, Sequence)
-
-
-def refuse_other_loaders(numbers: list[int], name: str) -> None:
-    """Refuse processes with different numbers of loaders."""
-    if len(set(numbers)) > 1:
-        raise MisconfigurationException(
-            f"The processes have different numbers of {name} loaders: {_by_rank(numbers)}.",
-            expected="the same loaders on every rank.",
-            fix="let nothing that decides about loaders depend on the rank.",
-        )
-
-
-def _by_rank(numbers: Sequence[float]) -> str:
-    return ", ".join(f"rank {rank}: {'no length' if n == math.inf else n}" for rank, n in enumerate(numbers))
 
 
 class TrainData:
@@ -124,6 +57,7 @@ class TrainData:
 
     Attributes:
         given: The user's loaders in one list.
+        sources: What is read of each, in the same order.
         num_batches: Batches per epoch on this process, after the limit; `inf` when unknown. Equal on all processes.
         exhausted: Whether this epoch has no further batch.
         waited: Seconds spent waiting for batches.
@@ -145,13 +79,15 @@ class TrainData:
         self._sequential, self._prefetch, self._share, self._largest = sequential, prefetch, share, largest
         self._loaded_at = 0
         self._iterator: Iterator[Any] | None = None
-        self._started: dict[str, Any] | None = None
+        self._seed: int | None = None
+        self._place = Place()
         self._workers_started = False
         self._read: Callable[[], Any] = _read_nothing
         self._ahead: Any = END
-        self._behind: list[Any] | None = None  # where stateful loaders were before the batch that is read ahead
+        self._behind: tuple[list[Any], list[Any], Any] | None = None  # before the batch that is read ahead
         self._restored: dict[str, Any] | None = None
         self._from_start = False  # the epoch that was saved is read again from its start, in the same order
+        self._watches = share is None
         self.position = 0
         self.exhausted = False
         self.waited = 0.0
@@ -165,14 +101,19 @@ class TrainData:
         self.given = given = combined.flattened
         if self._largest is not None:
             given = [with_smaller_batches(loader, self._largest) for loader in given]
-        self._combined = combined.with_loaders([stream(loader, self._sequential, self._share) for loader in given])
-        flattened = self._combined.flattened
+        read = [stream(one, self._sequential, self._share, number=i) for i, one in enumerate(given)]
+        self._combined, flattened = combined.with_loaders(read), read
+        self.sources = [Source(one, user_s) for one, user_s in zip(read, given, strict=True)]
+        say_what_cannot_be_positioned(given)
+        seed = torch.initial_seed()
         total = length(flattened[0]) if self._single else length(self._combined)
         if self._share is None:
             self.num_batches = limited(total, self._limit, "limit_train_batches", "training")
         else:
-            self.num_batches = self._length_of_all(total, given, self._share)
-        self._whole, self._promised = self._single and self.num_batches == total, total
+            self.num_batches, seed = self._length_of_all(total, seed, given, self._share)
+        self._seed = seed if self._seed is None else self._seed
+        self._whole = self._single and self.num_batches == total
+        self._promised = math.inf if math.inf in map(length, flattened) else total
         self._trusted = all(map(is_length_exact, flattened)) and self.num_batches != math.inf
         self._agrees = self._share is not None and not self._trusted and not all(map(is_dealt, flattened))
         if self._agrees:
@@ -180,15 +121,18 @@ class TrainData:
                 "Training data: the lengths of the loaders are not sure, so before each batch all processes agree "
                 "whether each has one more (one small collective). An epoch ends with the shortest."
             )
-        self._stateful = any(hasattr(x, "state_dict") for x in flattened)
+        self._stateful = any(source.has_state for source in self.sources)
         with_workers = all(getattr(x, "num_workers", 0) for x in flattened)
         alone = with_workers and not self._stateful and not self._agrees
         self._ahead_of_device = self._prefetch is not None and alone
 
-    def _length_of_all(self, total: float, given: list[Any], share: Share) -> float:
-        """Return the number of batches when it is the same on all processes; else refuse it on all of them alike."""
-        everybody = share.gather((len(given), total))
-        refuse_other_loaders([number for number, _ in everybody], "training")
+    def _length_of_all(self, total: float, seed: int, given: list[Any], share: Share) -> tuple[float, int]:
+        """Return the number of batches when it is the same on all processes; else refuse it on all of them alike.
+
+        Also return the seed of the first process.
+        """
+        everybody = share.gather((len(given), total, seed))
+        refuse_other_loaders([number for number, *_ in everybody], "training")
         for own, loader in zip(self.flattened, given, strict=True):
             if length(own) == 0 and length(loader) > 0:
                 raise MisconfigurationException(
@@ -197,17 +141,17 @@ class TrainData:
                     expected=f"at least one batch on each of the {share.size} processes.",
                     fix="a smaller batch_size, fewer devices, or drop_last=False.",
                 )
-        lengths = [limited(one, self._limit, "limit_train_batches", "training") for _, one in everybody]
+        lengths = [limited(one, self._limit, "limit_train_batches", "training") for _, one, _ in everybody]
         if len(set(lengths)) > 1:
             least = min(lengths)
             raise MisconfigurationException(
-                f"The processes have different numbers of training batches: {_by_rank(lengths)}.",
+                f"The processes have different numbers of training batches: {by_rank(lengths)}.",
                 expected="the same number on every rank: a process with fewer would leave the others waiting.",
                 fix=(f"Trainer(limit_train_batches={least}), or " if 0 < least < math.inf else "")
                 + "parts of equal size (drop_last=True, padded samplers), or give every rank the whole data and let "
                 "Trainer(use_distributed_sampler=True) deal them.",
             )
-        return lengths[0]
+        return lengths[0], everybody[0][2]
 
     @property
     def flattened(self) -> list[Any]:
@@ -219,63 +163,109 @@ class TrainData:
         if due or (self._restored is not None and self._loaded_at):  # those of a resumed run were loaded in epoch 0
             self.load()
             self._loaded_at = epoch if due else self._loaded_at
-        for loader in self.flattened:
+            self._load_generators(self._restored)
+        for loader, source in zip(self.flattened, self.sources, strict=True):
             set_epoch(loader, epoch)
+            source.start_epoch(self._seed or 0, epoch)
         self.position = batch
         self.exhausted = self.num_batches <= batch
+        saved, self._restored = self._restored, None
         if self.exhausted:
-            self._draw_the_rest(batch)
+            self._place = self._saved_place(batch, saved) or Place(len(self.flattened))
+            with isolate_rng():
+                for source, one in zip(self.sources, saved["sources"] if saved else (), strict=False):
+                    source.end_again(batch, one, self._whole)
             return
-        resumed, self._from_start = batch > 0 or self._from_start, False
+        resumed = batch > 0 or self._from_start or bool(saved and saved.get("begun"))
+        self._from_start = False
+        if saved is not None and not resumed:
+            with isolate_rng():
+                for source, one in zip(self.sources, saved["sources"], strict=False):
+                    source.come_to(one)
         with isolate_rng() if resumed else nullcontext():
-            self._begin(batch, resumed)
+            self._iterator = iterator = self._go_on(batch, saved) if resumed else self._begin()
+            if saved is not None and resumed and saved.get("ahead") is not None:
+                set_rng_state(saved["ahead"])
+            self._read = self._first_read(iterator)
+        self._workers_started = True
         if self.exhausted and not batch:
             raise nothing_read("training", f"epoch {epoch}")
 
-    def _draw_the_rest(self, batch: int) -> None:
-        """Leave the samplers' own generators as a whole epoch leaves them, in a run that is resumed at its end."""
-        if self._whole and self._restored is not None:
-            with isolate_rng():
-                for one, state in zip(self._streams(), self._restored["streams"], strict=False):
-                    one.state, one.skip = state, batch
-                    next(iter(one), None)
+    def _begin(self) -> Iterator[Any]:
+        if self._single:
+            return self.sources[0].begin()
+        self._place = Place(len(self.flattened))
+        begin = lambda loader: self.sources[loader].begin()  # noqa: E731
+        return (batch for batch, _, _ in self._combined.read(begin, self._place))
 
-    def _begin(self, skip: int, resumed: bool) -> None:
-        streams = self._streams()
-        places = [skip] if self._single else self._combined.places(skip)
-        on_stream = resumed and places is not None and len(streams) == len(self.flattened)
-        if resumed and self._restored is not None:
-            saved = self._restored.get("streams", [])
-            for one, state in zip(streams, saved, strict=False):
-                one.state = state
-            started = self._restored.get("started")
-            if not on_stream and started is not None:
-                set_rng_state(started)
-                for one, states in zip(streams, started.get("own", []), strict=False):
-                    one.set_generator_states(states)
-        stateful = resumed and self._single and self._load_stateful()
-        if on_stream:
-            for one, place in zip(streams, places or (), strict=True):
-                one.skip = place
-        self._started = {**rng_state(), "own": [one.generator_states() for one in streams]}
-        iterator = iter(self.flattened[0]) if self._single else (batch for batch, _, _ in self._combined)
-        if skip and not on_stream and not stateful:
-            next(islice(iterator, skip - 1, None), None)
-        self._iterator = iterator
-        self._restored, self._workers_started = None, True
+    def _go_on(self, batch: int, saved: dict[str, Any] | None) -> Iterator[Any]:
+        """Return the iterator of an epoch from batch number `batch` on."""
+        states: list[Any] = (saved or {}).get("sources") or [None] * len(self.sources)
+        if self._single:
+            return self.sources[0].begin_at(batch, 0, states[0])
+        known = self._saved_place(batch, saved)
+        self._place = place = known or Place(len(self.flattened))
+        if known is None:  # how far each has been read is not known: all are read again
+            states = [state and {**state, "loader": None} for state in states]
+        left = set(range(len(self.flattened)))
+
+        def begin(loader: int) -> Iterator[Any]:
+            source = self.sources[loader]
+            if loader in left:
+                left.remove(loader)
+                return source.begin_at(place.read[loader], place.turns[loader], states[loader])
+            return source.begin()
+
+        iterator = (one for one, _, _ in self._combined.read(begin, place))
+        left.clear()  # from here on whatever begins, begins anew
+        if known is None and batch:
+            next(islice(iterator, batch - 1, None), None)
+        return iterator
+
+    def _saved_place(self, batch: int, saved: dict[str, Any] | None) -> Place | None:
+        """Return how far each loader had been read; by their lengths, when other processes had other batches."""
+        if self._single:
+            return None
+        place = saved.get("place") if saved else None
+        if place is not None and saved and saved.get("size", 1) == self._size and place[0] == batch:
+            return Place(now=(place[0], tuple(place[1]), tuple(place[2])))
+        return self._combined.place_of(batch)
+
+    def _first_read(self, iterator: Iterator[Any]) -> Callable[[], Any]:
+        """Begin to read as this loader has to be read; return what gives the next batch."""
         if self._ahead_of_device and self._prefetch is not None:
             self._prefetch.start(iterator)
             self.exhausted = self._prefetch.ended
-            self._read = self._prefetch.take
-        elif self._trusted:
-            self._read = partial(next, iterator, END)
-        else:
+            return self._prefetch.take
+        read: Callable[[], Any] = partial(next, iterator, END)
+        if not self._trusted:
             self._look_ahead()
             self.exhausted = self._ahead is END
-            self._read = self._read_ahead
+            read = self._read_ahead
+        if self._watches and any(source.draws_here and source.stream is None for source in self.sources):
+            return partial(self._watch, read, self.position + 1)
+        return read
+
+    def _watch(self, read: Callable[[], Any], second: int) -> Any:
+        """Look at the second batch whether reading draws from the generators that the steps draw from."""
+        if self.position < second:
+            return read()
+        self._read, self._watches = read, False
+        before = rng_state()
+        batch = read()
+        if not same_numbers(before, rng_state()):
+            kinds = ", ".join(kind_of(one) for one in self.given)
+            say_once(
+                f"Training data: {kinds} draws random numbers as it is read, from the generators that the steps draw "
+                "from. A run that is resumed within an epoch reads it again from the epoch's start: an order that is "
+                "drawn as it is read will be another one. With num_workers=1, or a state_dict of its own, it is exact."
+            )
+        return batch
 
     def _look_ahead(self) -> None:
-        self._behind = self._loader_states()
+        draws = any(source.draws_here for source in self.sources)
+        own = [source.generator_states() for source in self.sources]
+        self._behind = self._loader_states(), own, rng_state() if draws else None
         self._ahead = next(self._iterator, END)  # type: ignore[arg-type]
         if self._agrees and self._share is not None and any(self._share.gather(self._ahead is END)):
             self._ahead = END
@@ -317,7 +307,7 @@ class TrainData:
         if self._iterator is not None:
             self._compare_with_length(self._iterator)
         self._let_go()
-        self._behind = self._started = None
+        self._behind = None
         self.position, self.exhausted = 0, False
 
     def _compare_with_length(self, iterator: Iterator[Any]) -> None:
@@ -340,30 +330,15 @@ class TrainData:
         """Let the workers end; the position can still be read."""
         self._let_go()
         for one, loader in zip(self.flattened, self.given, strict=True):
-            if one is not loader:
-                one._iterator = None  # noqa: SLF001  the only reference to persistent workers
+            stop_workers(one, loader)
 
     def _let_go(self) -> None:
         self._iterator, self._ahead, self._read = None, END, _read_nothing
         if self._prefetch is not None:
             self._prefetch.stop()
 
-    def _streams(self) -> list[IndexStream]:
-        found = (getattr(x, name, None) for x in self.flattened for name in ("batch_sampler", "sampler"))
-        return [one for one in found if isinstance(one, IndexStream)]
-
-    def _loader_states(self) -> list[Any] | None:
-        if not self._stateful:
-            return None
-        return [x.state_dict() if hasattr(x, "state_dict") else None for x in self.flattened]
-
-    def _load_stateful(self) -> bool:
-        """Give a loader that keeps its own position back what it saved; return whether there was anything."""
-        loader, (state, *_) = self.flattened[0], (self._restored or {}).get("loaders") or [None]
-        if state is None or not hasattr(loader, "load_state_dict"):
-            return False
-        loader.load_state_dict(state)
-        return True
+    def _loader_states(self) -> list[Any]:
+        return [source.own_state() for source in self.sources] if self._stateful else []
 
     @property
     def is_dealt(self) -> bool:
@@ -393,33 +368,58 @@ class TrainData:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, in batches and samples, and what draws the same epoch again."""
-        loaders = self._loader_states() if self._behind is None else self._behind
-        within = self._started is not None
+        if self._restored is not None:  # nothing has been read since
+            return dict(self._restored)
+        place = self._place.now if self._place.batches == self.position else self._place.before
+        turns = [None] * len(self.sources) if self._single else place[2]
+        sources = [source.state_dict(turn) for source, turn in zip(self.sources, turns, strict=False)]
+        states, own, ahead = self._behind or (self._loader_states(), [], None)
+        for source, state in zip(sources, states, strict=False):
+            source["loader"] = state
+        for source, state in zip(sources, own, strict=False):
+            source["generators"] = state
         return {
             "batches": self.position,
             "samples": self.samples(),
             "size": self._size,
             "taken_at_once": self._taken_at_once(),
             "exhausted": self.exhausted,
-            "streams": [one.state for one in self._streams()] if within else [],
-            "generators": [one.generator_states() for one in self._streams()],
-            "started": self._started if within else None,
+            "begun": self._iterator is not None,
+            "seed": self._seed,
+            "place": None if self._single else [place[0], list(place[1]), list(place[2])],
+            "sources": sources,
+            "ahead": ahead,
             "workers": self._workers_started,
             "loaded_at": self._loaded_at,
-            "loaders": loaders,
+            "described": self.describe(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> int:
         """Take back a state; return the position in batches of this run, which may be shared by more or fewer."""
-        self._restored = state
+        self._restored = state = upgraded(state, self.sources)
         self._loaded_at = state.get("loaded_at", 0)
+        self._seed = state.get("seed", self._seed)
         place = self._place_of(state)
         self._from_start = place == 0 < state["batches"]
         if state.get("workers") and not 0 < place < self.num_batches:
-            start_persistent_workers(self.flattened)
-        for one, states in zip(self._streams(), state.get("generators", []), strict=False):
-            one.set_generator_states(states)
+            for source in self.sources:
+                source.start_workers(self._seed or 0)
+        self._load_generators(state)
         return place
+
+    def _load_generators(self, state: dict[str, Any] | None) -> None:
+        for source, one in zip(self.sources, state["sources"] if state else (), strict=False):
+            source.load_state_dict(one)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what can be compared with the data of another run, as plain values."""
+        own = [describe(given, length(one)) for given, one in zip(self.given, self.flattened, strict=True)]
+        batches = None if self.num_batches == math.inf else int(self.num_batches)
+        return {"loaders": own, "batches": batches, "processes": self._size}
+
+    def differences(self, state: dict[str, Any]) -> list[str]:
+        """Return, a line for each, what is different here from the data that a state was saved with."""
+        return differences(state.get("described"), self.describe())
 
     def _place_of(self, state: dict[str, Any]) -> int:
         done, before = int(state["batches"]), state.get("size", 1)
@@ -441,10 +441,3 @@ class TrainData:
                 report.PossibleUserWarning,
             )
         return place
-
-
-def start_persistent_workers(loaders: Sequence[Any]) -> None:
-    """Start workers that the saved run had when it was saved: starting them draws a seed, which it had drawn before."""
-    for loader in loaders:
-        if getattr(loader, "persistent_workers", False):
-            iter(loader)

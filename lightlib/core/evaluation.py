@@ -8,21 +8,18 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from lightlib.core.combined import length
-from lightlib.core.data import (
-    Move,
-    combine,
-    is_length_exact,
-    limited,
-    nothing_read,
-    refuse_other_loaders,
-    start_persistent_workers,
-)
+from lightlib.core.data import Move, combine
+from lightlib.core.generators import set_generator_state, state_of_generator
+from lightlib.core.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
 from lightlib.core.prefetch import END
+from lightlib.core.reading import generators_of, start_persistent_workers, stop_workers
 from lightlib.core.seed import isolate_rng
 from lightlib.core.sharding import DealtBatches, Share, is_left_alone, stream
+from lightlib.core.workers import begin_pass
 
 __all__ = ["EvalData"]
 
@@ -39,6 +36,7 @@ class EvalData:
         argument, name: The name of the limit and of the stage, for messages.
         share: The part that this process reads; None with one process.
         lockstep: Run as many steps on every process. Those without a batch of their own call `mute`.
+        epoch: Tells which epoch of the training it is, for what workers draw at random.
 
     Attributes:
         given: The user's loaders in one list.
@@ -55,15 +53,22 @@ class EvalData:
         name: str,
         share: Share | None = None,
         lockstep: bool = False,
+        epoch: Callable[[], int] = int,
     ) -> None:
         self.loaders, self._move, self.name = loaders, move, name
         self._share, self._lockstep = share, lockstep and share is not None
         self.mute: Callable[[Any, int, int], None] | None = None
         combined = combine(loaders, "sequential")
+        self._epoch, self._seed = epoch, torch.initial_seed()
         self.given, self._one_by_one = combined.flattened, combined.mode == "sequential"
-        read = self.given
-        if share is not None and self._one_by_one:
-            read = [stream(loader, share=share, training=False, name=name) for loader in read]
+        self.read = read = [
+            stream(loader, False, share if self._one_by_one else None, False, name, number)
+            if (share is not None and self._one_by_one) or getattr(loader, "num_workers", 0)
+            else loader
+            for number, loader in enumerate(self.given)
+        ]
+        self._at_start: dict[str, Any] | None = None
+        self._generators = [list(generators_of(loader).values()) for loader in self.given]
         self.combined = combined.with_loaders(read)
         own_limits = combined.limits or [math.inf] * len(read)
         totals = [min(length(x), own) for x, own in zip(read, own_limits, strict=True)]
@@ -73,9 +78,10 @@ class EvalData:
                 self._together = self._dealt_together(share)
                 if self._together is not self.combined:
                     totals = [n if n == math.inf else len(range(share.rank, int(n), share.size)) for n in totals]
-            everybody = share.gather(totals)
-            refuse_other_loaders([len(one) for one in everybody], name)
-            most = [max(lengths) for lengths in zip(*everybody, strict=True)]
+            everybody = share.gather((totals, self._seed))
+            refuse_other_loaders([len(one) for one, _ in everybody], name)
+            most = [max(lengths) for lengths in zip(*(one for one, _ in everybody), strict=True)]
+            self._seed = everybody[0][1]
         self._most = [limited(total, limit, argument, name) for total in most]
         self.num_batches = [min(total, all_have) for total, all_have in zip(totals, self._most, strict=True)]
         if self._share is None or self._one_by_one:
@@ -93,7 +99,41 @@ class EvalData:
 
     def start_workers(self) -> None:
         """Start persistent workers, as a run did that is resumed now."""
-        start_persistent_workers(self.combined.flattened)
+        for loader in self.read:
+            start_persistent_workers(loader, self._seed)
+
+    def close(self) -> None:
+        """Let persistent workers end."""
+        for loader, given in zip(self.read, self.given, strict=True):
+            stop_workers(loader, given)
+
+    def note(self) -> None:
+        """Take note of the state with which an evaluation begins."""
+        self._at_start = self.state_dict()
+
+    def state_dict(self, at_start: bool = False) -> dict[str, Any]:
+        """Return the states of the loaders' own generators, which go on from one evaluation to the next.
+
+        Args:
+            at_start: As they were when the present evaluation began: a resumed run begins it again.
+        """
+        if at_start and self._at_start is not None:
+            return self._at_start
+        return {
+            "seed": self._seed,
+            "generators": [[state_of_generator(one) for one in own] for own in self._generators],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self._seed = state["seed"]
+        for own, states in zip(self._generators, state["generators"], strict=False):
+            for generator, one in zip(own, states, strict=False):
+                set_generator_state(generator, one)
+
+    def _begin(self, loader: int) -> Iterator[Any]:
+        begin_pass(self.read[loader], self._seed, self._epoch())
+        return iter(self.combined.flattened[loader])
 
     def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
         """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
@@ -101,7 +141,8 @@ class EvalData:
         if self._share is None:
             self.combined.limits = limits
         move, seen = self._move, set()
-        for batch, i, loader in self.combined if self._share is None else self._shared(limits, self._share):
+        shared = None if self._share is None else self._shared(limits, self._share)
+        for batch, i, loader in self.combined.read(self._begin) if shared is None else shared:
             seen.add(loader)
             yield (batch if move is None else move(batch, loader)), i, loader
         wanted = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits) > 0 else ()
@@ -119,7 +160,7 @@ class EvalData:
 
     def _shared(self, limits: list[float], share: Share) -> Iterator[tuple[Any, int, int]]:
         if not self._one_by_one:
-            together = self.combined.with_loaders(self.given)
+            together = self.combined.with_loaders(self.read)
             together.limits = limits
             limits = [length(together)]
         all_limits = share.gather(limits) if self._lockstep else [limits]
@@ -127,6 +168,8 @@ class EvalData:
             loader, last = self._source(index), END
             steps = max(one[index] for one in all_limits)
             agrees = self._lockstep and not (self._one_by_one and is_length_exact(loader))
+            for one in self.read[index : index + 1] if self._one_by_one else self.read:
+                begin_pass(one, self._seed, self._epoch())
             iterator = iter(loader)
             if not limit and self._most[index]:  # what the first `next` draws, all processes draw together
                 next(iterator, END)

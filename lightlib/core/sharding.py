@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from typing import Any
 
-import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
     IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
@@ -22,9 +23,11 @@ from torch.utils.data import (
 )
 
 from lightlib import report
+from lightlib.core.generators import generators_in, set_generator_state, state_of_generator
 from lightlib.core.prefetch import END
 from lightlib.core.seed import rng_state, set_rng_state
 from lightlib.core.signals import Undisturbed
+from lightlib.core.workers import Placed, Seeding, WorkerStart, in_worker, users_own
 from lightlib.errors import MisconfigurationException
 
 __all__ = [
@@ -35,6 +38,10 @@ __all__ = [
     "batch_size_of_loader",
     "is_dealt",
     "is_left_alone",
+    "is_plain",
+    "is_plain_batches",
+    "is_read_by_index",
+    "kind_of",
     "say_once",
     "stream",
     "with_smaller_batches",
@@ -43,6 +50,7 @@ __all__ = [
 # These draw all their random numbers at the first `next`, or from generators of their own.
 _DRAW_AT_ONCE = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 _BLOCK = 1024
+_LARGEST_BATCH = 2**32  # the places of samples in batches of a sampler of the user's own are counted by batch
 _SIZES, _RANKS = ("num_replicas", "_num_replicas", "world_size", "_world_size"), ("rank", "_rank")
 _SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose data sets ask torch.distributed
 
@@ -166,7 +174,7 @@ class DealtBatches(Dealt):
         self.name, self.spare = name, END
         if not in_memory and share.size > 1:
             say_once(
-                f"{name.capitalize()} data: every process reads the whole {_kind(items)} and keeps one batch in "
+                f"{name.capitalize()} data: every process reads the whole {kind_of(items)} and keeps one batch in "
                 f"{share.size}. To read less, shard in the data set itself (by trainer.global_rank and "
                 "trainer.world_size) and use Trainer(use_distributed_sampler=False)."
             )
@@ -193,8 +201,9 @@ class DealtBatches(Dealt):
             self.spare = self.items[dealt[0]] if isinstance(self.items, Sequence) else dealt[0]
 
 
-def _kind(loader: Any) -> str:
-    data = getattr(loader, "dataset", None)
+def kind_of(loader: Any) -> str:
+    """Return what a loader is, for messages."""
+    data = users_own(getattr(loader, "dataset", None))
     return type(loader).__name__ if data is None else f"{type(loader).__name__} over {type(data).__name__}"
 
 
@@ -208,12 +217,23 @@ class IndexStream:
     Args:
         indices: A sampler or batch sampler.
         share: None when there is nobody to agree with: one process, or nothing random.
+        data: The data set, whose own generators are not the sampler's.
+        seeding: From what workers are seeded; None without workers. Then the items say where in the epoch they stand.
+        place: The place of this process and their number, where the user has dealt the samples.
     """
 
-    def __init__(self, indices: Any, share: Share | None = None) -> None:
-        self.indices, self.share = indices, share
+    def __init__(
+        self,
+        indices: Any,
+        share: Share | None = None,
+        data: Any = None,
+        seeding: Seeding | None = None,
+        place: tuple[int, int] = (0, 1),
+    ) -> None:
+        self.indices, self.share, self.seeding, self.place = indices, share, seeding, place
         self.skip: int | None = None  # None: draw anew
         self.state: dict[str, Any] | None = None
+        self.generators = list(generators_in({"sampler": indices}, (data,)).values())
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -225,34 +245,53 @@ class IndexStream:
 
     def __iter__(self) -> Iterator[Any]:
         present = self._present()
-        again = self.state if self.skip is not None else None
+        again, skip = self.state if self.skip is not None else None, self.skip or 0
         if again is not None:
             self._give_back(again)
         alike = None if again or self.share is None else _drawing_alike(self.share, present, self._give_back)
         with alike or nullcontext(present) as state:
             drawn = iter(self.indices)
-            first = next(islice(drawn, self.skip or 0, None), END)
+            first = next(islice(drawn, skip, None), END)
         if self.skip is None:
             self.state = state
         else:
             set_rng_state(present["global"])
         self.skip = None
-        if first is not END:
+        if first is END:
+            return
+        if self.seeding is None:
             yield first
             yield from drawn
+            return
+        key, places = self.seeding.key(), self._places()
+        for number, index in enumerate(chain((first,), drawn), skip):
+            yield Placed(index, key, *places(number))
 
-    def _generators(self) -> list[torch.Generator]:
-        owners = (self.indices, getattr(self.indices, "sampler", None))
-        return [g for g in (getattr(owner, "generator", None) for owner in owners) if isinstance(g, torch.Generator)]
+    def _places(self) -> Callable[[int], tuple[int, int]]:
+        """Return a function of an item's number, which gives its first sample's place in the epoch and the next's."""
+        own, (rank, size) = self.indices, self.place
+        if isinstance(own, Dealt):
+            own, rank, size, by_sample = own.items, own.share.rank, own.share.size, False
+        else:
+            by_sample = True
+        if not is_plain_batches(own):
+            each = 1 if self.seeding is None or not self.seeding.in_batches else _LARGEST_BATCH
+            return lambda number: ((number * size + rank) * each, size if each == 1 else 1)
+        batch = own.batch_size
+        if not by_sample:
+            return lambda number: ((number * size + rank) * batch, 1)
+        if isinstance(own.sampler, Dealt):
+            rank, size = own.sampler.share.rank, own.sampler.share.size
+        return lambda number: (number * batch * size + rank, size)
 
-    def generator_states(self) -> list[torch.Tensor]:
+    def generator_states(self) -> list[Any]:
         """Return the states of the samplers' own generators, which go on from epoch to epoch."""
-        return [generator.get_state() for generator in self._generators()]
+        return [state_of_generator(generator) for generator in self.generators]
 
-    def set_generator_states(self, states: list[torch.Tensor]) -> None:
+    def set_generator_states(self, states: Sequence[Any]) -> None:
         """Take back what `generator_states` returned."""
-        for generator, own in zip(self._generators(), states, strict=False):
-            generator.set_state(own)
+        for generator, own in zip(self.generators, states, strict=False):
+            set_generator_state(generator, own)
 
     def _present(self) -> dict[str, Any]:
         return {"global": rng_state(), "own": self.generator_states()}
@@ -263,7 +302,12 @@ class IndexStream:
 
 
 def stream(
-    loader: Any, sequential: bool = False, share: Share | None = None, training: bool = True, name: str = "training"
+    loader: Any,
+    sequential: bool = False,
+    share: Share | None = None,
+    training: bool = True,
+    name: str = "training",
+    number: int = 0,
 ) -> Any:
     """Return a loader that reads like `loader`, or its part of it, and remembers its position; `loader` stays as it is.
 
@@ -274,45 +318,81 @@ def stream(
         share: Deal among processes: samples, where the batches are made of them one after the other, else batches.
         training: Deal equal numbers to all. In an evaluation nothing is dealt twice and nothing is left out.
         name: Of the stage, for messages.
+        number: Of the loader among those of the stage.
 
     Raises:
         MisconfigurationException: The loader is sharded by the user, into other parts than there are.
     """
+    place = (0, 1)
     if share is not None and is_left_alone(loader, share, name):
-        share = None
-    if (
-        not isinstance(loader, DataLoader)
-        or isinstance(loader.dataset, IterableDataset)
-        or hasattr(loader, "state_dict")
-        or type(loader).__iter__ is not DataLoader.__iter__  # it may never ask the sampler that is put into the copy
-    ):
+        place, share = (share.rank, share.size), None
+    if not is_read_by_index(loader):
+        if is_plain(loader) and _may_be_seeded(loader):
+            loader = _with_seeds(copy.copy(loader), training, Seeding(name, number, loader.persistent_workers))
         return loader if share is None else DealtBatches(loader, share, training, name)
     attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
     indices = getattr(loader, attribute)
-    if sequential and isinstance(loader.sampler, RandomSampler):
+    if sequential and any(kind.__name__ == "RandomSampler" for kind in type(loader.sampler).__mro__):
         report.warn(
             "overfit_batches: the training loader shuffles; its samples are taken in the data set's order instead."
         )
-        indices = SequentialSampler(loader.dataset)  # type: ignore[arg-type]
+        indices = SequentialSampler(loader.dataset)
         if attribute == "batch_sampler" and loader.batch_size is not None:
             indices = BatchSampler(indices, loader.batch_size, loader.drop_last)
-    copied = copy.copy(loader)
+    copied, seeding = copy.copy(loader), None
+    if hasattr(copied, "_initial_iter_for_state_dict"):
+        copied._initial_iter_for_state_dict = False  # noqa: SLF001  its iterator is the user's loader's
+    if _may_be_seeded(loader):
+        seeding = Seeding(name, number, loader.persistent_workers, attribute == "batch_sampler")
+        _with_seeds(copied, training, seeding)
     if share is None:
-        indices = IndexStream(indices)
+        indices = IndexStream(indices, None, loader.dataset, seeding, place)
     else:
         draws = type(_sampler(indices) or indices) is not SequentialSampler
-        indices = IndexStream(_dealt(indices, share, training), share if draws else None)
+        indices = IndexStream(_dealt(indices, share, training), share if draws else None, loader.dataset, seeding)
     object.__setattr__(copied, attribute, indices)
-    if training:
-        copied.worker_init_fn = Undisturbed(loader.worker_init_fn)
     copied._iterator = None  # noqa: SLF001  persistent workers that the user has started read the user's own sampler
+    return copied
+
+
+def is_plain(loader: Any) -> bool:
+    """Whether `loader` is a DataLoader that is iterated as torch iterates it, with no position of its own."""
+    return (
+        isinstance(loader, DataLoader)
+        and type(loader).__iter__ is DataLoader.__iter__  # else it may never ask the sampler that is put into a copy
+        and not hasattr(loader, "state_dict")
+    )
+
+
+def is_read_by_index(loader: Any) -> bool:
+    """Whether a position in `loader` is a number of indices: then no data are read to come there.
+
+    So it is for torchdata's StatefulDataLoader too, when neither its data set nor the user gave it a state.
+    """
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return False
+    if type(loader).__iter__.__module__.startswith("torchdata.stateful_dataloader."):
+        return not hasattr(loader.dataset, "state_dict") and getattr(loader, "next_iter_state", None) is None
+    return is_plain(loader)
+
+
+def _may_be_seeded(loader: Any) -> bool:
+    return loader.num_workers > 0 and not isinstance(loader.dataset, (IterDataPipe, MapDataPipe))
+
+
+def _with_seeds(copied: Any, training: bool, seeding: Seeding) -> Any:
+    """Let the workers of a copied loader be seeded by us."""
+    begins = WorkerStart(copied.worker_init_fn, seeding)
+    copied.worker_init_fn = Undisturbed(begins) if training else begins
+    object.__setattr__(copied, "dataset", in_worker(copied.dataset, seeding))
+    copied._iterator = None  # noqa: SLF001  workers that the user has started are seeded otherwise
     return copied
 
 
 def _dealt(indices: Any, share: Share, training: bool) -> Any:
     drops = bool(getattr(indices, "drop_last", False))
     last = "keep" if not training else "drop" if drops else "fill"
-    if type(indices) is BatchSampler and (training or not drops):  # what an evaluation drops is what one process drops
+    if is_plain_batches(indices) and (training or not drops):  # what an evaluation drops is what one process drops
         dealt = Dealt(indices.sampler, share, last, 0 if type(indices.sampler) in _DRAW_AT_ONCE else _BLOCK)
         return BatchSampler(dealt, indices.batch_size, indices.drop_last)
     return Dealt(indices, share, last, 0 if type(_sampler(indices) or indices) in _DRAW_AT_ONCE else _BLOCK)
@@ -359,15 +439,21 @@ def is_dealt(loader: Any) -> bool:
     return isinstance(loader, Dealt) or any(isinstance(x, Dealt) or isinstance(_sampler(x), Dealt) for x in indices)
 
 
+def is_plain_batches(batches: Any) -> bool:
+    """Whether a batch sampler makes its batches of samples one after the other, all of one size but the last."""
+    own = type(batches)
+    return own is BatchSampler or (own.__name__, own.__module__.split(".")[0]) == ("BatchSampler", "torchdata")
+
+
 def _sampler(batches: Any) -> Any:
-    return batches.sampler if type(batches) is BatchSampler else None
+    return batches.sampler if is_plain_batches(batches) else None
 
 
 def batch_size_of_loader(loader: Any) -> int | None:
     """Return how many samples a batch of `loader` has, when it is a DataLoader that says so."""
     batches = getattr(loader, "batch_sampler", None)
     given = getattr(loader, "batch_size", None)
-    if given is None and type(getattr(batches, "indices", batches)) is BatchSampler:
+    if given is None and is_plain_batches(getattr(batches, "indices", batches)):
         given = batches.batch_size  # type: ignore[union-attr]
     return given if type(given) is int else None
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lightlib.core.combined import CombinedLoader, flatten
+from lightlib.core.combined import CombinedLoader, Place, flatten
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer
 
@@ -121,22 +122,33 @@ class TestLengths:
             len(CombinedLoader([SHORT, Unsized(LONG)], "max_size"))
         assert len(CombinedLoader([SHORT, Unsized(LONG)], "min_size")) == 2
 
-    @pytest.mark.parametrize(
-        ("mode", "expected"),
-        [
-            ("min_size", [[0, 0], [1, 1], [2, 2]]),
-            ("max_size", [[0, 0], [1, 1], [2, 2], [2, 3]]),
-            ("max_size_cycle", [[1, 1], [2, 2], [1, 3]]),
-        ],
-    )
-    def test_places(self, mode, expected):
-        combined = CombinedLoader([SHORT, LONG], mode)
-        first = 1 if mode == "max_size_cycle" else 0
-        assert [combined.places(n) for n in range(first, first + len(expected))] == expected
-        assert CombinedLoader([SHORT, Unsized(LONG)], mode).places(1) in ([1, 1] if mode == "min_size" else None, None)
+    @pytest.mark.parametrize("mode", ["min_size", "max_size", "max_size_cycle", "sequential"])
+    def test_places(self, mode):
+        """What is told by lengths is what is counted, and reading goes on from there."""
+        combined, place = CombinedLoader([SHORT, range(5), LONG], mode), Place(3)
+        begin = lambda loader: iter(combined.flattened[loader])  # noqa: E731
+        whole, told = [], [combined.place_of(0).now]
+        for item in combined.read(begin, place):
+            whole.append(item)
+            told.append(combined.place_of(len(whole)).now)
+            assert place.now == told[-1]
+            assert place.before == told[-2]
+        assert whole == list(combined)
+        for done in range(len(whole) + 1):
+            at = combined.place_of(done)
+            skipped = [islice(loader, read, None) for loader, read in zip(combined.flattened, at.read, strict=True)]
+            given = set()
 
-    def test_places_in_sequence_are_not_told(self):
-        assert CombinedLoader([SHORT, LONG], "sequential").places(3) is None
+            def go_on(loader, given=given, skipped=skipped):
+                first = loader not in given
+                given.add(loader)
+                return skipped[loader] if first else iter(combined.flattened[loader])
+
+            assert list(combined.read(go_on, at)) == whole[done:]
+
+    @pytest.mark.parametrize("mode", ["min_size", "max_size", "max_size_cycle", "sequential"])
+    def test_places_are_not_told_without_lengths(self, mode):
+        assert CombinedLoader([SHORT, Unsized(LONG)], mode).place_of(1) is None
 
 
 class Reads(Net):

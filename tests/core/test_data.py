@@ -254,7 +254,7 @@ class TestIterators:
         assert len(workers(module.seen)) == 2
         assert len(workers(module.validated)) == 2
         assert os.getpid() not in workers(module.seen) | workers(module.validated)
-        val._iterator._shutdown_workers()
+        assert val._iterator is None, "the loader itself is as it was"
 
     def test_workers_end_with_the_run(self):
         def alive(pid):

@@ -401,7 +401,7 @@ class TestTraining:
             return read(data, 0, data.load_state_dict(state))
 
         state = Processes(2).each(until)[0]
-        assert state["loaders"] == [{"place": 6}]
+        assert [one["loader"] for one in state["sources"]] == [{"place": 6}]
         parts = Processes(after).each(go_on)
         assert [part[0] for part in parts] == [[6 + rank] for rank in range(after)]
         assert sorted(i for part in parts for batch in part for i in batch) == list(range(6, 18))

@@ -1,0 +1,138 @@
+"""Generators of one's own: random generators that the user's objects hold, and their states."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import torch
+
+__all__ = ["fingerprint", "generators_in", "is_generator", "reseeding", "set_generator_state", "state_of_generator"]
+
+_DEEPEST, _MOST, _LONGEST = 6, 4000, 64  # what is looked at: nested so deep, so many objects, sequences so long
+_PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type, torch.Tensor, torch.Size, torch.device)
+
+
+def _numpy_kinds() -> tuple[type, ...]:
+    numpy = sys.modules.get("numpy")
+    return () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
+
+
+def is_generator(value: Any) -> bool:
+    """Whether `value` is a random generator of torch, NumPy or Python."""
+    return isinstance(value, (torch.Generator, random.Random, *_numpy_kinds()))
+
+
+def generators_in(roots: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:
+    """Return the random generators that some objects hold, by where they are, in an order that does not change.
+
+    Args:
+        roots: Objects by name. Their attributes, and those of what they hold, are looked at; nothing is called.
+        without: Objects that are not looked into.
+
+    Example:
+        >>> class Data:
+        ...     def __init__(self):
+        ...         self.noise = torch.Generator()
+        >>> list(generators_in({"dataset": Data()}))
+        ['dataset.noise']
+    """
+    found: dict[str, Any] = {}
+    seen = {id(one) for one in without}
+    left = [(name, value, 0) for name, value in roots.items()]
+    for place, value, depth in left:  # it grows as it is read: breadth first
+        if id(value) in seen or len(seen) > _MOST:
+            continue
+        seen.add(id(value))
+        if is_generator(value):
+            found[place] = value
+        elif depth < _DEEPEST:
+            left += [(place + name, part, depth + 1) for name, part in _parts(value)]
+    return found
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    kind = type(value)
+    if isinstance(value, _PLAIN) or kind.__module__ == "numpy":
+        return
+    if isinstance(value, (list, tuple)) and len(value) <= _LONGEST:
+        yield from ((f"[{i}]", one) for i, one in enumerate(value))
+    elif isinstance(value, dict) and len(value) <= _LONGEST:
+        yield from ((f"[{key!r}]", one) for key, one in value.items())
+    own = getattr(value, "__dict__", None)
+    if isinstance(own, dict) and kind.__name__ not in ("module", "function"):
+        yield from ((f".{name}", one) for name, one in list(own.items()))
+    for name in ("__self__", "func"):  # bound methods and partials, which may serve as collate functions
+        if kind.__name__ in ("method", "partial") and hasattr(value, name):
+            yield f".{name}", getattr(value, name)
+
+
+def state_of_generator(generator: Any) -> Any:
+    """Return a generator's state as values that `torch.load(weights_only=True)` reads."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, random.Random):
+        version, internal, gauss = generator.getstate()
+        return [version, list(internal), gauss]
+    state = generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state(legacy=False)
+    return _plain(state)
+
+
+def set_generator_state(generator: Any, state: Any) -> None:
+    """Take back what `state_of_generator` returned."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, random.Random):
+        version, internal, gauss = state
+        generator.setstate((version, tuple(internal), gauss))
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = _as_arrays(state)
+    else:
+        generator.set_state(_as_arrays(state))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _as_arrays(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_arrays(one) for key, one in value.items()}
+    if isinstance(value, list):
+        import numpy  # optional: numpy
+
+        return numpy.array(value, dtype="uint64" if max(value, default=0) >= 2**32 else None)
+    return value
+
+
+def reseeding(generator: Any, own: int = 0) -> Callable[[int], Any]:
+    """Return a function of an integer below 2**64 that seeds `generator`.
+
+    Args:
+        generator: Which one.
+        own: The `fingerprint` of what it was: the seed that the user gave it counts.
+    """
+    if isinstance(generator, torch.Generator):
+        return lambda value: generator.manual_seed(value ^ own)
+    if isinstance(generator, random.Random):
+        return lambda value: generator.seed(value ^ own)
+    if not hasattr(generator, "bit_generator"):
+        return lambda value: generator.seed((value ^ own) >> 32)
+    bits = generator.bit_generator
+
+    def reseed(value: int) -> None:
+        bits.state = type(bits)(value ^ own).state
+
+    return reseed
+
+
+def fingerprint(generator: Any) -> int:
+    """Return a number below 2**64 for the state of a generator."""
+    state = state_of_generator(generator)
+    text = bytes(state.numpy()) if isinstance(state, torch.Tensor) else repr(state).encode()
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")

@@ -1,0 +1,73 @@
+"""Lengths: how many batches a limit leaves, and what is said when lengths do not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from lightlib.core.sharding import Dealt
+from lightlib.errors import MisconfigurationException
+
+__all__ = ["by_rank", "is_length_exact", "limited", "nothing_read", "refuse_other_loaders"]
+
+
+def limited(total: float, limit: float, argument: str, name: str) -> float:
+    """Return how many of `total` batches `limit` leaves: an int is a number of batches, a float a fraction.
+
+    Raises:
+        MisconfigurationException: A fraction of an unknown length, or one that leaves no batch.
+    """
+    if isinstance(limit, int):
+        return min(total, limit)
+    if limit == 1.0:
+        return total
+    if limit == 0.0 or total == 0:
+        return 0
+    if total == math.inf:
+        raise MisconfigurationException(
+            f"{argument}={limit} is a fraction, but the {name} loader has no length.",
+            expected="an int (a number of batches) or 1.0 for loaders without a length.",
+            fix=f"Trainer({argument}=100)",
+        )
+    if int(total * limit) == 0:
+        raise MisconfigurationException(
+            f"{argument}={limit} of {int(total)} {name} batches leaves none.",
+            expected=f"at least {1 / total:.3g}, or an int.",
+            fix=f"Trainer({argument}=1) runs one batch.",
+        )
+    return int(total * limit)
+
+
+def nothing_read(name: str, where: str) -> MisconfigurationException:
+    """Return the error for a loader that gave no batch."""
+    return MisconfigurationException(
+        f"The {name} loader gave no batch{where and f' in {where}'}.",
+        expected="at least one batch each time it is iterated.",
+        fix="check the data set; a generator or iterator can be read only once: pass a list, or a DataLoader.",
+    )
+
+
+def is_length_exact(loader: Any) -> bool:
+    """Whether the length is sure, so that no batch must be read ahead to know the last one."""
+    source = loader.items if isinstance(loader, Dealt) else loader
+    if isinstance(source, DataLoader):
+        return not isinstance(source.dataset, IterableDataset)
+    return isinstance(source, Sequence)
+
+
+def refuse_other_loaders(numbers: list[int], name: str) -> None:
+    """Refuse processes with different numbers of loaders."""
+    if len(set(numbers)) > 1:
+        raise MisconfigurationException(
+            f"The processes have different numbers of {name} loaders: {by_rank(numbers)}.",
+            expected="the same loaders on every rank.",
+            fix="let nothing that decides about loaders depend on the rank.",
+        )
+
+
+def by_rank(numbers: Sequence[float]) -> str:
+    """Return numbers of batches with the ranks that they are of."""
+    return ", ".join(f"rank {rank}: {'no length' if n == math.inf else n}" for rank, n in enumerate(numbers))

@@ -1,0 +1,218 @@
+"""Worker processes: what they draw at random follows from the seed, the epoch and the sample's place in it."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
+
+from lightlib.core.generators import fingerprint, generators_in, reseeding
+
+__all__ = ["Placed", "Seeded", "SeededStream", "Seeding", "WorkerStart", "begin_pass", "in_worker", "users_own"]
+
+_MASK, _STEP = 2**64 - 1, 0x9E3779B97F4A7C15
+_STAGES = ("training", "validation", "test", "prediction", "predict")
+Reseed = Callable[[int], Any]
+
+
+def _mixed(value: int) -> int:
+    """Return a number of 64 bits in which every bit depends on every bit of `value` (the last step of splitmix64)."""
+    value &= _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def _key(*numbers: int) -> int:
+    value = 0
+    for number in numbers:
+        value = _mixed(value + number + _STEP)
+    return value
+
+
+class Seeding:
+    """From what the workers of one loader are seeded. It draws nothing itself.
+
+    Args:
+        stage, number: Which loader of which stage it is: loaders that are read together draw different numbers.
+        persistent: Whether workers live longer than an epoch; of a stream they then read the epoch in shared memory.
+        in_batches: Whether the loader's sampler gives batches.
+
+    Attributes:
+        seed: Of the run; the same on all processes.
+        epoch, turn: Which pass it is: the turn counts the passes of a short loader within one epoch.
+    """
+
+    def __init__(self, stage: str, number: int, persistent: bool, in_batches: bool = False) -> None:
+        self.seed = self.epoch = self.turn = 0
+        self.place = _key(_STAGES.index(stage) if stage in _STAGES else len(_STAGES), number)
+        self.persistent, self.in_batches = persistent, in_batches
+        self.shared = torch.zeros(2, dtype=torch.int64).share_memory_() if persistent else None
+
+    def begin(self, epoch: int, turn: int = 0) -> None:
+        """Say which pass comes, before the loader is iterated."""
+        self.epoch, self.turn = epoch, turn
+        if self.shared is not None:
+            self.shared[0], self.shared[1] = epoch, turn
+
+    def key(self) -> int:
+        """Return what this pass's samples are seeded from."""
+        return _key(self.seed, self.place, self.epoch, self.turn)
+
+    def key_in_worker(self, worker: int) -> int:
+        """Return what a worker's pass through a stream is seeded from."""
+        epoch, turn = (self.epoch, self.turn) if self.shared is None else self.shared.tolist()
+        return _key(self.seed, self.place, epoch, turn, worker + 1)
+
+    def of_worker(self, worker: int) -> int:
+        """Return the seed that a worker begins with; those that live longer have the same in every epoch."""
+        return _key(self.seed, self.place, 0 if self.persistent else self.epoch, 0, -1 - worker) >> 2
+
+
+class Placed(NamedTuple):
+    """What an index sampler gave, and where in the epoch it stands.
+
+    Attributes:
+        index: An index or a batch of them.
+        key: Of the epoch.
+        first, stride: The places of its samples: `first`, `first + stride`, … over all processes.
+    """
+
+    index: Any
+    key: int
+    first: int
+    stride: int
+
+
+def _global_generators() -> list[Reseed]:
+    calls: list[Reseed] = [random.seed, torch.default_generator.manual_seed]
+    if "numpy" in sys.modules:
+        seed = sys.modules["numpy"].random.seed
+        calls.append(lambda value: seed(value >> 32))
+    return calls
+
+
+class _Wrapped:
+    """What a worker reads in place of the user's data set. It looks like it.
+
+    Args:
+        inner: The user's.
+        seeding: Of the loader.
+    """
+
+    def __init__(self, inner: Any, seeding: Seeding) -> None:
+        self.inner, self.seeding = inner, seeding
+        self.prints: dict[str, int] = {}
+        self.calls: list[Reseed] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("inner", "__setstate__"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "calls": None}
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def note(self) -> None:
+        """Take note of the data set's own generators, before workers get their copies."""
+        self.prints = {place: fingerprint(one) for place, one in generators_in({"dataset": self.inner}).items()}
+
+    def reseed(self, value: int) -> None:
+        """Seed all generators that the data set may draw from."""
+        for call in self.calls or self._find():
+            call(value)
+
+    def _find(self) -> list[Reseed]:
+        own = generators_in({"dataset": self.inner})
+        self.calls = _global_generators() + [reseeding(one, self.prints.get(at, 0)) for at, one in own.items()]
+        return self.calls
+
+
+class Seeded(_Wrapped, Dataset[Any]):
+    """A map-style data set whose random numbers are seeded before each sample."""
+
+    def __init__(self, inner: Any, seeding: Seeding) -> None:
+        super().__init__(inner, seeding)
+        leaf = inner
+        while type(leaf) is Subset:
+            leaf = leaf.dataset
+        self.in_batches = bool(getattr(leaf, "__getitems__", None))  # then once per batch is all that can be done
+
+    def __getitem__(self, index: Any) -> Any:
+        if type(index) is Placed:
+            self.reseed(_mixed(index.key + index.first * _STEP))
+            index = index.index
+        return self.inner[index]
+
+    def __getitems__(self, given: Any) -> Any:
+        if type(given) is not Placed:
+            return self.inner.__getitems__(given) if self.in_batches else [self.inner[one] for one in given]
+        index, place, step = given.index, given.key + given.first * _STEP, given.stride * _STEP
+        if self.in_batches:
+            self.reseed(_mixed(place))
+            return self.inner.__getitems__(index)
+        inner, reseed, found = self.inner, self.reseed, []
+        for one in index:
+            reseed(_mixed(place))
+            found.append(inner[one])
+            place += step
+        return found
+
+
+class SeededStream(_Wrapped, IterableDataset[Any]):
+    """A stream whose random numbers are seeded when an epoch begins."""
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        if worker is not None:
+            self.calls = None
+            self.reseed(self.seeding.key_in_worker(worker.id))
+        return iter(self.inner)
+
+
+class WorkerStart:
+    """A `worker_init_fn`: the worker's seed follows from the run's, and its data set is the user's.
+
+    Args:
+        given: The user's `worker_init_fn`.
+        seeding: Of the loader.
+    """
+
+    def __init__(self, given: Callable[[int], None] | None, seeding: Seeding) -> None:
+        self.given, self.seeding = given, seeding
+
+    def __call__(self, worker: int) -> None:
+        info: Any = get_worker_info()
+        seed = self.seeding.of_worker(worker)
+        object.__setattr__(info, "dataset", users_own(info.dataset))
+        object.__setattr__(info, "seed", seed)
+        for call in _global_generators():
+            call(seed)
+        if self.given is not None:
+            self.given(worker)
+
+
+def begin_pass(loader: Any, seed: int, epoch: int, turn: int = 0) -> None:
+    """Tell the workers of a loader which pass comes; to be called before it is iterated."""
+    dataset = getattr(loader, "dataset", None)
+    if isinstance(dataset, _Wrapped):
+        dataset.seeding.seed = seed
+        dataset.seeding.begin(epoch, turn)
+        dataset.note()
+
+
+def users_own(dataset: Any) -> Any:
+    """Return the data set that the user gave."""
+    return dataset.inner if isinstance(dataset, _Wrapped) else dataset
+
+
+def in_worker(dataset: Any, seeding: Seeding) -> Any:
+    """Return what the workers of a loader read in place of `dataset`."""
+    return (SeededStream if isinstance(dataset, IterableDataset) else Seeded)(dataset, seeding)

@@ -1,0 +1,245 @@
+"""Loaders of all kinds, and the reading of them: whole, and resumed after every batch."""
+
+from __future__ import annotations
+
+import gc
+import io
+import random
+
+import numpy
+import torch
+from torch.utils.data import Dataset, IterableDataset, Sampler
+
+from lightlib.core.data import TrainData
+from lightlib.core.seed import rng_state, set_rng_state
+
+
+class Noise(Dataset):
+    """Sample i is i and three random numbers, one from each global generator."""
+
+    def __init__(self, n=22):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        return torch.tensor([index, float(torch.rand(())), random.random(), numpy.random.rand()], dtype=torch.float64)
+
+
+class OwnNoise(Noise):
+    """Random numbers from generators that it holds, some of them deep inside."""
+
+    def __init__(self, n=22):
+        super().__init__(n)
+        self.transforms = [{"torch": torch.Generator().manual_seed(3)}, random.Random(4)]
+        self.numbers = numpy.random.default_rng(5)
+        self.old = numpy.random.RandomState(6)
+
+    def __getitem__(self, index):
+        first = torch.rand((), generator=self.transforms[0]["torch"])
+        numbers = [index, float(first), self.transforms[1].random(), self.numbers.random(), self.old.rand()]
+        return torch.tensor(numbers, dtype=torch.float64)
+
+
+class OwnOrder(Sampler):
+    """An order from NumPy's generator, drawn as it is read."""
+
+    def __init__(self, n):
+        self.n, self.numbers = n, numpy.random.default_rng(7)
+
+    def __len__(self):
+        return self.n
+
+    def __iter__(self):
+        for _ in range(self.n):
+            yield int(self.numbers.integers(self.n))
+
+
+class Stream(IterableDataset):
+    """A stream that shuffles when it begins; its samples have noise when `noise`."""
+
+    def __init__(self, n=22, noise=False):
+        self.n, self.noise = n, noise
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        own = range(self.n) if worker is None else range(worker.id, self.n, worker.num_workers)
+        for i in random.sample(list(own), len(own)):
+            yield torch.tensor([i, float(torch.rand(())) if self.noise else 0.0])
+
+
+class SizedStream(Stream):
+    """A stream that says how long it is, rightly."""
+
+    def __len__(self):
+        return self.n
+
+
+class Unsized:
+    """An iterable without a length, that shuffles when it begins, with a generator of its own."""
+
+    def __init__(self, n=9):
+        self.n, self.numbers = n, numpy.random.default_rng(8)
+
+    def __iter__(self):
+        for i in self.numbers.permutation(self.n):
+            yield torch.tensor([int(i), float(torch.rand(()))])
+
+
+class Knows:
+    """A loader that keeps its place."""
+
+    def __init__(self, n=7):
+        self.n, self.place = n, 0
+
+    def __iter__(self):
+        while self.place < self.n:
+            self.place += 1
+            yield torch.tensor([self.place])
+        self.place = 0
+
+    def state_dict(self):
+        return {"place": self.place}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+class Keeps(IterableDataset):
+    """A stream whose iterators have a state, generators included, which torchdata saves from every worker."""
+
+    def __init__(self, n=22):
+        self.n = n
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        return KeepsPlace(range(self.n) if worker is None else range(worker.id, self.n, worker.num_workers))
+
+
+class KeepsPlace:
+    """Items with noise, and a place that can be saved."""
+
+    def __init__(self, items):
+        self.items, self.at, self.numbers = items, 0, random.Random(len(items))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.at == len(self.items):
+            raise StopIteration
+        self.at += 1
+        return torch.tensor([self.items[self.at - 1], self.numbers.random()])
+
+    def state_dict(self):
+        version, numbers, gauss = self.numbers.getstate()
+        return {"at": self.at, "numbers": [version, list(numbers), gauss]}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+        version, numbers, gauss = state["numbers"]
+        self.numbers.setstate((version, tuple(numbers), gauss))
+
+
+class KeepsByIndex(Noise):
+    """A map-style data set with a state: how often it was read."""
+
+    def __init__(self, n=22):
+        super().__init__(n)
+        self.reads = 0
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return torch.tensor([index, self.reads])
+
+    def state_dict(self):
+        return {"reads": self.reads}
+
+    def load_state_dict(self, state):
+        self.reads = state["reads"]
+
+
+def seeded(seed):
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def through_a_file(state):
+    """The state as it is after it was written and read without running code."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def plain(batch):
+    if isinstance(batch, dict):
+        return {key: plain(one) for key, one in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [plain(one) for one in batch]
+    return batch.tolist() if isinstance(batch, torch.Tensor) else batch
+
+
+def step():
+    """What a training step draws, so that reading and training take turns at the generators."""
+    return float(torch.rand(3).sum()) + random.random() + numpy.random.rand()
+
+
+def read_all(make, epochs=3, saves=True, **arguments):
+    """Read epochs, with draws in between; return what was read, and a checkpoint for each place."""
+    seeded(11)
+    data = TrainData(make, arguments.pop("limit", 1.0), None, **arguments)
+    seen, saved = [], []
+
+    def save(epoch, batch):
+        if saves:
+            saved.append((epoch, batch, len(seen), through_a_file(data.state_dict()), rng_state()))
+
+    for epoch in range(epochs):
+        data.start_epoch(epoch, 0)
+        while not data.exhausted:
+            seen.append((plain(next(data)), step()))
+            save(epoch, data.position)
+        data.end_epoch()
+        save(epoch + 1, 0)
+    data.close()
+    return seen, saved
+
+
+def read_rest(make, epoch, batch, state, numbers, epochs=3, **arguments):
+    """Read what is left after a checkpoint, as another program that was seeded otherwise."""
+    seeded(99)
+    data = TrainData(make, arguments.pop("limit", 1.0), None, **arguments)
+    assert data.load_state_dict(state) == batch
+    set_rng_state(numbers)
+    assert data.state_dict() is not None
+    seen = []
+    for number in range(epoch, epochs):
+        data.start_epoch(number, batch if number == epoch else 0)
+        while not data.exhausted:
+            seen.append((plain(next(data)), step()))
+        data.end_epoch()
+    data.close()
+    return seen
+
+
+def check(make, only=None, between=None, **arguments):
+    """Resume after every batch and between epochs, or at some of these places; compare with the run that went on.
+
+    Args:
+        only: The numbers of the batches, counted over all epochs.
+        between: The epochs that are resumed at their start.
+    """
+    whole, saved = read_all(make, **arguments)
+    gc.collect()
+    unsaved, _ = read_all(make, saves=False, **arguments)
+    assert whole == unsaved, "saving changes nothing"
+    for epoch, batch, done, state, numbers in saved:
+        wanted = (only is None or done in only) if batch else (between is None or epoch in between)
+        if wanted:
+            rest = read_rest(make, epoch, batch, state, numbers, **arguments)
+            gc.collect()  # loaders that keep their iterators keep their workers
+            assert rest == whole[done:], f"resumed in epoch {epoch} after batch {batch}"
+    return whole
