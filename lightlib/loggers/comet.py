@@ -20,6 +20,8 @@ class CometLogger(Logger):
 
     The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
     comet_ml 3.58.8 in offline mode.
+    A training that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) goes on with the same experiment.
+    What was logged after the checkpoint stays there and is logged once more: Comet cannot take it back.
 
     Args:
         api_key: Comet's key. Default: what ``comet login`` or the environment's ``COMET_API_KEY`` has set.
@@ -96,6 +98,16 @@ class CometLogger(Logger):
     def share(self, broadcast: Callable[[Any], Any]) -> None:
         """Take over the key of the experiment that rank zero started."""
         self._start["experiment_key"] = broadcast(self.version)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the key of the experiment."""
+        return {"experiment_key": self.version} if self.version is not None else {}
+
+    @rank_zero_only
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the experiment of the checkpoint, unless this logger was given one or is to create one."""
+        if self._experiment is None and self._start["experiment_key"] is None and self._start["mode"] != "create":
+            self._start["experiment_key"] = state_dict["experiment_key"]
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:

@@ -6,14 +6,16 @@ import csv
 import errno
 import io
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightlib.errors import MisconfigurationException
+from lightlib.loggers import log_files
 from lightlib.loggers.hyperparameters import plain
 from lightlib.loggers.logger import Logger, number, prefixed, rank_zero_experiment
 from lightlib.loggers.run_directory import RunDirectory, filesystem, is_url
-from lightlib.report import rank_zero_only, warn
+from lightlib.report import info, rank_zero_only, warn
 
 __all__ = ["CSVLogger", "ExperimentWriter"]
 
@@ -23,6 +25,10 @@ class CSVLogger(Logger):
 
     New columns may appear at any time: the file is then written anew with the wider header, in one step, so that no row
     is ever lost. A version that exists is continued: its rows stay and new ones are appended.
+
+    A run that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) takes up its version; rows that were
+    written after the checkpoint are dropped, for the run writes them once more: the file ends as that of a run that was
+    never stopped, byte for byte.
 
     Args:
         save_dir: A path (``~`` is expanded) or a URL for fsspec, such as ``s3://bucket/logs``; at a URL every flush
@@ -97,6 +103,11 @@ class CSVLogger(Logger):
         return self._directory.path
 
     @property
+    def earlier_log_dirs(self) -> list[str]:
+        """The directories of the versions that exist, the newest first; none when the version was given."""
+        return self._directory.earlier()
+
+    @property
     @rank_zero_experiment
     def experiment(self) -> ExperimentWriter:
         """The writer of ``metrics.csv``."""
@@ -113,6 +124,7 @@ class CSVLogger(Logger):
             MisconfigurationException: It cannot be created or written to.
         """
         self._directory.prepare()
+        self._directory.settled = True
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
         """Take over the version that rank zero chose."""
@@ -140,6 +152,56 @@ class CSVLogger(Logger):
         if self._experiment is not None:
             self._experiment.save()
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the version, the hyperparameters, and how long the file is now."""
+        if rank_zero_only.rank != 0 or not self._directory.is_known:
+            return {}
+        return {
+            **self._directory.place(),
+            "next_step": self._next_step,
+            "hparams": self.hparams,
+            "file": self.experiment.position(),
+        }
+
+    @rank_zero_only
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on in the version of the checkpoint, and drop the rows that were written after it.
+
+        A file that is not the one which the checkpoint speaks of is left as it is, and said.
+        """
+        path = self._directory.path_of(state_dict)
+        if path is None:
+            return
+        writer = ExperimentWriter(path)
+        here, file = self._directory.is_same_root(state_dict), state_dict["file"]
+        is_same = writer.begins_with(file)
+        if not is_same:
+            warn(
+                f"{writer.metrics_file_path} is not as the checkpoint knows it: its first {file['rows']} rows are "
+                "missing or were changed. "
+                + ("It is continued as it is." if here else "It is left alone, and the run logs to a new version.")
+            )
+        if not here and not (is_same and file["rows"]):  # without rows there is nothing to know another run's file by
+            return
+        self._directory.adopt(state_dict)
+        self._experiment, self._flushed_step = None, None
+        self._next_step = state_dict["next_step"]
+        self.hparams = dict(state_dict["hparams"])
+        if is_same:
+            writer.cut(file)
+
+    @rank_zero_only
+    def start_anew(self) -> None:
+        """Rename the ``metrics.csv`` of an earlier start, when the version was given and so is the same again."""
+        if self._directory.automatic or self._directory.settled:
+            return
+        folder = self._directory.path
+        if folder is not None and log_files.size_of(log_files.below(folder, "metrics.csv")):
+            name = log_files.free_name(folder, "metrics", ".csv")
+            info(f"No checkpoint was found, so the rows of an earlier start in {folder!r} are put aside as {name}.")
+            log_files.rename(log_files.below(folder, "metrics.csv"), log_files.below(folder, name))
+            self._experiment = None
+
     def __getstate__(self) -> dict[str, Any]:
         self.save()
         return {**self.__dict__, "_experiment": None}
@@ -154,9 +216,10 @@ class ExperimentWriter:
     """
 
     def __init__(self, log_dir: str) -> None:
-        self.metrics_file_path = f"{log_dir.rstrip('/')}/metrics.csv" if is_url(log_dir) else f"{log_dir}/metrics.csv"
+        self.metrics_file_path = log_files.below(log_dir, "metrics.csv")
         self.metrics: list[dict[str, float]] = []
         self._columns: list[str] | None = None
+        self._rows = self._size = self._sum = 0  # of what is in the file
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Record one row."""
@@ -168,8 +231,7 @@ class ExperimentWriter:
         """Write the rows that are not written yet."""
         if not self.metrics:
             return
-        if self._columns is None:
-            self._columns = self._found_columns()
+        self._look()
         names = dict.fromkeys(self._columns or ["step"])
         for row in self.metrics:
             names.update(dict.fromkeys(row))
@@ -178,21 +240,57 @@ class ExperimentWriter:
         if columns == self._columns:
             self._append(rows)
         else:
-            old = list(csv.reader(io.StringIO(self._read(), newline="")))[1:]
-            padded = [[*row, *[""] * (len(columns) - len(row))] for row in old if row]
+            old = _rows(self._read())[1:]
+            padded = [[*row, *[""] * (len(columns) - len(row))] for row in old]
             self._replace(_text([columns, *padded]) + rows)
         self._columns = columns
+        self._rows += len(self.metrics)
         self.metrics.clear()
 
-    def _found_columns(self) -> list[str]:
-        """The header of a file that another run left. Its last line is dropped if that run died while writing it."""
+    def position(self) -> dict[str, Any]:
+        """Return what is in the file now, after it has reached the disk: rows, columns, bytes and a checksum."""
+        self._look()
+        log_files.flush(self.metrics_file_path)
+        return {"rows": self._rows, "columns": list(self._columns or []), "bytes": self._size, "crc32": self._sum}
+
+    def begins_with(self, position: dict[str, Any]) -> bool:
+        """Whether the file has what `position` speaks of, and perhaps more."""
+        return self._as_at(position) is not None
+
+    def cut(self, position: dict[str, Any]) -> None:
+        """Make the file what it was: without later rows, and without columns that later rows have brought."""
+        text = self._as_at(position)
+        assert text is not None, "begins_with was asked"
+        log_files.remove(self.metrics_file_path + ".part")
+        if not text:
+            log_files.remove(self.metrics_file_path)
+        elif text != self._read():
+            self._replace(text)
+        self._columns = None
+
+    def _as_at(self, position: dict[str, Any]) -> str | None:
+        """The file's text as it was at `position`; None when it is another file."""
+        text = self._read()
+        data, size = _encoded(text), position["bytes"]
+        if size <= len(data) and zlib.crc32(data[:size]) == position["crc32"]:
+            return data[:size].decode()
+        columns, kept = position["columns"], _rows(text)[: position["rows"] + 1]
+        before = _text([row[: len(columns)] for row in kept])
+        return before if zlib.crc32(_encoded(before)) == position["crc32"] else None
+
+    def _look(self) -> None:
+        """See what another process has left in the file. Its last line is dropped if that died while writing it."""
+        if self._columns is not None:
+            return
         text = self._read()
         complete = text[: text.rfind("\n") + 1]
         if complete != text:
             torn = text[len(complete) :]
             warn(f"The last line of {self.metrics_file_path} was never finished and is dropped: {torn!r}")
             self._replace(complete)
-        return next(csv.reader(io.StringIO(complete, newline="")), [])
+        rows, data = _rows(complete), _encoded(complete)
+        self._columns = rows[0] if rows else []
+        self._rows, self._size, self._sum = max(0, len(rows) - 1), len(data), zlib.crc32(data)
 
     def _read(self) -> str:
         path = self.metrics_file_path
@@ -214,20 +312,26 @@ class ExperimentWriter:
             if file.write(data) != len(data):
                 file.truncate(end)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.metrics_file_path)
+        self._size, self._sum = self._size + len(data), zlib.crc32(data, self._sum)
 
     def _replace(self, text: str) -> None:
-        path = self.metrics_file_path
+        path, data = self.metrics_file_path, _encoded(text)
         if is_url(path):
             files, key = filesystem(path)
-            files.pipe_file(key, _encoded(text))
-            return
-        with open(path + ".part", "wb") as file:
-            file.write(_encoded(text))
-        os.replace(path + ".part", path)
+            files.pipe_file(key, data)
+        else:
+            with open(path + ".part", "wb") as file:
+                file.write(data)
+            os.replace(path + ".part", path)
+        self._size, self._sum = len(data), zlib.crc32(data)
 
 
 def _encoded(text: str) -> bytes:
     return text.encode(errors="backslashreplace")  # a name that is no valid text must not keep its row from the file
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
 
 class _Lines(list[str]):

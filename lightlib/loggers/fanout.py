@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightlib.report import warn
+from lightlib.report import rank_zero_only, warn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,6 +68,50 @@ class Fanout:
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         """Tell all loggers that a checkpoint has been written."""
         self._call("after_save_checkpoint", checkpoint_callback)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Return where each logger is, as plain values for a checkpoint; an empty list off rank zero.
+
+        Call `save` before: what is on disk then is what the state speaks of.
+        """
+        if rank_zero_only.rank != 0:
+            return []
+        states = []
+        for logger in self.loggers:
+            state: Any = {}
+            try:
+                state = logger.state_dict()
+            except Exception as error:  # noqa: BLE001 - likewise
+                self._report(logger, "state_dict", error)
+            states.append({"logger": type(logger).__name__, "state": state})
+        return states
+
+    def load_state_dict(self, states: Any) -> None:
+        """Let each logger go on where it was; call it on all processes, before `Logger.prepare`.
+
+        Args:
+            states: What `state_dict` returned; None when the checkpoint holds nothing of the kind. Each logger gets the
+                state of one of the same class, the second of a class that of the second.
+        """
+        if rank_zero_only.rank != 0:
+            return
+        left = [one for one in states or [] if isinstance(one, Mapping)]
+        for logger in self.loggers:
+            found = next((one for one in left if one.get("logger") == type(logger).__name__), None)
+            if found is None:
+                continue
+            left.remove(found)
+            if not found.get("state"):
+                continue
+            try:
+                logger.load_state_dict(found["state"])
+            except Exception as error:  # noqa: BLE001 - likewise
+                self._report(logger, "load_state_dict", error)
+
+    def start_anew(self) -> None:
+        """Let all loggers put aside what an earlier start of this run left; call it before `Logger.prepare`."""
+        if rank_zero_only.rank == 0:
+            self._call("start_anew")
 
     def _call(self, method: str, *arguments: Any) -> None:
         for logger in self.loggers:

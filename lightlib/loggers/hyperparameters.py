@@ -7,17 +7,14 @@ import dataclasses
 import enum
 import math
 import os
-import re
 import types
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-__all__ = ["MASK", "flatten", "plain"]
+from lightlib.report import MASK, is_secret
 
-MASK = "***"
-_SECRET = re.compile("passw(or)?d|passphrase|secret|credential|apikey|accesskey|privatekey|authkey")
-_TOKEN = re.compile("(?<!pad)(?<!eos)(?<!bos)(?<!unk)(?<!mask)(?<!sep)(?<!cls)(?<!special)(?<!start)(?<!end)tokens?$")
+__all__ = ["MASK", "flatten", "plain"]
 
 
 def plain(params: Any) -> dict[str, Any]:
@@ -73,11 +70,10 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _value(name: str, value: Any) -> Any:
-    squashed = re.sub("[^a-z0-9]", "", name.lower())
-    if value is not None and _SECRET.search(squashed):
+    if is_secret(name, value):
         return MASK
     if isinstance(value, str):
-        return MASK if _TOKEN.search(squashed) else str(value.value if isinstance(value, enum.Enum) else value)
+        return str(value.value if isinstance(value, enum.Enum) else value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, enum.Enum):

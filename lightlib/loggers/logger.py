@@ -21,8 +21,9 @@ class Logger(ABC):
     """Base of all loggers. A logger of your own defines `name`, `version`, `log_metrics` and `log_hyperparams`.
 
     The Trainer calls `prepare` before training starts, `log_hyperparams` and `log_graph` once, `log_metrics` every
-    ``log_every_n_steps`` optimizer steps and at the end of every epoch, and `finalize` at the end. What a logger raises
-    in any of these but `prepare` is reported and does not end the training.
+    ``log_every_n_steps`` optimizer steps and at the end of every epoch, `save` and `state_dict` with every checkpoint,
+    and `finalize` at the end; `load_state_dict` before all of these when a run goes on. What a logger raises in any of
+    these but `prepare` is reported and does not end the training.
 
     Example:
         >>> class Print(Logger):
@@ -59,6 +60,11 @@ class Logger(ABC):
     def log_dir(self) -> str | None:
         """The directory of this run; None when the logger writes no files."""
         return None
+
+    @property
+    def earlier_log_dirs(self) -> list[str]:
+        """What `log_dir` was in earlier runs, any of which a run that is resumed may be; none if one was asked for."""
+        return []
 
     @property
     def group_separator(self) -> str:
@@ -105,6 +111,25 @@ class Logger(ABC):
     def finalize(self, status: str) -> None:
         """Called when a run ends. `status` is ``"success"`` or ``"failed"``. The logger may be used again later."""
         self.save()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where this logger is, as plain values for a checkpoint; called on rank zero, after `save`.
+
+        What is needed to go on with the very log of this run, and to drop what is logged after this moment.
+        """
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where a logger of this class was; called on rank zero, before `prepare`.
+
+        The run goes on from a checkpoint and logs once more what was logged after it, so that is dropped here.
+        """
+
+    def start_anew(self) -> None:
+        """Put aside what an earlier start of the same run logged, for no checkpoint of it is there to go on from.
+
+        Called on rank zero, before `prepare`.
+        """
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         """Called after a `ModelCheckpoint` wrote a file; the logger may upload it."""

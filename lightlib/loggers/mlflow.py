@@ -12,7 +12,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.loggers.checkpoint_files import new_checkpoints, settings, uploads_at_once
 from lightlib.loggers.hyperparameters import flatten
 from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
-from lightlib.report import rank_zero_only
+from lightlib.report import rank_zero_only, warn
 
 __all__ = ["MLFlowLogger"]
 
@@ -25,6 +25,8 @@ class MLFlowLogger(Logger):
 
     The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
     mlflow 3.17.2 on SQLite and on a directory.
+    A training that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) goes on with the same run. What was
+    logged after the checkpoint stays there and is logged once more: MLflow cannot take it back.
     In names of metrics and parameters, characters that MLflow refuses become ``_``; values of parameters are cut at 250
     characters.
 
@@ -68,6 +70,7 @@ class MLFlowLogger(Logger):
         self._prefix = prefix
         self._artifact_location = artifact_location
         self._run_id = run_id
+        self._goes_on = False  # with a run that a checkpoint named, and not the user
         self._wait = {} if synchronous is None else {"synchronous": synchronous}
         self._experiment_id: str | None = None
         self._client: Any = None
@@ -113,7 +116,7 @@ class MLFlowLogger(Logger):
                 raise missing_package("MLFlowLogger", "mlflow", "'lightlib[mlflow]'", error) from error
             try:
                 client = MlflowClient(self._tracking_uri)
-                self._start(client)
+                self._start(client, MlflowException)
             except MlflowException as error:
                 raise MisconfigurationException(
                     f"MLFlowLogger cannot use tracking_uri {self._tracking_uri!r}: {error}",
@@ -124,9 +127,20 @@ class MLFlowLogger(Logger):
             self._client = client
         return self._client
 
-    def _start(self, client: Any) -> None:
+    def _start(self, client: Any, gone: type[Exception]) -> None:
+        info: Any = None
         if self._run_id is not None:
-            self._experiment_id = client.get_run(self._run_id).info.experiment_id
+            try:
+                info = client.get_run(self._run_id).info
+            except gone as error:
+                if not self._goes_on:
+                    raise
+                where = f"The run {self._run_id} of the checkpoint is not at {self._tracking_uri!r}"
+                warn(f"{where}; a new one is begun: {error}")
+        if info is not None:
+            self._experiment_id = info.experiment_id
+            if info.status != "RUNNING":
+                client.update_run(self._run_id, status="RUNNING")
             return
         found = client.get_experiment_by_name(self._experiment_name)
         self._experiment_id = (
@@ -148,6 +162,16 @@ class MLFlowLogger(Logger):
     def share(self, broadcast: Callable[[Any], Any]) -> None:
         """Take over the ids of the run that rank zero started."""
         self._experiment_id, self._run_id = broadcast((self._experiment_id, self._run_id))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the id of the run."""
+        return {"run_id": self._run_id} if self._run_id is not None else {}
+
+    @rank_zero_only
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the run of the checkpoint, unless this logger was given a run."""
+        if self._run_id is None:
+            self._run_id, self._goes_on = state_dict["run_id"], True
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:

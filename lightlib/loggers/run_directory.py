@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import PurePosixPath, PureWindowsPath
@@ -22,6 +23,10 @@ class RunDirectory:
         save_dir: A path, in which ``~`` and ``$NAME`` are expanded, or a URL that fsspec knows.
         name: The directory of all versions; an empty string or None leaves this level out.
         version: A number n gives ``version_n``, a string is taken as it is, None takes the next free number.
+
+    Attributes:
+        automatic: Whether the version was not given.
+        settled: Whether a run has begun in this directory; until then a run that is resumed may choose its own.
 
     The next free version is taken by *creating* its directory, which succeeds in one process only. So reading `version`
     or `path` creates the directory, when `version` is None and this is rank zero. On the other processes the version is
@@ -49,6 +54,8 @@ class RunDirectory:
         if isinstance(version, str):
             check_inside("version", version)
         self._version = version
+        self.automatic = version is None
+        self.settled = False
 
     @property
     def root(self) -> str:
@@ -76,6 +83,48 @@ class RunDirectory:
         if version is None:
             return None
         return self._join(self.root, f"version_{version}" if isinstance(version, int) else version)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the version has been given, chosen or shared."""
+        return self._version is not None
+
+    def earlier(self) -> list[str]:
+        """Return the directories of the numbered versions, the newest first; none when this one is certain."""
+        if self.settled or not self.automatic:
+            return []
+        found = sorted(_numbers(_entries(self.root)), reverse=True)
+        return [self._join(self.root, f"version_{number}") for number in found]
+
+    def place(self) -> dict[str, Any]:
+        """Return which directory this is, as plain values for a checkpoint."""
+        root = self.root if is_url(self.root) else os.path.realpath(self.root)
+        return {"root": root, "version": self._version}
+
+    def path_of(self, place: dict[str, Any]) -> str | None:
+        """Return the directory that `place` spoke of, if a resumed run may go on there; None when it may not.
+
+        That it was in another root, before it was moved, is for the caller to judge (see `is_same_root`).
+        """
+        version = place.get("version")
+        if isinstance(version, bool) or not isinstance(version, (int, str)):
+            return None
+        if isinstance(version, str):
+            check_inside("version", version)
+        if version != self._version and (self.settled or not self.automatic):
+            return None
+        return self._join(self.root, f"version_{version}" if isinstance(version, int) else version)
+
+    def is_same_root(self, place: dict[str, Any]) -> bool:
+        """Whether `place` spoke of a directory in the same root."""
+        return bool(place.get("root") == self.place()["root"])
+
+    def adopt(self, place: dict[str, Any]) -> None:
+        """Go on in the directory that `place` spoke of. One that was taken before and is still empty is given back."""
+        before, self._version = self._version, place["version"]
+        if before is not None and before != self._version and not is_url(self.root):
+            with contextlib.suppress(OSError):
+                os.rmdir(self._join(self.root, f"version_{before}"))
 
     def prepare(self, sub_dir: str = "") -> str | None:
         """Create the directory of this run on rank zero, and return its path.
@@ -114,7 +163,7 @@ class RunDirectory:
 
     def _take(self) -> int:
         os.makedirs(self.root, exist_ok=True)
-        version = _next_version(os.listdir(self.root))
+        version = max(_numbers(os.listdir(self.root)), default=-1) + 1
         while True:
             try:
                 os.mkdir(os.path.join(self.root, f"version_{version}"))
@@ -126,7 +175,7 @@ class RunDirectory:
         """As `_take`, but with a file that only one can create: an object store has no directories."""
         files, root = filesystem(self.root)
         files.makedirs(root, exist_ok=True)
-        version = _next_version([entry.rstrip("/").rsplit("/", 1)[-1] for entry in files.ls(root, detail=False)])
+        version = max(_numbers(_entries(self.root)), default=-1) + 1
         while True:
             try:
                 directory = f"{root.rstrip('/')}/version_{version}"
@@ -202,9 +251,18 @@ def filesystem(url: str) -> tuple[Any, str]:
         ) from error
 
 
-def _next_version(entries: list[str]) -> int:
+def _entries(root: str) -> list[str]:
+    if is_url(root):
+        files, key = filesystem(root)
+        files.invalidate_cache(key)
+        found = files.ls(key, detail=False) if files.isdir(key) else []
+        return [entry.rstrip("/").rsplit("/", 1)[-1] for entry in found]
+    return os.listdir(root) if os.path.isdir(root) else []
+
+
+def _numbers(entries: list[str]) -> list[int]:
     matches = (re.fullmatch(r"version_(\d+)", entry) for entry in entries)
-    return max((int(match[1]) for match in matches if match), default=-1) + 1
+    return [int(match[1]) for match in matches if match]
 
 
 def _yaml(params: dict[str, Any]) -> str:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lightlib.loggers import event_files, log_files
 from lightlib.loggers.hyperparameters import flatten, plain
 from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
 from lightlib.loggers.run_directory import RunDirectory, check_inside
-from lightlib.report import PossibleUserWarning, rank_zero_only, warn
+from lightlib.report import PossibleUserWarning, info, rank_zero_only, warn
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,6 +27,10 @@ __all__ = ["TensorBoardLogger"]
 
 class TensorBoardLogger(Logger):
     """Writes to ``save_dir/name/version_N`` what ``tensorboard --logdir save_dir`` shows.
+
+    A run that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) takes up its version; event files are
+    cut back to where they were at the checkpoint, for the run logs once more what came after it: TensorBoard shows each
+    value once, as if the run had never been stopped.
 
     Args:
         save_dir: A path (``~`` is expanded), or a URL that tensorboard can write to.
@@ -68,6 +73,7 @@ class TensorBoardLogger(Logger):
         self._sub_dir = check_inside("sub_dir", os.fspath(sub_dir or ""))
         self._writer_arguments = kwargs
         self._next_step = 0
+        self._told = self._drawn = False  # whether the hyperparameters and the graph have been logged
         self._experiment: SummaryWriter | None = None
         self._summary: Callable[[], Any]
         self.hparams: dict[str, Any] = {}
@@ -104,6 +110,11 @@ class TensorBoardLogger(Logger):
         return os.path.join(path, self._sub_dir) if path and self._sub_dir else path
 
     @property
+    def earlier_log_dirs(self) -> list[str]:
+        """The directories of the versions that exist, the newest first; none when the version was given."""
+        return [os.path.join(path, self._sub_dir) if self._sub_dir else path for path in self._directory.earlier()]
+
+    @property
     @rank_zero_experiment
     def experiment(self) -> SummaryWriter:
         """The `SummaryWriter`, for images, histograms, text and the like. Opened at first use."""
@@ -125,6 +136,7 @@ class TensorBoardLogger(Logger):
             MisconfigurationException: The package tensorboard is missing, or the directory cannot be written.
         """
         _ = self.experiment
+        self._directory.settled = True
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
         """Take over the version that rank zero chose."""
@@ -166,9 +178,15 @@ class TensorBoardLogger(Logger):
             metrics: The metrics to show beside them; a number means ``{"hp_metric": number}``. TensorBoard keeps the
                 names of the first call: to choose your own, set ``default_hp_metric=False``.
             step: The step of these metrics. Default: 0.
+
+        What was logged before, by this run or the one that it goes on with, is not logged once more.
         """
+        before = dict(self.hparams)
         self.hparams.update(plain(params))
+        if metrics is None and self._told and self.hparams == before:
+            return
         self._directory.write_hparams(self.hparams)
+        self._told = True
         if metrics is None:
             metrics = -1.0 if self._default_hp_metric else {}
         if not isinstance(metrics, Mapping):
@@ -182,14 +200,14 @@ class TensorBoardLogger(Logger):
 
     @rank_zero_only
     def log_graph(self, model: nn.Module, input_array: Tensor | Any | None = None) -> None:
-        """Record the graph of `model`, if ``log_graph=True``. A model that cannot be traced gives a warning.
+        """Record the graph of `model`, once, if ``log_graph=True``. A model that cannot be traced gives a warning.
 
         Args:
             model: The module. It is run once in eval mode, without gradients; random numbers are not used up.
             input_array: A tensor, a tuple of positional or a dict of keyword arguments of `forward`: all tensors, or
                 lists and dicts of tensors. Default: ``model.example_input_array``.
         """
-        if not self._log_graph:
+        if not self._log_graph or self._drawn:
             return
         inputs = getattr(model, "example_input_array", None) if input_array is None else input_array
         if inputs is None:
@@ -210,6 +228,7 @@ class TensorBoardLogger(Logger):
         try:
             with _quiet_trace(model) as device:
                 self.experiment.add_graph(model, _arguments(model, inputs, device), use_strict_trace=False)
+            self._drawn = True
         except Exception as error:  # noqa: BLE001 - it runs the user's forward, which may raise anything
             warn(
                 f"The graph of {type(model).__name__} is not logged, because it cannot be traced: "
@@ -223,6 +242,62 @@ class TensorBoardLogger(Logger):
         """Write to disk what is still in the queue."""
         if self._experiment is not None and self._experiment.file_writer is not None:
             self._experiment.flush()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the version, what was logged once, and how long the event files are now."""
+        if rank_zero_only.rank != 0 or not self._directory.is_known:
+            return {}
+        folder = self.log_dir
+        assert folder is not None, "rank zero knows the version"
+        sizes = event_files.sizes(folder)
+        for name in sizes:
+            log_files.flush(log_files.below(folder, name))
+        return {
+            **self._directory.place(),
+            "next_step": self._next_step,
+            "hparams": self.hparams,
+            "told": self._told,
+            "drawn": self._drawn,
+            "files": sizes,
+        }
+
+    @rank_zero_only
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on in the version of the checkpoint, and drop the events that were written after it.
+
+        Event files that are not those which the checkpoint speaks of are left as they are, and said.
+        """
+        path = self._directory.path_of(state_dict)
+        if path is None:
+            return
+        folder = log_files.below(path, self._sub_dir) if self._sub_dir else path
+        here, files = self._directory.is_same_root(state_dict), state_dict["files"]
+        is_same = event_files.begin_with(folder, files)
+        if not is_same:
+            warn(
+                f"The event files in {folder!r} are not as the checkpoint knows them: some are missing or shorter. "
+                + ("They are left as they are." if here else "The run logs to a new version.")
+            )
+        if not here and not is_same:
+            return
+        self.finalize("interrupted")  # it may have been opened before the run
+        self._directory.adopt(state_dict)
+        self._next_step = state_dict["next_step"]
+        self.hparams = dict(state_dict["hparams"])
+        self._told, self._drawn = state_dict["told"], state_dict["drawn"]
+        if is_same:
+            event_files.cut(folder, files)
+
+    @rank_zero_only
+    def start_anew(self) -> None:
+        """Rename the event files of an earlier start, when the version was given and so is the same again."""
+        if self._directory.automatic or self._directory.settled:
+            return
+        folder = self.log_dir
+        if folder is not None and event_files.sizes(folder):
+            info(f"No checkpoint was found, so the event files of an earlier start in {folder!r} are put aside.")
+            self.finalize("interrupted")
+            event_files.put_aside(folder)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

@@ -25,6 +25,8 @@ class WandbLogger(Logger):
 
     The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
     wandb 0.31.0 in offline mode.
+    A training that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) goes on with the same run. What was
+    logged after the checkpoint stays there and is logged once more: wandb cannot take it back.
 
     Args:
         name: The name of the run.
@@ -136,6 +138,16 @@ class WandbLogger(Logger):
     def share(self, broadcast: Callable[[Any], Any]) -> None:
         """Take over the id of the run that rank zero started."""
         self._init["id"] = broadcast(self.version)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the id of the run."""
+        return {"id": self.version} if self.version is not None else {}
+
+    @rank_zero_only
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the run of the checkpoint, unless this logger was given a run."""
+        if self._experiment is None and self._init["id"] is None:
+            self._init["id"] = state_dict["id"]
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:

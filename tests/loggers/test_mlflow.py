@@ -12,7 +12,7 @@ import pytest
 
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import MLFlowLogger
-from lightlib.report import rank_zero_only
+from lightlib.report import LightlibWarning, rank_zero_only
 
 
 class Metric(NamedTuple):
@@ -52,7 +52,11 @@ class Client:
         return SimpleNamespace(info=SimpleNamespace(run_id="r"))
 
     def get_run(self, run_id):
-        return SimpleNamespace(info=SimpleNamespace(experiment_id="9"))
+        if run_id == "gone":
+            raise MlflowException("no run with id gone")
+        return SimpleNamespace(
+            info=SimpleNamespace(experiment_id="9", status="FINISHED" if run_id == "old" else "RUNNING")
+        )
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -184,3 +188,31 @@ def test_without_the_package(monkeypatch):
         MisconfigurationException, match=r"needs the package 'mlflow'.*\n.*\n  Fix: pip install 'lightlib\[m"
     ):
         MLFlowLogger().prepare()
+
+
+def test_a_resumed_training_goes_on_with_the_run_of_the_checkpoint():
+    logger = MLFlowLogger("known")
+    assert logger.state_dict() == {}
+    logger.prepare()
+    assert logger.state_dict() == {"run_id": "r"}
+    resumed = MLFlowLogger("known")
+    resumed.load_state_dict({"run_id": "old"})
+    resumed.prepare()
+    assert (resumed.run_id, resumed.experiment_id) == ("old", "9")
+    assert resumed.experiment.calls == [("update_run", "old", {"status": "RUNNING"})]
+
+
+def test_a_run_that_was_asked_for_stays():
+    logger = MLFlowLogger("known", run_id="mine")
+    logger.load_state_dict({"run_id": "old"})
+    assert logger.run_id == "mine"
+
+
+def test_a_run_of_the_checkpoint_that_is_gone_gives_way_to_a_new_one():
+    logger = MLFlowLogger("known")
+    logger.load_state_dict({"run_id": "gone"})
+    with pytest.warns(LightlibWarning, match="The run gone of the checkpoint is not at .*; a new one is begun: no run"):
+        logger.prepare()
+    assert logger.run_id == "r"
+    with pytest.raises(MisconfigurationException, match="no run with id gone"):
+        MLFlowLogger("known", run_id="gone").prepare()

@@ -1,0 +1,48 @@
+"""TensorBoard's event files in a folder: how long they are, and cutting them back to that."""
+
+from __future__ import annotations
+
+from lightlib.loggers import log_files
+from lightlib.loggers.run_directory import HPARAMS_FILE
+
+__all__ = ["begin_with", "cut", "put_aside", "sizes"]
+
+_MARK = "tfevents"  # by which TensorBoard knows them
+
+
+def sizes(folder: str) -> dict[str, int]:
+    """Return the size of each event file in `folder`, and in the folders that several curves in one diagram make.
+
+    A folder with an ``hparams.yaml`` of its own is another run's.
+    """
+    found = dict.fromkeys(_events(log_files.file_names(folder)), 0)
+    for name in log_files.folder_names(folder):
+        inside = log_files.file_names(log_files.below(folder, name))
+        if HPARAMS_FILE not in inside:
+            found.update(dict.fromkeys([f"{name}/{file}" for file in _events(inside)], 0))
+    return {name: log_files.size_of(log_files.below(folder, name)) or 0 for name in found}
+
+
+def begin_with(folder: str, known: dict[str, int]) -> bool:
+    """Whether the files of `known` are there, and as long as they were or longer; their names tell run from run."""
+    present = sizes(folder)
+    return bool(known) and all(present.get(name, -1) >= size for name, size in known.items())
+
+
+def cut(folder: str, known: dict[str, int]) -> None:
+    """Make the files as long as they were, and remove those that came later: a record is never cut in two."""
+    for name, size in sizes(folder).items():
+        if name not in known:
+            log_files.remove(log_files.below(folder, name))
+        elif size > known[name]:
+            log_files.cut(log_files.below(folder, name), known[name])
+
+
+def put_aside(folder: str) -> None:
+    """Give the files names by which TensorBoard does not know them."""
+    for name in sizes(folder):
+        log_files.rename(log_files.below(folder, name), log_files.below(folder, name.replace(_MARK, "earlier")))
+
+
+def _events(names: list[str]) -> list[str]:
+    return [name for name in names if _MARK in name]
