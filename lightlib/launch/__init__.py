@@ -8,6 +8,7 @@ from lightlib import lazy
 
 if TYPE_CHECKING:
     from lightlib.launch.environment import Environment, detect, free_port
+    from lightlib.launch.slurm import SLURMEnvironment
     from lightlib.launch.spawn import ProcessFailedError, launch_function
     from lightlib.launch.subprocess import SubprocessLauncher, launched_processes
     from lightlib.launch.watch import Watch
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Environment",
     "ProcessFailedError",
+    "SLURMEnvironment",
     "SubprocessLauncher",
     "Watch",
     "detect",
@@ -28,6 +30,7 @@ __getattr__, __dir__ = lazy.attributes(
     {
         "Environment": "environment",
         "ProcessFailedError": "spawn",
+        "SLURMEnvironment": "slurm",
         "SubprocessLauncher": "subprocess",
         "Watch": "watch",
         "detect": "environment",
