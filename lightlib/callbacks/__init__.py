@@ -9,6 +9,7 @@ from lightlib import lazy
 if TYPE_CHECKING:
     from lightlib.callbacks.callback import Callback
     from lightlib.callbacks.checkpoint import Checkpoint
+    from lightlib.callbacks.checkpoint_gc import CheckpointGC
     from lightlib.callbacks.early_stopping import EarlyStopping
     from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
     from lightlib.callbacks.lambda_callback import LambdaCallback
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Callback",
     "Checkpoint",
+    "CheckpointGC",
     "EarlyStopping",
     "GradientAccumulationScheduler",
     "LambdaCallback",
@@ -55,6 +57,7 @@ __getattr__, __dir__ = lazy.attributes(
     {
         "Callback": "callback",
         "Checkpoint": "checkpoint",
+        "CheckpointGC": "checkpoint_gc",
         "EarlyStopping": "early_stopping",
         "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
         "LambdaCallback": "lambda_callback",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lightlib.callbacks.checkpoint_names import check_template
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.checkpoint.formats import FORMATS
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 __all__ = ["check_arguments"]
 
@@ -19,6 +20,9 @@ def check_arguments(
     every_n_train_steps: int,
     every_n_epochs: int,
     train_time_interval: timedelta | None,
+    async_save: object = False,
+    save_errors: object = "raise",
+    format: object = None,  # noqa: A002  as in Trainer.save_checkpoint
 ) -> None:
     """Check what `ModelCheckpoint` was made with.
 
@@ -51,8 +55,21 @@ def check_arguments(
             expected='True, False, "link" or None.',
             fix="ModelCheckpoint(save_last=True)",
         )
+    if not isinstance(async_save, bool):
+        raise ArgumentTypeError(
+            f"ModelCheckpoint(async_save={async_save!r}).", expected="True or False.", fix="leave it out."
+        )
+    _check_word("save_errors", save_errors, ("raise", "warn"))
+    if format is not None:
+        _check_word("format", format, FORMATS)
     if filename is not None:
         check_template(filename)
+
+
+def _check_word(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        fix = f"ModelCheckpoint({name}={known[0]!r})"
+        raise UnknownNameError(f"{name} of ModelCheckpoint", value, known, fix=fix)
 
 
 def _check_triggers(**triggers: object) -> None:

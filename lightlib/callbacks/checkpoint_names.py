@@ -11,10 +11,11 @@ import torch
 
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["check_template", "fields", "fill"]
+__all__ = ["check_template", "fields", "fill", "may_be"]
 
 _FIELD = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
 _NOT_IN_A_NAME = re.compile(r'[\x00-\x1f/\\<>:"|?*]')
+_WRITTEN_NUMBER = r"[-+0-9.,_%eEnaifNAIF]*"
 
 
 def fields(template: str) -> list[str]:
@@ -57,6 +58,22 @@ def fill(template: str, metrics: Mapping[str, Any], *, insert_names: bool = True
         return _NOT_IN_A_NAME.sub("_", f"{name}{equals}{text}" if insert_names else text)
 
     return _FIELD.sub(value_of, template)
+
+
+def may_be(name: str, template: str, *, insert_names: bool = True, equals: str = "=", join: str = "-") -> bool:
+    """Whether `fill` may have made `name` of `template`, with a version behind it or none.
+
+    Example:
+        >>> may_be("epoch=3-val_loss=0.12-v1", "{epoch}-{val/loss:.2f}"), may_be("mine", "{epoch}-{step}")
+        (True, False)
+    """
+    pattern, place = "", 0
+    for match in _FIELD.finditer(template):
+        metric = _NOT_IN_A_NAME.sub("_", f"{match[1]}{equals}") if insert_names else ""
+        pattern += re.escape(template[place : match.start()]) + re.escape(metric) + _WRITTEN_NUMBER
+        place = match.end()
+    pattern += re.escape(template[place:])
+    return re.fullmatch(rf"{pattern}({re.escape(join)}v\d+)?", name) is not None
 
 
 def check_template(template: str) -> None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
-from lightlib.callbacks import checkpoint_files as files
+from lightlib.callbacks import checkpoint_folder as folders
 from lightlib.callbacks.checkpoint import Checkpoint
-from lightlib.callbacks.checkpoint_names import fields, fill
+from lightlib.callbacks.checkpoint_folder import absolute
+from lightlib.callbacks.checkpoint_names import fields, fill, may_be
+from lightlib.checkpoint import storage
+from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.errors import CheckpointWriteError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lightlib.core.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["CheckpointWriter", "absolute"]
+__all__ = ["CheckpointWriter"]
 
 
 class CheckpointWriter(Checkpoint):
@@ -37,21 +41,108 @@ class CheckpointWriter(Checkpoint):
         save_weights_only: bool,
         auto_insert_metric_name: bool,
         enable_version_counter: bool,
+        format: Literal["file", "directory"] | None = None,  # noqa: A002  as in Trainer.save_checkpoint
+        async_save: bool = False,
     ) -> None:
         self.dirpath = absolute(dirpath)
         self.filename = filename
         self.save_weights_only = save_weights_only
         self.auto_insert_metric_name = auto_insert_metric_name
         self.enable_version_counter = enable_version_counter
+        self.format = format
+        self.async_save = async_save
         self.last_model_path = ""
         self._latest = ""
-        self._evicted: list[str] = []
         self._said: set[str] = set()
+        self._claim: folders.FolderClaim | None = None
+        self._writer: BackgroundWriter | None = None  # while there is a fit with async_save
+        self._writing: set[str] = set()  # names that a save has taken which is not complete yet
+        self._evicted: list[str] = []  # to be removed as soon as something newer is complete
+        self._outlived: list[str] = []  # as well, but not before the next save, or the end: the run goes on from it
+        self._future: set[str] = set()  # of this run, but from after the place where it goes on: it comes there again
+        self._foreign: set[str] = set()  # of the run from which this one branched: never removed
+        self.shared_out = False  # whether somebody else removes files as well
+
+    # the folder
+
+    def _enter(self, trainer: Trainer) -> None:
+        """Claim the folder and see what this run has left there."""
+        assert self.dirpath is not None
+        self._foreign, self._writing = set(), set()
+        self._claim = folders.claimed(trainer, self.dirpath)
+        self._future, self._outlived = folders.left_behind(trainer, self.dirpath, self.FILE_EXTENSION, self.depth)
+        self._writer = BackgroundWriter() if self.async_save else None
+
+    def _leave(self) -> None:
+        """Give the folder back."""
+        self._writing = set()
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    @property
+    def depth(self) -> int:
+        """How many folders the template of the names makes within `dirpath`."""
+        return (self.filename or "").count("/")
+
+    def _may_have_written(self, path: str) -> bool:
+        """Whether this callback's templates give such a path; that of somebody else's file they do not."""
+        return self._is_named(path, self.CHECKPOINT_NAME_LAST) or self.may_have_ranked(path)
+
+    def may_have_ranked(self, path: str) -> bool:
+        """Whether the name of `path` is one that this callback gives to a checkpoint, other than the last one."""
+        return not self._is_named(path, self.CHECKPOINT_NAME_LAST) and self._is_named(path, self._template)
+
+    def _is_named(self, path: str, template: str) -> bool:
+        start = storage.join(self.dirpath or "", "")
+        return path.startswith(start) and may_be(
+            path[len(start) :].removesuffix(self.FILE_EXTENSION),
+            template,
+            insert_names=self.auto_insert_metric_name,
+            equals=self.CHECKPOINT_EQUALS_CHAR,
+            join=self.CHECKPOINT_JOIN_CHAR,
+        )
+
+    @property
+    def _template(self) -> str:
+        return self.filename or f"{{epoch}}{self.CHECKPOINT_JOIN_CHAR}{{step}}"
+
+    def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
+        """Note that a file, whoever has saved it, is not one of an earlier time any more."""
+        self._future.discard(path)
+
+    # writing
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
         """Write one file and tell the loggers. Override it to write something else, or more."""
-        trainer.save_checkpoint(filepath, self.save_weights_only)
+        if not self.save_weights_only:  # so that the file itself says what it makes superfluous
+            self._evicted, self._outlived = [*self._evicted, *self._outlived], []
+        options: dict[str, Any] = {} if self.format is None else {"format": self.format}
+        if self._writer is not None:
+            options["writer"] = self._writer
         self._latest = filepath
+        trainer.save_checkpoint(filepath, self.save_weights_only, **options)
+        self._take_name(trainer, filepath)
+        self._in_order(lambda: None, then=partial(self._tell_loggers, trainer))
+
+    def _in_order(self, job: Callable[[], object], then: Callable[[], object] | None = None) -> None:
+        """Do `job` after what was written before it: now, or in the writer's thread."""
+        if self._writer is not None:
+            self._writer.submit(job, then)
+            return
+        job()
+        if then is not None:
+            then()
+
+    def _take_name(self, trainer: Trainer, path: str) -> None:
+        """Tell all callbacks that from now on `path` is this run's, although its file may not be complete yet."""
+        if self._writer is not None:
+            self._writing.add(path)
+        for callback in trainer.checkpoint_callbacks:
+            if isinstance(callback, CheckpointWriter):
+                callback._future.discard(path)  # noqa: SLF001  another one of this kind
+
+    def _tell_loggers(self, trainer: Trainer) -> None:
         for logger in trainer.loggers if trainer.is_global_zero else ():
             try:
                 logger.after_save_checkpoint(self)
@@ -62,7 +153,7 @@ class CheckpointWriter(Checkpoint):
     def _remove_checkpoint(self, trainer: Trainer, filepath: str) -> None:
         """Remove one file. Override it to keep or to move it."""
         if trainer.is_global_zero:
-            files.remove(filepath)
+            storage.remove(filepath)
 
     @staticmethod
     def _link_checkpoint(trainer: Trainer, filepath: str, linkpath: str) -> None:
@@ -70,50 +161,96 @@ class CheckpointWriter(Checkpoint):
         error: CheckpointWriteError | None = None
         if trainer.is_global_zero:
             try:
-                files.link(filepath, linkpath)
+                storage.link(filepath, linkpath)
             except CheckpointWriteError as raised:
                 error = raised
         told = trainer.strategy.broadcast(None if error is None else str(error))
         if told is not None:  # on all processes, none of which waits for the others
             raise error or CheckpointWriteError(told)
 
+    def _write_last(self, trainer: Trainer, path: str, of: str, as_link: bool) -> None:
+        """Write `path`; `of` is the file that has just been saved, if there is one: its link or its copy will do."""
+        if of and self._writer is not None:
+            make = storage.link if as_link else storage.copy
+            self._take_name(trainer, path)
+            self._in_order(partial(make, of, path) if trainer.is_global_zero else lambda: None)
+        elif of and as_link:
+            self._link_checkpoint(trainer, of, path)
+            self._take_name(trainer, path)
+        else:
+            self._save_checkpoint(trainer, path)
+
+    # removing
+
     def _delete_evicted(self, trainer: Trainer) -> None:
-        evicted, self._evicted = self._evicted, []
-        for path in evicted:
-            if not self._may_remove(trainer, path):
-                continue
-            try:
-                self._remove_checkpoint(trainer, path)
-            except OSError as error:
-                report.warn(f"The old checkpoint {path!r} could not be removed, training goes on: {error}")
+        for path in list(self._evicted):
+            if self._may_remove(trainer, path):
+                self._in_order(partial(self._delete, trainer, path))
+            else:
+                self._evicted.remove(path)
+
+    def _delete(self, trainer: Trainer, path: str) -> None:
+        try:
+            self._remove_checkpoint(trainer, path)
+        except OSError as error:
+            known = trainer.continues or path.endswith(folders.INTERRUPTED)  # removed before the run was ended
+            if not (known and isinstance(error, FileNotFoundError)):
+                problem = f"The old checkpoint {path!r} could not be removed, training goes on: {error}"
+                if self._writer is None:
+                    report.warn(problem)
+                else:
+                    self._writer.after(partial(report.warn, problem))
+        self._evicted.remove(path)
 
     def _may_remove(self, trainer: Trainer, path: str) -> bool:
         assert self.dirpath is not None
         resumed_from = trainer.ckpt_path
-        if resumed_from is not None and absolute(resumed_from) == path:
+        if resumed_from is not None and absolute(resumed_from) == path and not trainer.continues:
             return False
-        separator = "/" if files.is_remote(path) else os.sep
-        return path.startswith(self.dirpath.rstrip(separator) + separator)
+        separator = "/" if storage.is_remote(path) else os.sep
+        return (
+            path.startswith(self.dirpath.rstrip(separator) + separator)
+            and path not in self._foreign
+            and path not in self._kept()
+        )
+
+    def _kept(self) -> set[str]:
+        """The files that are not to be removed."""
+        return {self.last_model_path}
+
+    def _clear_up(self, trainer: Trainer) -> None:
+        """At a good end, remove what the run has outlived, and what it did not save again on its way here."""
+        own = [path for path in sorted(self._future) if self._may_have_written(path)]
+        self._future = set()
+        for path in (*own, *self._outlived):
+            if trainer.is_global_zero and self._may_remove(trainer, path) and storage.exists(path):
+                self._evicted.append(path)
+                self._delete(trainer, path)
+        self._outlived = []
+
+    # names
 
     def folder(self, trainer: Trainer) -> str:
         """The folder of the files: `dirpath`, or a default beside the logs."""
         if self.dirpath is not None:
             return self.dirpath
-        folder = absolute(os.path.join(trainer.log_dir or trainer.default_root_dir, "checkpoints"))
+        folder = absolute(storage.join(trainer.log_dir or trainer.default_root_dir, "checkpoints"))
         assert folder is not None
         return folder
 
     def find_last_checkpoints(self, trainer: Trainer) -> set[str]:
         """The files in the folder that `save_last` may have written, in this run or an earlier one."""
-        return files.listed(
-            self.folder(trainer), prefix=self.CHECKPOINT_NAME_LAST.partition("{")[0], ending=self.FILE_EXTENSION
-        )
+        folder, start = self.folder(trainer), self.CHECKPOINT_NAME_LAST.partition("{")[0]
+        return {
+            storage.join(folder, name)
+            for name in storage.names_in(folder)
+            if name.startswith(start) and name.endswith(self.FILE_EXTENSION)
+        }
 
     def file_exists(self, filepath: str | os.PathLike[str], trainer: Trainer) -> bool:
         """Whether rank zero sees a file of this name; all ranks get its answer."""
-        return bool(trainer.strategy.broadcast(files.exists(os.fspath(filepath)) if trainer.is_global_zero else False))
-
-    # names
+        there = storage.exists(os.fspath(filepath)) if trainer.is_global_zero else False
+        return bool(trainer.strategy.broadcast(there))
 
     def format_checkpoint_name(
         self, metrics: dict[str, Any], filename: str | None = None, ver: int | None = None, prefix: str | None = None
@@ -135,8 +272,7 @@ class CheckpointWriter(Checkpoint):
             'epoch=0-step=10-v1.ckpt'
         """
         join, equals = self.CHECKPOINT_JOIN_CHAR, self.CHECKPOINT_EQUALS_CHAR
-        template = filename or self.filename or f"{{epoch}}{join}{{step}}"
-        name = fill(template, metrics, insert_names=self.auto_insert_metric_name, equals=equals)
+        name = fill(filename or self._template, metrics, insert_names=self.auto_insert_metric_name, equals=equals)
         parts = [*([prefix] if prefix else []), name, *([f"v{ver}"] if ver is not None else [])]
         return os.path.join(self.dirpath or "", join.join(parts) + self.FILE_EXTENSION)
 
@@ -162,21 +298,19 @@ class CheckpointWriter(Checkpoint):
         version = self.STARTING_VERSION
         while (
             self.enable_version_counter
-            and path != own
-            and (path == self.last_model_path or self.file_exists(path, trainer))
+            and (path != own or path in self._foreign)
+            and (path == self.last_model_path or self._is_taken(path, trainer))
         ):
             path = trainer.strategy.broadcast(name(ver=version))
             version += 1
         return path
 
+    def _is_taken(self, path: str, trainer: Trainer) -> bool:
+        being_written = any(path in getattr(other, "_writing", ()) for other in trainer.checkpoint_callbacks)
+        known = trainer.strategy.broadcast(True if being_written else False if path in self._future else None)
+        return self.file_exists(path, trainer) if known is None else bool(known)
+
     def _warn_once(self, key: str, message: str) -> None:
         if key not in self._said:
             self._said.add(key)
             report.warn(message, report.PossibleUserWarning)
-
-
-def absolute(path: str | os.PathLike[str] | None) -> str | None:
-    """Return a local path made absolute, an address unchanged."""
-    if path is None or files.is_remote(os.fspath(path)):
-        return None if path is None else os.fspath(path)
-    return os.path.realpath(os.path.expanduser(path))

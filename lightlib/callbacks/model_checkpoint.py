@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from lightlib import report
-from lightlib.callbacks import checkpoint_files as files
+from lightlib.callbacks.best_checkpoints import as_number
 from lightlib.callbacks.checkpoint_arguments import check_arguments
-from lightlib.callbacks.checkpoint_writer import CheckpointWriter
+from lightlib.callbacks.checkpoint_folder import check_writable, others_take_part
+from lightlib.callbacks.guarded_saves import GuardedSaves
 from lightlib.callbacks.monitored import check_mode, final_at_epoch_end, missing, validates
-from lightlib.callbacks.shared_clock import SharedClock
-from lightlib.errors import MisconfigurationException, nearest
+from lightlib.checkpoint import storage
+from lightlib.errors import CheckpointWriteError, MisconfigurationException, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,23 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelCheckpoint"]
 
-# What is put back when a write fails; all processes have that of rank zero.
-_KEPT = (
-    "best_k_models",
-    "best_model_path",
-    "best_model_score",
-    "current_score",
-    "kth_best_model_path",
-    "kth_value",
-)
-_NAMED = ("last_model_path",)
 
-
-class ModelCheckpoint(CheckpointWriter):
+class ModelCheckpoint(GuardedSaves):
     """Saves checkpoints while training, and keeps the best ones by a logged metric.
 
     When a save is due, it happens after the validation that belongs to it, so that the metric is that of the saved
-    weights. New files are complete before older ones are removed, and files of other runs are never touched.
+    weights. New files are complete before older ones are removed, and files of other runs are never touched. A run that
+    was killed, at whatever moment, and goes on from its newest file ends with the files that it would have had.
 
     Args:
         dirpath: Folder of the checkpoints, local or remote. Default: ``checkpoints`` in `trainer.log_dir`, or in
@@ -68,6 +54,12 @@ class ModelCheckpoint(CheckpointWriter):
         save_on_train_epoch_end: True: save at the end of training epochs; False: after validations. Default: after
             validations when their rhythm is not that of the epochs, else at the end of epochs.
         enable_version_counter: Add ``-v1`` and so on to a name that is taken; when False, such files are overwritten.
+        async_save: Training waits only until the state is copied, and goes on while a thread writes the copy. Two saves
+            never overlap: the next one waits for this one, so one copy exists at most. What goes wrong is raised at the
+            end of the batch, the validation or the training in which it is seen. `last` is a copy of the file before.
+        save_errors: "raise": a file that cannot be written ends training. "warn": it is said, training goes on, and the
+            next save is tried. All earlier files are there in either case.
+        format: "file": one file. "directory": every process writes its part. Default: as the strategy says.
 
     Attributes:
         best_model_path: The best checkpoint so far, or an empty string.
@@ -80,6 +72,7 @@ class ModelCheckpoint(CheckpointWriter):
     Raises:
         MisconfigurationException: Arguments that exclude each other, or a negative number; while training: `monitor`
             was not logged.
+        MisconfigurationException: When `fit` begins: another live run writes into the folder.
         CheckpointWriteError: While training: a file could not be written. All earlier files are still there.
 
     Example:
@@ -105,8 +98,14 @@ class ModelCheckpoint(CheckpointWriter):
         every_n_epochs: int | None = None,
         save_on_train_epoch_end: bool | None = None,
         enable_version_counter: bool = True,
+        *,
+        async_save: bool = False,
+        save_errors: Literal["raise", "warn"] = "raise",
+        format: Literal["file", "directory"] | None = None,  # noqa: A002  as in Trainer.save_checkpoint
     ) -> None:
-        super().__init__(dirpath, filename, save_weights_only, auto_insert_metric_name, enable_version_counter)
+        super().__init__(
+            dirpath, filename, save_weights_only, auto_insert_metric_name, enable_version_counter, format, async_save
+        )
         self.monitor = monitor
         self.verbose = verbose
         self.save_last = save_last
@@ -118,6 +117,7 @@ class ModelCheckpoint(CheckpointWriter):
         no_trigger = every_n_train_steps is None and train_time_interval is None and every_n_epochs is None
         self.every_n_epochs = 1 if no_trigger else every_n_epochs or 0
         self.save_on_train_epoch_end = save_on_train_epoch_end
+        self.save_errors = save_errors
         check_arguments(
             monitor=monitor,
             filename=filename,
@@ -126,29 +126,11 @@ class ModelCheckpoint(CheckpointWriter):
             every_n_train_steps=self.every_n_train_steps,
             every_n_epochs=self.every_n_epochs,
             train_time_interval=train_time_interval,
+            async_save=async_save,
+            save_errors=save_errors,
+            format=format,
         )
-
-        self.best_k_models: dict[str, Tensor] = {}
-        self.best_model_path = ""
-        self.best_model_score: Tensor | None = None
-        self.current_score: Tensor | None = None
-        self.kth_best_model_path = ""
-        self.kth_value = self._worst
-        self.last_model_path = ""
-
-        self._requested = False
-        self._epoch = 0
-        self._clock = SharedClock()
-        self._begin(batch=0, step=0)
-
-    def _begin(self, batch: int, step: int) -> None:
-        self._saved_at_batch = batch
-        self._step = step
-        self._clock.start(batch)
-        self._epoch_ended = False
-        self._validated_at_step: int | None = None
-        self._validated_value: Tensor | None = None
-        self._requested = False
+        self._start_empty()
 
     @property
     def state_key(self) -> str:
@@ -164,25 +146,41 @@ class ModelCheckpoint(CheckpointWriter):
     # when a save is due
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """Choose the folder, once, when `fit` begins, and see whether it can be written."""
+        """Choose the folder when `fit` begins, see whether it can be written, and claim it for this run."""
         if stage != "fit":
             return
         self.dirpath = trainer.strategy.broadcast(self.folder(trainer))
-        if self.save_last == "link" and files.is_remote(self.dirpath):
+        if self.save_last == "link" and storage.is_remote(self.dirpath):
             raise MisconfigurationException(
                 f"ModelCheckpoint(save_last='link') with the remote folder {self.dirpath!r}.",
                 expected="a local folder: only there can a file be a link.",
                 fix="ModelCheckpoint(save_last=True)",
             )
-        files.check_writable_together(trainer, self.dirpath, type(self).__name__)
+        check_writable(trainer, self.dirpath, type(self).__name__)
+        if not trainer.fast_dev_run:
+            self._enter(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Take the position where this run starts, so that nothing is saved before something was trained."""
+        """Take the position where this run starts, and what it had still to do when it was killed there.
+
+        Otherwise nothing is saved before something was trained.
+        """
         self._begin(trainer.progress.batch, trainer.global_step)
-        vars(self).update(trainer.strategy.broadcast({name: getattr(self, name) for name in (*_KEPT, *_NAMED)}))
+        restored, self._restored = self._restored, None
+        if restored is not None and trainer.continues:
+            self._take_position(trainer, restored)
+        elif restored is not None:
+            self._branch_off()
+        self._agree(trainer)
+        if self._pending:
+            trainer.at_save_point(partial(self._save_due, trainer))
+        else:
+            self._delete_evicted(trainer)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ask for a save every n steps, or when the time has come."""
+        if self._in_flight:
+            self._look(trainer)
         every = self.every_n_train_steps
         if every:
             before, self._step = self._step, trainer.global_step
@@ -199,36 +197,56 @@ class ModelCheckpoint(CheckpointWriter):
         """Ask for a save after a validation."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
+        self._look(trainer)
         self._validated_at_step = trainer.global_step
         if self.monitor is not None and not self.every_n_epochs:
-            self._validated_value = _number(trainer.callback_metrics.get(self.monitor))
+            self._validated_value = as_number(trainer.callback_metrics.get(self.monitor))
         if not self._at_epoch_end(trainer):
             self._request_for_epoch(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
         """Ask for a save at the end of a training epoch."""
+        self._look(trainer)
         self._epoch_ended = True
         if self._at_epoch_end(trainer):
             self._request_for_epoch(trainer)
 
+    def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Wait for what is still being written."""
+        self._settle(trainer)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Remove what was saved because the run was ended, now that it has come to its own end."""
+        if not trainer.fast_dev_run and self.dirpath is not None:
+            self._clear_up(trainer)
+
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
         """Save the run as it is, when asked to; a failure to do so is reported and does not hide `exception`."""
-        if (
-            not self.save_on_exception
-            or trainer.state.fn != "fit"
-            or trainer.sanity_checking
-            or self._nothing_new(trainer)
-        ):
+        if trainer.state.fn != "fit":
             return
-        if self.dirpath is None or not files.others_take_part(trainer, exception):
+        self._stop_writing()
+        if not self.save_on_exception or trainer.sanity_checking or self._nothing_new(trainer):
+            return
+        if self.dirpath is None or not others_take_part(trainer, exception):
             return
         self._epoch = trainer.current_epoch
         try:
-            self._save_all(trainer, ranked=False)
+            self._save_as_it_is(trainer)
         except Exception as error:  # noqa: BLE001 - the exception that ended training must stay visible
             report.warn(f"ModelCheckpoint could not save after {type(exception).__name__}: {error}")
         else:
             report.info(f"{type(exception).__name__}: the run was saved to {self._latest!r}.")
+
+    def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        """Give the folder back."""
+        if stage == "fit":
+            self._stop_writing()
+            self._leave()
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
+        """Let nobody write while this callback's last save is being written."""
+        if self._writer is not None:
+            self._writer.join()
 
     def _at_epoch_end(self, trainer: Trainer) -> bool:
         return final_at_epoch_end(trainer) if self.save_on_train_epoch_end is None else self.save_on_train_epoch_end
@@ -238,9 +256,9 @@ class ModelCheckpoint(CheckpointWriter):
             self._request(trainer)
 
     def _request(self, trainer: Trainer) -> None:
-        if self._requested or trainer.fast_dev_run or self._nothing_new(trainer):
+        if self._pending or trainer.fast_dev_run or self._nothing_new(trainer):
             return
-        self._requested = True
+        self._pending, self._asked_of = "all", trainer
         self._epoch = trainer.current_epoch  # the epoch is counted before the loop answers
         trainer.at_save_point(partial(self._save_due, trainer))
 
@@ -250,34 +268,75 @@ class ModelCheckpoint(CheckpointWriter):
     # the save
 
     def _save_due(self, trainer: Trainer) -> None:
-        self._requested = False
-        self._save_all(trainer, ranked=True)
+        try:
+            if self._pending == "last":
+                self._go_on_saving(trainer)
+            else:
+                self._save_all(trainer)
+        except CheckpointWriteError as error:
+            if self.save_errors == "raise":
+                raise
+            self._say(error)
 
-    def _save_all(self, trainer: Trainer, ranked: bool) -> None:
+    def _save_all(self, trainer: Trainer) -> None:
+        self._settle(trainer)
+        self._agree(trainer)
         # A metric of a step is another on each process: that of rank zero counts, so that all decide alike.
         candidates = trainer.strategy.broadcast(self._monitor_candidates(trainer))
+        self._undo = before = {**self._bookkeeping(), "_pending": ""}
         self._latest, previous = "", self.last_model_path
-        try:
-            if self.save_last:  # set before anything is written: each file knows the name of the last one
-                self.last_model_path = self._last_path(trainer, candidates)
-            if not ranked:
-                self._save_checkpoint(trainer, self._get_metric_interpolated_filepath_name(candidates, trainer))
-            elif self.save_top_k != 0:
-                self._save_topk_checkpoint(trainer, candidates)
+
+        def save() -> None:
+            # Each file says what is done when it is complete, and what is still to do: all that is set before.
+            self._candidates, self._saved_at_batch = candidates, trainer.progress.batch
+            self._pending = "last" if self.save_last else ""
             if self.save_last:
+                self.last_model_path = self._last_path(trainer, candidates)
+            others = [previous] if previous and previous != self.last_model_path else []
+            self._evicted = [*self._evicted, *others]
+            if self.save_top_k != 0:
+                self._save_topk_checkpoint(trainer, candidates)
+            kept = [path for path in self._evicted if path not in others]
+            without_last = {name: before[name] for name in ("last_model_path", "_saved_at_batch", "_pending")}
+            self._in_order(partial(self._set_undo, {**self._bookkeeping(), **without_last, "_evicted": kept}))
+            if self.save_last:
+                self._pending = ""
                 self._save_last_checkpoint(trainer, candidates)
+
+        self._save_and_remove(trainer, save)
+
+    def _go_on_saving(self, trainer: Trainer) -> None:
+        """Make up for the second half of a save, after a resume from the file that the first half wrote."""
+        self._undo = {**self._bookkeeping(), "_pending": ""}
+
+        def save() -> None:
+            self._pending = ""
+            self._latest = self._latest if self._latest and self.file_exists(self._latest, trainer) else ""
+            self._save_last_checkpoint(trainer, self._candidates)
+
+        self._save_and_remove(trainer, save)
+
+    def _save_as_it_is(self, trainer: Trainer) -> None:
+        """Save beside what is kept. A run that goes on from there and has come further removes the file."""
+        candidates = trainer.strategy.broadcast(self._monitor_candidates(trainer))
+        previous, evicted = self.last_model_path, self._evicted
+        path = self._get_metric_interpolated_filepath_name(candidates, trainer)
+        try:
+            if self.save_last:
+                self.last_model_path = self._last_path(trainer, candidates)
+            others = [previous] if previous and previous != self.last_model_path else []
+            self._evicted = [*evicted, *others, path]
+            self._save_checkpoint(trainer, path)
+            if self.save_last:
+                self._save_checkpoint(trainer, self.last_model_path)
         except BaseException:
-            self.last_model_path = previous
+            self.last_model_path, self._evicted = previous, evicted
             raise
-        self._saved_at_batch = trainer.progress.batch
-        if previous and previous != self.last_model_path:
-            self._evicted.append(previous)
+        self._saved_at_batch, self._latest = trainer.progress.batch, path
+        self._evicted = [*evicted, *others]
         self._delete_evicted(trainer)
 
-    def _monitor_candidates(self, trainer: Trainer) -> dict[str, Tensor]:
-        candidates = {name: _number(value) for name, value in trainer.callback_metrics.items()}
-        numbers = {name: value for name, value in candidates.items() if value is not None}
-        return {**numbers, "epoch": torch.tensor(self._epoch), "step": torch.tensor(trainer.global_step)}
+    # which files
 
     def _save_topk_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         if self.monitor is None:
@@ -289,11 +348,10 @@ class ModelCheckpoint(CheckpointWriter):
         previous = self.best_model_path
         replaced = previous if self.save_top_k == 1 else None
         path = self._get_metric_interpolated_filepath_name(monitor_candidates, trainer, replaced)
-        with self._undone_when_failing():
-            self.best_model_path = path
-            self._save_checkpoint(trainer, path)
+        self.best_model_path = path
         if replaced and replaced != path:
-            self._evicted.append(replaced)
+            self._evicted = [*self._evicted, replaced]
+        self._save_checkpoint(trainer, path)
 
     def _save_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         assert self.monitor is not None
@@ -341,16 +399,6 @@ class ModelCheckpoint(CheckpointWriter):
                 "example by saving after validations: leave every_n_train_steps and train_time_interval away.",
             )
 
-    def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
-        """Whether a checkpoint with the metric `current` belongs to the best; all ranks answer alike."""
-        if current is None or self.save_top_k == 0:
-            return False
-        if self.save_top_k == -1 or len(self.best_k_models) < self.save_top_k:
-            return True
-        worst = self.best_k_models[self.kth_best_model_path]
-        better = current < worst if self.mode == "min" else current > worst
-        return bool(trainer.strategy.reduce_boolean_decision(bool(better)))
-
     def _update_best_and_save(self, current: Tensor, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         evicted = (
             []
@@ -364,13 +412,12 @@ class ModelCheckpoint(CheckpointWriter):
                 f"ModelCheckpoint: {self.monitor!r} is nan at epoch {self._epoch}, step {trainer.global_step}. Its "
                 f"checkpoint {path!r} never counts as the best and is the first to be replaced.",
             )
-        with self._undone_when_failing():
-            self.best_k_models = {p: value for p, value in self.best_k_models.items() if p not in evicted}
-            self.best_k_models[path] = self._worst if current.isnan() else current
-            self.current_score = current
-            self._rank()
-            self._save_checkpoint(trainer, path)
-        self._evicted += [old for old in evicted if old != path]
+        self.best_k_models = {p: value for p, value in self.best_k_models.items() if p not in evicted}
+        self.best_k_models[path] = self._worst if current.isnan() else current
+        self.current_score = current
+        self._rank()
+        self._evicted = [*self._evicted, *(old for old in evicted if old != path)]
+        self._save_checkpoint(trainer, path)
         if self.verbose:
             place = self._worst_first()[::-1].index(path) + 1
             report.info(
@@ -378,93 +425,5 @@ class ModelCheckpoint(CheckpointWriter):
                 f"number {place} to {path!r}."
             )
 
-    @contextmanager
-    def _undone_when_failing(self) -> Iterator[None]:
-        before = {name: getattr(self, name) for name in _KEPT}
-        try:
-            yield
-        except BaseException:
-            vars(self).update(before)
-            raise
-
-    @property
-    def _worst(self) -> Tensor:
-        return torch.tensor(math.inf if self.mode == "min" else -math.inf)
-
-    def _worst_first(self) -> list[str]:
-        """The kept files, the worst first; of equals the older counts as better."""
-        sign = 1 if self.mode == "min" else -1
-        best_first = sorted(self.best_k_models, key=lambda path: sign * self.best_k_models[path].item())
-        return best_first[::-1]
-
-    def _rank(self) -> None:
-        order = self._worst_first()
-        full = bool(order) and (self.save_top_k == -1 or len(order) >= self.save_top_k)
-        self.kth_best_model_path = order[0] if full else ""
-        self.kth_value = self.best_k_models[order[0]] if full else self._worst
-        best = order[-1] if order else ""
-        if best and self.best_k_models[best] != self._worst:
-            self.best_model_path, self.best_model_score = best, self.best_k_models[best]
-
     def _save_last_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        if self.save_last == "link" and self._latest:
-            self._link_checkpoint(trainer, self._latest, self.last_model_path)
-        else:
-            self._save_checkpoint(trainer, self.last_model_path)
-
-    # what is kept
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what was saved so far, under Lightning's names."""
-        return {
-            "monitor": self.monitor,
-            "best_model_score": self.best_model_score,
-            "best_model_path": self.best_model_path,
-            "current_score": self.current_score,
-            "dirpath": self.dirpath,
-            "best_k_models": dict(self.best_k_models),
-            "kth_best_model_path": self.kth_best_model_path,
-            "kth_value": self.kth_value,
-            "last_model_path": self.last_model_path,
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the files of an earlier run, as far as they are still there and in the same folder."""
-        self.best_model_path = state_dict["best_model_path"]
-        self.best_model_score = _number(state_dict.get("best_model_score"))
-        if state_dict.get("dirpath") != self.dirpath:
-            report.info(
-                f"The checkpoint comes from {state_dict.get('dirpath')!r}, this run saves to {self.dirpath!r}: its "
-                f"list of best files begins anew. Until its first save, the best one is {self.best_model_path!r}."
-            )
-            return
-        known = {path: torch.as_tensor(value) for path, value in state_dict.get("best_k_models", {}).items()}
-        gone = [path for path in known if not files.exists(path)]
-        if gone:
-            report.warn(f"Checkpoints that were kept by the earlier run are gone: {', '.join(map(repr, gone))}.")
-        self.best_k_models = {path: value for path, value in known.items() if path not in gone}
-        self.current_score = _number(state_dict.get("current_score"))
-        self.last_model_path = state_dict.get("last_model_path", "")
-        if self.best_model_path and not files.exists(self.best_model_path):
-            self.best_model_path, self.best_model_score = "", None
-        self._rank()
-
-    def to_yaml(self, filepath: str | os.PathLike[str] | None = None) -> None:
-        """Write the kept files and their metrics as YAML. Default: ``best_k_models.yaml`` in the folder.
-
-        Only rank zero writes.
-        """
-        if report.rank_zero_only.rank:
-            return
-        target = Path(filepath or os.path.join(self.dirpath or "", "best_k_models.yaml"))
-        lines = [f"{json.dumps(path)}: {_yaml(value.item())}\n" for path, value in self.best_k_models.items()]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("".join(lines) or "{}\n", encoding="utf-8")
-
-
-def _number(value: Any) -> Tensor | None:
-    return None if value is None else torch.as_tensor(value).detach().cpu().clone()
-
-
-def _yaml(number: float) -> str:
-    return repr(number) if math.isfinite(number) else {math.inf: ".inf", -math.inf: "-.inf"}.get(number, ".nan")
+        self._write_last(trainer, self.last_model_path, self._latest, as_link=self.save_last == "link")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from lightlib import report
 from lightlib.callbacks.checkpoint import Checkpoint
-from lightlib.callbacks.checkpoint_files import check_writable_together, exists, is_remote, others_take_part, remove
+from lightlib.callbacks.checkpoint_folder import absolute, check_writable, label_at, others_take_part
+from lightlib.checkpoint import storage
 from lightlib.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class OnExceptionCheckpoint(Checkpoint):
             )
         self.dirpath = os.fspath(dirpath)
         self.filename = filename
+        self._saved = False
 
     @property
     def ckpt_path(self) -> str:
@@ -52,8 +54,7 @@ class OnExceptionCheckpoint(Checkpoint):
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         """See whether the folder can be written, while it is time to choose another."""
         if stage == "fit":
-            folder = self.dirpath if is_remote(self.dirpath) else os.path.realpath(self.dirpath)
-            check_writable_together(trainer, folder, type(self).__name__)
+            check_writable(trainer, absolute(self.dirpath) or self.dirpath, type(self).__name__)
 
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
         """Save the run as it is; a failure to do so is reported and does not hide `exception`."""
@@ -64,10 +65,14 @@ class OnExceptionCheckpoint(Checkpoint):
             return
         try:
             trainer.save_checkpoint(self.ckpt_path)
+            self._saved = True
         except Exception as error:  # noqa: BLE001 - the exception that ended training must stay visible
             report.warn(f"OnExceptionCheckpoint: could not save {self.ckpt_path!r}: {error}")
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Remove the file: the run that it belongs to has ended well."""
-        if trainer.is_global_zero and exists(self.ckpt_path):
-            remove(self.ckpt_path)
+        """Remove the file when it is this run's, which has ended well; another run's stays."""
+        if not trainer.is_global_zero or not storage.exists(self.ckpt_path):
+            return
+        label = label_at(self.ckpt_path)
+        if self._saved or (label is not None and label.run == trainer.run_id):
+            storage.remove(self.ckpt_path)

@@ -29,9 +29,10 @@ class SharedClock:
     def __init__(self) -> None:
         self.start(0)
 
-    def start(self, batch: int) -> None:
-        """Begin to count. `batch` is the number of batches so far."""
-        self._began = self._looked = time.monotonic()
+    def start(self, batch: int, passed: float = 0.0) -> None:
+        """Begin to count, or go on when seconds have `passed`. `batch` is the number of batches so far."""
+        self._looked = time.monotonic()
+        self._began = self._looked - passed
         self._looked_at = self._next = batch
         self._ahead = 1
 

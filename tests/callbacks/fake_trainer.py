@@ -53,12 +53,17 @@ class FakeTrainer:
         self.run = None
         self.should_stop = False
         self.ckpt_path = None
+        self.run_id = "run"
+        self.continues = False
+        self.resumed_label = None
+        self.checkpoint_callbacks = []
         self.accumulate_grad_batches = 1
         self.log_every_n_steps = 50
         self.optimizers = []
         self.lr_scheduler_configs = []
         self.logged = []
         self.written = []
+        self.formats = []
         self.full = False
         self._asked = []
         vars(self).update(attributes)
@@ -82,12 +87,19 @@ class FakeTrainer:
         for call in asked:
             call()
 
-    def save_checkpoint(self, path, weights_only=None):
+    def save_checkpoint(self, path, weights_only=None, *, format=None, writer=None):  # noqa: A002 - as in Trainer
+        self.formats.append(format)
+        if writer is not None:
+            writer.save(str(self.progress.step), lambda content: self._write(path, content))
+        else:
+            self._write(path, str(self.progress.step))
+
+    def _write(self, path, content):
         if self.full:
             raise CheckpointWriteError(f"The checkpoint {path!r} could not be written: disk full.")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(f"{path}.part", "w") as file:
-            file.write(str(self.progress.step))
+            file.write(content)
         os.replace(f"{path}.part", path)
         self.written.append(os.path.basename(path))
 
@@ -95,6 +107,7 @@ class FakeTrainer:
 
     def start(self, callback, module=None):
         self.callback, self.module = callback, module
+        self.checkpoint_callbacks = [*self.checkpoint_callbacks, callback]
         callback.setup(self, module, "fit")
         callback.on_train_start(self, module)
         return self

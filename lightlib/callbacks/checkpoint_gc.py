@@ -1,0 +1,311 @@
+"""CheckpointGC: removes all checkpoints but the best and the latest, of one run or of all runs of an experiment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from lightlib import report
+from lightlib.callbacks.best_checkpoints import BestCheckpoints, as_number
+from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.checkpoint_folder import absolute, label_at, labels_in
+from lightlib.callbacks.checkpoint_policy import Saved, retained
+from lightlib.callbacks.monitored import check_mode, missing, validates
+from lightlib.checkpoint import storage
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+
+if TYPE_CHECKING:
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["CheckpointGC", "sweep"]
+
+LIST = "checkpoints.json"  # in each run's folder, for the other runs of its experiment
+DEEPEST = 6  # folders between the root of an experiment and the checkpoints of a run
+
+
+class _Listed(NamedTuple):
+    """A checkpoint in the list of its folder."""
+
+    folder: str
+    path: str
+    saved: Saved
+
+
+class CheckpointGC(Callback):
+    """Removes the checkpoints that `ModelCheckpoint` saved, but for the best and the latest: three numbers say which.
+
+    What counts is the metric of the validation at which a checkpoint was saved; one that was saved at another moment
+    has none, and is kept as one of the latest only. While a run trains, its newest checkpoint is always kept.
+    `last.ckpt` and files that other code saved are left alone. Of several runs each removes its own files only;
+    :func:`sweep` removes those of runs that have ended.
+
+    Args:
+        save_experiment_best: How many of the best of all runs below `root` are kept.
+        save_trial_best: How many of the best of this run.
+        save_trial_latest: How many of the latest of this run.
+        monitor: The metric by which they are compared. Not needed when only the latest are kept.
+        mode: "min" when less of it is better, "max" when more is.
+        root: The folder, local or remote, below which all runs of the experiment have theirs. Each then writes
+            ``checkpoints.json`` beside its checkpoints: their metrics, which the other runs read.
+
+    Raises:
+        MisconfigurationException: A number is negative; `monitor` or `root` is lacking; when `fit` begins: there is no
+            `ModelCheckpoint`; while training: `monitor` was not logged.
+
+    Example:
+        >>> from lightlib.callbacks import ModelCheckpoint
+        >>> callbacks = [
+        ...     ModelCheckpoint(every_n_train_steps=500, save_top_k=-1, save_last=True),
+        ...     CheckpointGC(save_trial_best=2, save_trial_latest=1, monitor="val_loss"),
+        ... ]
+    """
+
+    priority = "lowest"
+    after_module = True
+
+    def __init__(
+        self,
+        save_experiment_best: int = 0,
+        save_trial_best: int = 1,
+        save_trial_latest: int = 1,
+        monitor: str | None = None,
+        mode: str = "min",
+        root: str | os.PathLike[str] | None = None,
+    ) -> None:
+        numbers = {
+            "save_experiment_best": save_experiment_best,
+            "save_trial_best": save_trial_best,
+            "save_trial_latest": save_trial_latest,
+        }
+        for name, value in numbers.items():
+            _check_number(name, value)
+        if monitor is None and (save_experiment_best or save_trial_best):
+            raise MisconfigurationException(
+                f"CheckpointGC(monitor=None) with save_experiment_best={save_experiment_best} and "
+                f"save_trial_best={save_trial_best}.",
+                expected="the metric by which a checkpoint is better than another.",
+                fix='CheckpointGC(monitor="val_loss"), or save_trial_best=0 to keep the latest only.',
+            )
+        if save_experiment_best and root is None:
+            raise MisconfigurationException(
+                f"CheckpointGC(save_experiment_best={save_experiment_best}, root=None).",
+                expected="the folder below which all runs of the experiment save.",
+                fix="CheckpointGC(root='runs/my_experiment'), or save_trial_best for this run alone.",
+            )
+        self.numbers = save_experiment_best, save_trial_best, save_trial_latest
+        self.monitor = monitor
+        self.mode = check_mode(mode)
+        self.root = absolute(root)
+        self._metrics: dict[int, float] = {}  # by the number of batches at which a validation ended
+        self._saved: dict[str, tuple[int, int]] = {}  # this run's checkpoints, and their age
+        self._swept = True
+
+    @property
+    def state_key(self) -> str:
+        """By its metric."""
+        return self._generate_state_key(monitor=self.monitor, mode=self.mode)
+
+    def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
+        """See that there is somebody who saves."""
+        if stage != "fit":
+            return
+        savers = self._savers(trainer)
+        if not savers:
+            raise MisconfigurationException(
+                "CheckpointGC without a ModelCheckpoint.",
+                expected="somebody who saves what is to be removed.",
+                fix="callbacks=[ModelCheckpoint(every_n_train_steps=…, save_top_k=-1), CheckpointGC(…)]",
+            )
+        for saver in savers:
+            saver.shared_out = True
+        self._metrics, self._saved, self._swept = {}, {}, True
+
+    def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
+        """Find what this run has saved before it was ended."""
+        if not (trainer.continues and trainer.is_global_zero):
+            return
+        for saver in self._savers(trainer):
+            for path, label in labels_in(saver.dirpath or "", saver.FILE_EXTENSION, saver.depth).items():
+                if (
+                    label.run == trainer.run_id
+                    and label.batch <= trainer.progress.batch
+                    and saver.may_have_ranked(path)
+                ):
+                    self._saved[path] = label.age
+        self._swept = False
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Note the metric of what may be saved at this moment."""
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._note(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Without any validation, take the metric from the training epoch."""
+        if not validates(trainer):
+            self._note(trainer)
+
+    def _note(self, trainer: Trainer) -> None:
+        if self.monitor is None:
+            return
+        value = as_number(trainer.callback_metrics.get(self.monitor))
+        if value is None:
+            raise missing("CheckpointGC", self.monitor, trainer.callback_metrics)
+        there = {batch for batch, _ in self._saved.values()}
+        newest = max(there, default=-1)  # one that is newer may be being written
+        self._metrics = {batch: one for batch, one in self._metrics.items() if batch in there or batch > newest}
+        self._metrics[trainer.progress.batch] = float(value)
+
+    def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
+        """Note a new checkpoint. What it makes superfluous is removed when all of its save is done."""
+        if trainer.is_global_zero and any(saver.may_have_ranked(path) for saver in self._savers(trainer)):
+            label = label_at(path)
+            if label is not None:
+                self._saved[path] = label.age
+                self._swept = False
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
+        """Remove what is superfluous."""
+        if not self._swept:
+            self._sweep(trainer, at_end=False)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Remove what is superfluous, now also the newest checkpoint if the numbers say so."""
+        if trainer.is_global_zero and not trainer.fast_dev_run:
+            self._sweep(trainer, at_end=True)
+
+    def _sweep(self, trainer: Trainer, at_end: bool) -> None:
+        self._swept = True
+        savers = self._savers(trainer)
+        own = {
+            path: Saved(trainer.run_id, age, self._metrics.get(age[0]))
+            for path, age in self._saved.items()
+            if storage.exists(path)
+        }
+        others: dict[str, Saved] = {}
+        if self.root is not None:
+            for saver in savers:
+                _write_list(saver.dirpath or "", trainer.run_id, own)
+            others = {one.path: one.saved for one in _lists_below(self.root) if one.path not in own}
+        best, trial_best, latest = self.numbers
+        kept = retained({**others, **own}, best, trial_best, latest if at_end else max(1, latest), self.mode)
+        linked = {os.path.realpath(saver.last_model_path) for saver in savers if saver.last_model_path}
+        for path in sorted(set(own) - kept - linked):
+            self._remove(trainer, path, savers)
+
+    def _remove(self, trainer: Trainer, path: str, savers: list[BestCheckpoints]) -> None:
+        del self._saved[path]
+        saver = next(saver for saver in savers if saver.may_have_ranked(path))
+        try:
+            saver._remove_checkpoint(trainer, path)  # noqa: SLF001  the door by which a saver's files are removed
+        except OSError as error:
+            report.warn(f"The checkpoint {path!r} could not be removed, training goes on: {error}")
+        for one in savers:
+            one.forget(path)
+
+    def _savers(self, trainer: Trainer) -> list[BestCheckpoints]:
+        return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, BestCheckpoints)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the metrics of the checkpoints that are there."""
+        return {"metrics": [[batch, metric] for batch, metric in self._metrics.items()]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take back the metrics."""
+        self._metrics = {int(batch): float(metric) for batch, metric in state_dict["metrics"]}
+
+
+def sweep(
+    root: str | os.PathLike[str],
+    save_experiment_best: int = 0,
+    save_trial_best: int = 1,
+    save_trial_latest: int = 1,
+    mode: str = "min",
+) -> list[str]:
+    """Remove the superfluous checkpoints of all runs of an experiment that have ended; return their paths.
+
+    Args:
+        root: The folder below which the runs save; they had a `CheckpointGC` with this `root`.
+        save_experiment_best, save_trial_best, save_trial_latest, mode: As in `CheckpointGC`.
+
+    Raises:
+        OSError: A checkpoint cannot be removed.
+    """
+    check_mode(mode)
+    listed = _lists_below(absolute(root) or "")
+    kept = retained(
+        {one.path: one.saved for one in listed}, save_experiment_best, save_trial_best, save_trial_latest, mode
+    )
+    removed: list[str] = []
+    for folder in sorted({one.folder for one in listed}):
+        try:
+            claim = storage.claim(folder)
+        except MisconfigurationException as error:
+            report.warn(f"The checkpoints of a run that has not ended are left as they are. {error}")
+            continue
+        with claim:
+            for one in listed:
+                if one.folder == folder and one.path not in kept:
+                    storage.remove(one.path)
+                    removed.append(one.path)
+    return removed
+
+
+def _write_list(folder: str, run: str, own: Mapping[str, Saved]) -> None:
+    names = {
+        path[len(folder) :].lstrip("/" + os.sep): {"age": list(one.age), "metric": one.metric}
+        for path, one in own.items()
+        if path.startswith(storage.join(folder, ""))
+    }
+    text = json.dumps({"run": run, "checkpoints": names}, indent=1).encode()
+
+    def produce(file: BinaryIO) -> None:
+        file.write(text)
+
+    storage.write(storage.join(folder, LIST), produce)
+
+
+def _lists_below(folder: str, depth: int = DEEPEST) -> list[_Listed]:
+    """Return the checkpoints that are there, of all runs below `folder`."""
+    names = storage.names_in(folder)
+    if LIST in names:
+        return _read_list(folder)
+    found: list[_Listed] = []
+    for name in names if depth > 0 else ():
+        path = storage.join(folder, name)
+        if not name.startswith(".") and storage.is_folder(path):
+            found += _lists_below(path, depth - 1)
+    return found
+
+
+def _read_list(folder: str) -> list[_Listed]:
+    try:
+        with storage.open_for_reading(storage.join(folder, LIST)) as file:
+            told = json.load(file)
+        run = str(told["run"])
+        entries = [
+            (str(name), Saved(run, (int(one["age"][0]), int(one["age"][1])), _as_float(one["metric"])))
+            for name, one in told["checkpoints"].items()
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        report.warn(f"{storage.join(folder, LIST)!r} is not a list of checkpoints, and is passed over: {error!r}")
+        return []
+    paths = {storage.join(folder, name): one for name, one in entries if ".." not in name.replace("\\", "/").split("/")}
+    labels = {path: label_at(path) for path in paths if path.startswith(storage.join(folder, ""))}
+    return [
+        _Listed(folder, path, paths[path]) for path, label in labels.items() if label is not None and label.run == run
+    ]
+
+
+def _as_float(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _check_number(name: str, value: object) -> None:
+    fix = f"CheckpointGC({name}=1)"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ArgumentTypeError(f"CheckpointGC({name}={value!r}).", expected="an int >= 0.", fix=fix)
+    if value < 0:
+        raise MisconfigurationException(f"CheckpointGC({name}={value}).", expected="an int >= 0.", fix=fix)
