@@ -195,7 +195,10 @@ class Builder:
             argument = f"limit_{key}_batches"
             loaders = source()
             limit, lockstep = getattr(self.settings, argument), self.strategy.lockstep
-            data = EvalData(loaders, limit, self.move(), argument, stage.name, self.share(), lockstep)
+            data = EvalData(
+                loaders, limit, self.move(), argument, stage.name, self.share(), lockstep,
+                epoch=lambda: self.trainer.current_epoch,
+            )  # fmt: skip
             check_loaders(data.given, key)
             self.evaluations[key], self._evaluated_in = data, self.trainer.current_epoch
         return self.evaluations[key]
@@ -217,7 +220,7 @@ class Builder:
             window=Window(self.strategy.data if self.strategy.world_size > 1 else None),
             stage="train" if stage == "fit" else "setup",
             plan=self.plan(train_data.num_batches if train_data is not None else 0), replan=self.plan,
-            train_data=train_data, eval_data=self.eval_data, inference=self.settings.inference_mode, optimizers=[],
+            train_data=train_data, eval_data=self.eval_data, evaluations=self.evaluations, inference=self.settings.inference_mode, optimizers=[],
             handles=[], scaler=None,
             clip_defaults=(self.settings.gradient_clip_val, self.settings.gradient_clip_algorithm), clip=None,
             step_method=None, module_backward=self.module.backward,

@@ -17,6 +17,7 @@ from torch import nn
 
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.report import is_secret
 
 __all__ = ["AttributeDict", "HyperparametersMixin", "plain_hparams"]
 
@@ -197,9 +198,10 @@ def _copied(value: Any) -> Any:
 
 
 def plain_hparams(hparams: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the hyperparameters that can be stored as plain values, and the names of those that cannot.
+    """Return the hyperparameters that can be stored as plain values, and the names of those that cannot or must not.
 
-    Paths become strings, enumerations their values, NumPy numbers Python's, torch dtypes and devices their names.
+    What looks like a secret by its name (password, api_key, …) is not stored. Paths become strings, enumerations their
+    values, NumPy numbers Python's, torch dtypes and devices their names.
     """
     stored: dict[str, Any] = {}
     left: list[str] = []
@@ -208,7 +210,20 @@ def plain_hparams(hparams: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
             stored[key] = _plain(value)
         except TypeError:
             left.append(key)
+    left += _without_secrets(stored)
     return stored, left
+
+
+def _without_secrets(stored: dict[Any, Any], where: str = "") -> list[str]:
+    """Remove what looks like a secret, also from dicts within; return where it was."""
+    removed = []
+    for name, value in list(stored.items()):
+        if isinstance(value, dict):
+            removed += _without_secrets(value, f"{where}{name}.")
+        elif is_secret(str(name), value) and isinstance(value, (str, bytes)):
+            del stored[name]
+            removed.append(f"{where}{name}")
+    return removed
 
 
 def _plain(value: Any) -> Any:

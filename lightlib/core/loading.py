@@ -10,12 +10,18 @@ from typing import Any
 
 import torch
 
-from lightlib.core import files
-from lightlib.core.checkpoint import check, other_weights
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.stored import whole
+from lightlib.core.checkpoint import check
 from lightlib.core.hparams import AttributeDict
+from lightlib.core.restore import other_weights
 from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 
 __all__ = ["ClassOnly", "load_datamodule", "load_from_checkpoint"]
+
+
+# Lightning's command line puts these among the hyperparameters. No class is imported because a file names it.
+_NAMES_OF_CODE = ("_instantiator", "_class_path")
 
 
 class ClassOnly:
@@ -62,7 +68,7 @@ def load_from_checkpoint(
     Raises:
         CheckpointError: The file is missing or damaged, or does not fit the class.
     """
-    content = files.read(checkpoint_path, map_location or _present_device, weights_only)
+    content = whole(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
     module = _build(cls, content, hparams_file, kwargs)
     module.configure_model()
@@ -85,7 +91,7 @@ def load_datamodule(
     **kwargs: Any,
 ) -> Any:
     """Build a new data module from the hyperparameters and the state that a checkpoint holds for it."""
-    content = files.read(checkpoint_path, map_location or _present_device, weights_only)
+    content = whole(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
     datamodule = _build(cls, content, hparams_file, kwargs)
     if (state := content.get(cls.__qualname__)) is not None:
@@ -104,6 +110,7 @@ def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, g
     saved = dict(content.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}))
     if hparams_file is not None:
         saved = _hparams_of(hparams_file)
+    saved = {name: value for name, value in saved.items() if name not in _NAMES_OF_CODE}
     parameters = inspect.signature(cls.__init__).parameters
     name = content.get(cls.CHECKPOINT_HYPER_PARAMS_NAME, "kwargs")
     if name not in ("kwargs", "") and name in parameters:  # one object holds them all

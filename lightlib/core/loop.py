@@ -29,7 +29,8 @@ def fit(run: Run) -> None:
             hooks.on_sanity_check_start()
             evaluate(run, SANITY_CHECK)
             hooks.on_sanity_check_end()
-    if not plan.done(progress):
+    if run.resumed_whole or not plan.done(progress):  # a run that was killed at its very end has still to end
+        run.deferring = True
         hooks.on_train_start()
         run.begin_training()
         while not run.plan.done(progress) and not run.stopping():
@@ -257,8 +258,8 @@ def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
             output = step(batch, *where)
             after(output, batch, *where)
             run.log_evaluation_step()
-            run.evaluated += 1
-        table.loader, run.evaluated = 0, LAST
+            run.evaluated += run.leavable
+        table.loader, run.evaluated = 0, LAST * run.leavable
         if run.signals.received is not None:
             run.leave_if_possible()
         run.results.end_epoch()

@@ -14,6 +14,7 @@ from lightlib.core.plan import Plan
 from lightlib.core.settings import Settings
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.launch.environment import Environment, detect
+from lightlib.launch.slurm import SLURMEnvironment
 from lightlib.loggers.logger import DummyLogger, Logger
 from lightlib.precision.precision import Precision, named
 from lightlib.strategies.strategy import Strategy
@@ -27,6 +28,7 @@ __all__ = [
     "plugins_of",
     "precision_of",
     "profiler_of",
+    "requeue_of",
     "strategy_of",
 ]
 
@@ -66,14 +68,20 @@ def place_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any) -> E
         plugins: May hold an Environment, or the name of one.
     """
     several = [] if plugins is None else list(plugins) if isinstance(plugins, (list, tuple)) else [plugins]
-    given = next((one for one in several if is_environment(one)), None)
+    given = next((one for one in several if is_environment(one) and not isinstance(one, SLURMEnvironment)), None)
     return detect(None if devices == "auto" else len(chosen), num_nodes, given, automatic=len(chosen))
 
 
 def is_environment(plugin: Any) -> bool:
     """Whether a plugin says where processes come from."""
     named = isinstance(plugin, str) and plugin in registry.names("environments")
-    return named or isinstance(plugin, Environment) or callable(getattr(plugin, "world_size", None))
+    return named or isinstance(plugin, (Environment, SLURMEnvironment)) or callable(getattr(plugin, "world_size", None))
+
+
+def requeue_of(plugins: Any) -> SLURMEnvironment | None:
+    """Return the plugin that asks for the job to be queued again on a signal; None without one."""
+    several = [] if plugins is None else list(plugins) if isinstance(plugins, (list, tuple)) else [plugins]
+    return next((one for one in several if isinstance(one, SLURMEnvironment) and one.auto_requeue), None)
 
 
 def plugins_of(given: Any, precision: Any) -> Any:

@@ -3,98 +3,321 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lightlib import report
-from lightlib.core import files
+from lightlib.checkpoint import formats, storage
+from lightlib.checkpoint.label import Label
 from lightlib.core.states import TrainerFn
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 
-__all__ = ["resolve_path", "say_how_to_go_on"]
+__all__ = ["Found", "after_damage", "newest_known", "resolve_path", "say_how_to_go_on"]
 
 _LAUNCHERS_THAT_START_AGAIN = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # the same command begins and goes on
+_INTERRUPTED = "interrupted.ckpt"
+_ENDING = ".ckpt"
+_DEPTH = 2  # a file name's template may make folders
 
 
-def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> str | None:
-    """Return the file that is to be read, or None to take the module as it is.
+@dataclass(frozen=True)
+class Found:
+    """What `ckpt_path` means.
+
+    Attributes:
+        path: The checkpoint to read; None to begin from nothing.
+        continues: Whether the very run that wrote it goes on, with its files and logs, and not a branch of it.
+        label: What is written on it; None on one of Lightning or of an older version.
+        others: What to try next when it is damaged, in this order.
+        skips: Whether a damaged one is skipped, and its absence is no error: then `path` may be None.
+    """
+
+    path: str | None = None
+    continues: bool = False
+    label: Label | None = None
+    others: tuple[Found, ...] = ()
+    skips: bool = False
+
+
+def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> Found:
+    """Return the checkpoint that is to be read, or none, to take the module as it is. To be asked on rank zero.
+
+    The newest of one run's checkpoints is the one with the highest batch and serial number in its label, whatever its
+    file's time says. Only between different runs in one place a clock counts: the newest run is the one whose newest
+    file was written last. Files without a label come after those with one, by their time.
 
     Args:
         trainer: Whose checkpoint callbacks are asked.
         fn: What was called.
         last_module: Whether no module was given: then an evaluation takes the best weights of the last fit.
-        given: ``"best"``, ``"last"``, a path, or None.
+        given: ``"best"``, ``"last"`` (the newest of ``last*.ckpt`` and ``interrupted.ckpt``), ``"auto"`` (the newest of
+            all checkpoints in the folders of the callbacks, or none), a path or URL, or None.
 
     Raises:
         CheckpointError: There is no such checkpoint.
     """
     if given is None:
-        if fn is TrainerFn.FITTING or not last_module:
-            return None
-        best = _best(trainer)
+        best = "" if fn is TrainerFn.FITTING or not last_module else _best(trainer)
         if best:
             report.info(f"trainer.{fn.value}() got no model: the best weights of the last fit are taken from {best!r}.")
-        return best or None
+        return Found(best or None)
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
         raise ArgumentTypeError(
             f"ckpt_path is {shown(given)}.",
-            expected="'best', 'last', a path, or None to start from nothing.",
+            expected="'auto', 'best', 'last', a path, or None to start from nothing.",
             fix=f"trainer.{fn.value}(module, ckpt_path='last')",
         )
     name = os.fspath(given)
+    if name == "auto":
+        return _auto(trainer, fn)
+    if name == "last":
+        return _last(trainer, fn)
     if name == "best":
-        best = _best(trainer)
-        if not best:
+        name = _best(trainer)
+        if not name:
             raise CheckpointError(
                 "ckpt_path='best', but no best checkpoint is known.",
                 expected="a ModelCheckpoint that has saved in this Trainer.",
                 fix="call fit first, or pass a path.",
             )
-        return best
-    if name == "last":
-        return _last(trainer, required=fn is not TrainerFn.FITTING or not _may_be_started_again())
-    if name in ("hpc", "registry") or name.startswith("registry:"):
+    elif name in ("hpc", "registry") or name.startswith("registry:"):
         raise MisconfigurationException(
             f"ckpt_path={name!r} is not part of this version.",
-            expected="'best', 'last' or a path.",
+            expected="'auto', 'best', 'last' or a path.",
             fix=f"trainer.{fn.value}(module, ckpt_path='last')",
         )
-    if not files.exists(name):
-        raise files.missing(name)
-    return name
+    if not formats.exists(name):
+        raise formats.missing(name)
+    label = _Seen(name).label
+    return Found(name, fn is TrainerFn.FITTING and _is_newest_of_its_run(name, label), label)
+
+
+def after_damage(found: Found, error: CheckpointError) -> Found:
+    """Return what to read in place of a checkpoint that could not be read, and say both.
+
+    Raises:
+        CheckpointError: `error`, when no other one was meant.
+    """
+    if not found.skips:
+        raise error
+    report.warn(f"ckpt_path='auto': {found.path!r} is skipped: {str(error).splitlines()[0]}")
+    if not found.others:
+        report.info("No other checkpoint is left, so the run begins from nothing.")
+        return Found(skips=True)
+    following, *rest = found.others
+    _say_chosen(following)
+    return replace(following, others=tuple(rest))
+
+
+def _auto(trainer: Any, fn: TrainerFn) -> Found:
+    folders = _folders(trainer)
+    usable = [
+        one
+        for one in _seen_in(folders, trainer)
+        if not (one.label and one.label.weights_only and fn is TrainerFn.FITTING)
+    ]
+    ordered = _newest_first(usable)
+    for one, error in _damaged_before(ordered):
+        report.warn(f"ckpt_path='auto': {one.path!r} is skipped: {str(error).splitlines()[0]}")
+        ordered.remove(one)
+    if not ordered:
+        _say_nothing_found("auto", folders)
+        return Found(skips=True)
+    first, *rest = [Found(one.path, True, one.label, skips=True) for one in ordered]
+    _say_chosen(first)
+    return replace(first, others=tuple(rest))
+
+
+def _last(trainer: Any, fn: TrainerFn) -> Found:
+    folders, prefixes = _folders(trainer), _names_of_last(trainer)
+    known = [str(getattr(one, "last_model_path", "") or "") for one in trainer.checkpoint_callbacks]
+    seen = [one for one in _seen_in(folders, trainer) if one.is_last(prefixes)]
+    paths = {one.path for one in seen}
+    seen += [_Seen(path) for path in dict.fromkeys(known) if path and path not in paths and storage.exists(path)]
+    resumable = [one for one in seen if one.is_resumable]
+    ordered = _newest_first(resumable if resumable and fn is TrainerFn.FITTING else seen)
+    if ordered:
+        damaged = next(iter(_damaged_before(ordered)), None)
+        chosen = ordered[0] if damaged is None else damaged[0]  # reading it says what is wrong
+        return Found(chosen.path, fn is TrainerFn.FITTING, chosen.label)
+    if fn is TrainerFn.FITTING and any(name in os.environ for name in _LAUNCHERS_THAT_START_AGAIN):
+        _say_nothing_found("last", folders)
+        return Found(skips=True)
+    where = f" in {_listed(folders)}" if folders else ""
+    raise CheckpointError(
+        f"ckpt_path='last', but there is no last checkpoint{where}.",
+        expected="a file last*.ckpt of a ModelCheckpoint with save_last=True.",
+        fix="pass a path, or ckpt_path='auto' to start from nothing when there is none.",
+    )
+
+
+def _say_chosen(found: Found) -> None:
+    label = found.label
+    where = f" (epoch {label.epoch}, step {label.step})" if label is not None else ""
+    report.info(f"ckpt_path='auto': the newest checkpoint is {found.path!r}{where}.")
+
+
+def _say_nothing_found(asked: str, folders: Sequence[str]) -> None:
+    what = "last checkpoint" if asked == "last" else "checkpoint"
+    where = f" in {_listed(folders)}" if folders else ""
+    report.info(f"ckpt_path={asked!r}: there is no {what}{where}, so the run begins from nothing.")
+
+
+def _listed(folders: Sequence[str]) -> str:
+    more = f" and {len(folders) - 3} others" if len(folders) > 3 else ""
+    return ", ".join(map(repr, folders[:3])) + more
 
 
 def _best(trainer: Any) -> str:
     return next((c.best_model_path for c in trainer.checkpoint_callbacks if getattr(c, "best_model_path", "")), "")
 
 
-def _may_be_started_again() -> bool:
-    """Whether a launcher that starts a program again when it has ended has started this one."""
-    return any(name in os.environ for name in _LAUNCHERS_THAT_START_AGAIN)
+# what is there
 
 
-def _last(trainer: Any, required: bool) -> str | None:
-    folders = []
-    candidates: list[str] = []
+class _Seen:
+    """A checkpoint in a folder, its label and when it was written, both looked up when they are needed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.label = formats.label_of(path)
+        self._written: float | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether this is a link to nothing."""
+        here = not storage.is_remote(self.path)
+        return self.label is None and here and not os.path.exists(storage.local_path(self.path))
+
+    @property
+    def written(self) -> float:
+        if self._written is None:
+            self._written = _modified_at(self.path)
+        return self._written
+
+    @property
+    def is_resumable(self) -> bool:
+        return self.label is None or not self.label.weights_only
+
+    def is_last(self, prefixes: Sequence[str]) -> bool:
+        name = self.path.replace(os.sep, "/").rsplit("/", 1)[-1]
+        return name == _INTERRUPTED or any(name.startswith(prefix) for prefix in prefixes)
+
+
+def _modified_at(path: str) -> float:
+    """Return when a file was written, in seconds since 1970; 0 when that cannot be known."""
+    if storage.is_remote(path):
+        import fsspec  # optional: fsspec
+
+        files, name = fsspec.core.url_to_fs(path)
+        index = storage.join(path, storage.INDEX)
+        name = fsspec.core.url_to_fs(index)[1] if storage.exists(index) else name
+        try:
+            return float(storage.with_retries(path, lambda: files.modified(name)).timestamp())
+        except (FileNotFoundError, NotImplementedError):
+            return 0.0
+    try:
+        return os.lstat(storage.local_path(path)).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _folders(trainer: Any) -> list[str]:
+    """Return the folders of the checkpoint callbacks.
+
+    A folder beside the logs is another one in every run when the logger counts its versions: then all of them are
+    returned, for the checkpoint that is chosen says which version the run goes on with.
+    """
+    found: list[str] = []
+    earlier = (
+        [storage.join(place, "checkpoints") for place in trainer.logger.earlier_log_dirs] if trainer.logger else []
+    )
     for callback in trainer.checkpoint_callbacks:
-        known = getattr(callback, "last_model_path", "")
-        if known and files.exists(known):
-            candidates.append(str(known))
-        if hasattr(callback, "find_last_checkpoints"):
-            folders.append(callback.folder(trainer))
-            candidates += callback.find_last_checkpoints(trainer)
-            interrupted = os.path.join(folders[-1], "interrupted.ckpt")
-            candidates += [interrupted] if files.exists(interrupted) else []
-    if not candidates:
-        where = f" in {', '.join(map(repr, folders))}" if folders else ""
-        if not required:
-            report.info(f"ckpt_path='last': there is no last checkpoint{where}, so the run begins from nothing.")
-            return None
-        raise CheckpointError(
-            f"ckpt_path='last', but there is no last checkpoint{where}.",
-            expected="a file last*.ckpt of a ModelCheckpoint with save_last=True.",
-            fix="pass a path, or leave ckpt_path out to start from nothing.",
-        )
-    return max(candidates, key=lambda path: os.path.getmtime(path) if os.path.exists(path) else 0.0)
+        folder = getattr(callback, "dirpath", None)
+        if folder is not None:
+            found.append(os.fspath(folder))
+        elif hasattr(callback, "folder"):
+            found += earlier or [callback.folder(trainer)]
+    return list(dict.fromkeys(found))
+
+
+def _seen_in(folders: Sequence[str], trainer: Any) -> list[_Seen]:
+    endings = tuple({getattr(one, "FILE_EXTENSION", _ENDING) for one in trainer.checkpoint_callbacks})
+    paths = [path for folder in folders if formats.exists(folder) for path in _paths_in(folder, endings, _DEPTH)]
+    return [_Seen(path) for path in dict.fromkeys(paths)]
+
+
+def _paths_in(folder: str, endings: tuple[str, ...], depth: int) -> list[str]:
+    found: list[str] = []
+    for name in storage.names_in(folder):
+        path = storage.join(folder, name)
+        if name.startswith("."):  # being written
+            continue
+        if name.endswith(endings):
+            found.append(path)
+        elif depth and storage.is_folder(path):
+            whole = storage.exists(storage.join(path, storage.INDEX))
+            found += [path] if whole else _paths_in(path, endings, depth - 1)
+    return found
+
+
+def _names_of_last(trainer: Any) -> list[str]:
+    names = [getattr(callback, "CHECKPOINT_NAME_LAST", None) for callback in trainer.checkpoint_callbacks]
+    return [name.partition("{")[0] for name in names if name is not None]
+
+
+# what is newer
+
+
+def _newest_first(seen: Sequence[_Seen]) -> list[_Seen]:
+    runs: dict[str, list[_Seen]] = {}
+    for one in seen:
+        if one.label is not None:
+            runs.setdefault(one.label.run, []).append(one)
+    for group in runs.values():
+        group.sort(key=_age, reverse=True)
+    groups = list(runs.values())
+    if len(groups) > 1:
+        groups.sort(key=lambda group: group[0].written, reverse=True)
+    without = sorted((one for one in seen if one.label is None), key=lambda one: one.written, reverse=True)
+    return [*(one for group in groups for one in group), *without]
+
+
+def _age(one: _Seen) -> tuple[int, int]:
+    assert one.label is not None
+    return one.label.age
+
+
+def _damaged_before(ordered: Sequence[_Seen]) -> list[tuple[_Seen, CheckpointError]]:
+    """Return the damaged ones among those that were written after the first: without label they come last in order."""
+    found = []
+    for one in ordered:
+        later = ordered[0].label is not None and one.label is None and one.written >= ordered[0].written
+        try:
+            if one.is_gone:
+                raise formats.missing(one.path)
+            if later:
+                formats.verify(one.path)
+        except CheckpointError as error:
+            found.append((one, error))
+    return found
+
+
+def _is_newest_of_its_run(path: str, label: Label | None) -> bool:
+    """Whether the run that wrote `path` went no further, as far as its folder shows."""
+    if label is None or not label.run or label.weights_only:
+        return False
+    folder = path.rstrip("/").rpartition("/")[0] if storage.is_remote(path) else os.path.dirname(os.path.abspath(path))
+    beside = (_Seen(other).label for other in _paths_in(folder, (_ENDING, os.path.splitext(path)[1] or _ENDING), 0))
+    return not any(
+        other.run == label.run and other.batch > label.batch and not other.weights_only
+        for other in beside
+        if other is not None
+    )
+
+
+# after a stop
 
 
 def say_how_to_go_on(trainer: Any, saved: str | None, interrupted: bool) -> None:
@@ -104,19 +327,23 @@ def say_how_to_go_on(trainer: Any, saved: str | None, interrupted: bool) -> None
         f"Stopped at current_epoch={progress.epoch} after {progress.epoch_batch} of its batches "
         f"(global_step={progress.step})."
     )
-    newest = saved or _newest(trainer)
+    newest = saved or newest_known(trainer)
     if newest:
         place = "there" if saved else "the last checkpoint"
-        report.info(f'{where} To go on from {place}: trainer.fit(module, …, ckpt_path="{newest}")')
+        report.info(
+            f'{where} To go on from {place}: trainer.fit(module, …, ckpt_path="{newest}"), or ckpt_path="auto", with '
+            "which the same program begins and goes on."
+        )
     elif interrupted or progress.step:
         report.info(f"{where} No checkpoint was written, so a new run starts from nothing.")
 
 
-def _newest(trainer: Any) -> str:
+def newest_known(trainer: Any) -> str:
+    """Return the newest of the checkpoints that the callbacks know of; an empty string without any."""
     known = [
-        str(path)
+        _Seen(str(path))
         for callback in trainer.checkpoint_callbacks
         for path in (getattr(callback, "last_model_path", ""), getattr(callback, "best_model_path", ""))
-        if path and os.path.exists(path)
+        if path and storage.exists(path)
     ]
-    return max(known, key=os.path.getmtime, default="")
+    return next((one.path for one in _newest_first(known)), "")

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from lightlib import report
+from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.core.agreement import Agreement
 from lightlib.core.data import TrainData
 from lightlib.core.evaluation import EvalData
-from lightlib.core.hooks import Hooks
+from lightlib.core.hooks import Hooks, overrides
 from lightlib.core.mute import run_mute
 from lightlib.core.optim import Schedules
 from lightlib.core.plan import Plan
@@ -49,6 +50,7 @@ SANITY_CHECK = Stage("validation", "sanity_check")
 VALIDATION = Stage("validation", "validate")
 TEST = Stage("test", "test")
 PREDICT = Stage("predict", "predict")
+_WITHIN = ("start", "epoch_start", "batch_start", "batch_end")
 
 
 class Run:
@@ -56,11 +58,12 @@ class Run:
 
     __slots__ = (
         "agreement", "asked", "backward", "callbacks", "clip", "clip_defaults", "clock", "datamodule", "deferring",
-        "eval_data", "evaluated", "gradient_norm", "handles", "hooks", "inference", "loggers", "manual_backward",
-        "module", "module_backward", "optimization", "optimizers", "pending_rng", "phase", "plan", "progress",
-        "removable", "replan", "results", "scaler", "schedules", "signals", "stage", "started_at", "step_method",
-        "stop_asked", "strategy", "train_data", "trainer", "validated_at", "validation_rng", "warned_nonfinite",
-        "window", "zero_grad",
+        "eval_data", "evaluated", "evaluations", "gradient_norm", "handles", "hooks", "inference", "leavable",
+        "loggers", "manual_backward", "module", "module_backward", "optimization", "optimizers", "pending_rng",
+        "pending_validation", "phase", "plan", "progress", "removable", "replan", "results", "resumed_whole",
+        "scaler", "schedules", "signals", "stage", "started_at", "step_method", "stop_asked", "strategy",
+        "train_data", "trainer", "validated_at", "validates_first", "validation_rng", "warned_nonfinite",
+        "weights_before", "window", "zero_grad",
     )  # fmt: skip
 
     trainer: Any
@@ -96,7 +99,9 @@ class Run:
     stop_asked: bool
     asked: list[Callable[[], None]]
     pending_rng: dict[str, Any] | None
+    pending_validation: dict[str, Any] | None
     validation_rng: dict[str, Any] | None
+    evaluations: dict[str, EvalData]
     started_at: float
     validated_at: float
     clock: SharedClock
@@ -106,6 +111,10 @@ class Run:
     agreement: Agreement | None
     phase: int
     evaluated: int
+    leavable: bool
+    resumed_whole: bool
+    validates_first: bool
+    weights_before: list[tuple[int, int]]
 
     def __init__(self, **parts: Any) -> None:
         self.stage = "setup"
@@ -115,7 +124,9 @@ class Run:
         self.deferring = False
         self.agreement = None
         self.phase = self.evaluated = 0
-        self.pending_rng = self.validation_rng = None
+        self.resumed_whole = self.validates_first = False
+        self.leavable, self.weights_before = True, []
+        self.pending_rng = self.pending_validation = self.validation_rng = None
         self.gradient_norm = None
         self.warned_nonfinite = False
         self.started_at = self.validated_at = monotonic()
@@ -134,14 +145,21 @@ class Run:
         self.deferring = True
         self.started_at = self.validated_at = monotonic()
         self.clock.start(self.progress.batch)
+        resumed = self.pending_rng is not None
         if self.pending_rng is not None:
             if self.plan.validate_every is not None and (self.plan.sanity_batches or self.progress.validated):
                 self.eval_data(VALIDATION).start_workers()
+            if self.pending_validation is not None and self.plan.validate_every is not None:
+                self.eval_data(VALIDATION).load_state_dict(self.pending_validation)
             set_rng_state(self.pending_rng)
             self.strategy.accelerator.set_rng_state(self.pending_rng)
             self.pending_rng = None
         elif self.strategy.world_size > 1:
             part_random_numbers(self.strategy.broadcast(rng_state()), self.strategy.data_place)
+        if resumed and self.progress.epoch_batch == 0:
+            self.refuse_early_stop()
+        if not self.validates_first:
+            self.save_if_asked()  # what the run that is resumed had still to save here
 
     def end_training(self) -> None:
         """From here on a checkpoint is written when it is asked for."""
@@ -195,6 +213,8 @@ class Run:
         received = self.signals.received
         if received is None or not (self.train_data is None or self.between_windows()):
             return
+        if not self.leavable or (self.weights_before and self.weights_before != _versions(self.module)):
+            return  # in a validation that has changed something: it runs to its end first
         kind = "terminate" if isinstance(received, SystemExit) else "interrupt"
         if self.agreement is None or self.agreement.reached(kind, self.position()):
             raise received
@@ -307,13 +327,17 @@ class Run:
         """Return the generators' states, or in a validation those of its start, where a resumed run begins it again."""
         return self.validation_rng or {**rng_state(), **self.strategy.accelerator.rng_state()}
 
+    def validation_state(self) -> dict[str, Any] | None:
+        """Return the state of the validation loaders' own generators; None while nobody has asked for the loaders."""
+        data = self.evaluations.get("val")
+        return data.state_dict(self.validation_rng is not None) if data is not None else self.pending_validation
+
     def save_if_asked(self) -> None:
         """Do what was asked for at the last hook, now that a checkpoint can hold the whole state."""
-        if self.between_windows():
-            asked, self.asked = self.asked, []
+        if self.asked and self.between_windows():
             self.deferring = False
-            for save in asked:
-                save()
+            while self.asked:
+                self.asked.pop(0)()
             self.deferring = True
 
     # evaluation
@@ -337,12 +361,16 @@ class Run:
         within_fit = before == "train" or stage is SANITY_CHECK
         if stage is VALIDATION and within_fit:
             self.validation_rng = self.rng_state()
+            data.note()
+            self.strategy.share_buffers()
         if stage is VALIDATION and within_fit and self.between_windows():
             self.module.on_validation_model_zero_grad()
         getattr(self.module, f"on_{stage.name}_model_eval")()
         fast = self.inference and self.strategy.inference_mode and not within_fit
         grad_off = torch.inference_mode if fast else torch.no_grad
         self.phase, self.evaluated = self.phase + 1, 0
+        if within_fit and stage is VALIDATION:
+            self.leavable, self.weights_before = not self._count_validation_batches(), _versions(self.module)
         try:
             with grad_off():
                 if stage is SANITY_CHECK:
@@ -354,11 +382,20 @@ class Run:
             self._back_to_training_mode(stage, modes)
             self.stage = before
             self.phase, self.evaluated = self.phase + 1, 0
+            self.leavable, self.weights_before = True, []
             self.results.table.clear()
             if within_fit:
                 self.results.table = self.results.train
             if stage is SANITY_CHECK:
                 self.results.forget()
+
+    def _count_validation_batches(self) -> bool:
+        """Whether a callback's state may change within a validation, which a resumed run begins again."""
+        return any(
+            overrides(callback, Callback, "state_dict")
+            and any(overrides(callback, Callback, f"on_validation_{hook}") for hook in _WITHIN)
+            for callback in self.callbacks
+        )
 
     def _back_to_training_mode(self, stage: Stage, modes: dict[torch.nn.Module, bool]) -> None:
         restore = getattr(type(self.module), f"on_{stage.name}_model_train", None)
@@ -374,3 +411,9 @@ class Run:
         self.validated_at = monotonic()
         self.clock.start(self.progress.batch)
         self.validation_rng = None
+
+
+def _versions(module: torch.nn.Module) -> list[tuple[int, int]]:
+    """Return what changes when anybody writes into the parameters, or puts others in their place."""
+    local = (p.to_local() if hasattr(p, "to_local") else p for p in module.parameters())
+    return [(p.data_ptr(), p._version) for p in local]  # noqa: SLF001  documented in torch's notes on autograd

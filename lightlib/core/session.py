@@ -14,20 +14,25 @@ from typing import Any
 import torch
 
 from lightlib import report
-from lightlib.core import check, files
+from lightlib.core import check
+from lightlib.core.audit import attributes
 from lightlib.core.build import Builder
-from lightlib.core.checkpoint import check as check_content
-from lightlib.core.checkpoint import restore, restore_datamodule, restore_weights, write_checkpoint
+from lightlib.core.changes import compare
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
+from lightlib.core.hparams import plain_hparams
 from lightlib.core.module import Module
+from lightlib.core.origin import Origin, find_origin
 from lightlib.core.processes import Processes
 from lightlib.core.progress import Progress
-from lightlib.core.resume import resolve_path, say_how_to_go_on
+from lightlib.core.restore import restore, restore_datamodule, restore_weights
+from lightlib.core.resume import newest_known, say_how_to_go_on
 from lightlib.core.run import PREDICT, TEST, VALIDATION, Run
+from lightlib.core.saving import write_checkpoint
 from lightlib.core.signals import Signals
 from lightlib.core.sources import check_given, find
 from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
+from lightlib.core.table import table
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
 from lightlib.loggers.fanout import Fanout
 from lightlib.version import __version__
@@ -44,7 +49,7 @@ class Session:
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self.signals = Signals()
+        self.signals = Signals(None if trainer.requeue is None else trainer.requeue.requeue_signal)
         self.processes = Processes(trainer)
         self.module: Module | None = None
         self.datamodule: DataModule | None = None
@@ -57,6 +62,7 @@ class Session:
         self._compiler: Callable[..., Any] | None = None
         self.hooks: Hooks | None = None
         self.fit_run: Run | None = None  # of the last fit: its optimizers and position outlive an evaluation
+        self.attributes_at_start: dict[tuple[str, str], Any] = {}  # of the user's objects, for the audit
         self._ckpt_path_before: str | Path | None = None
         self.log_dir: tuple[Any, str | None] = (None, None)  # of several processes: whose folder, and rank zero's
 
@@ -69,6 +75,7 @@ class Session:
         datamodule: Any,
         ckpt_path: str | Path | None,
         weights_only: bool | None,
+        resume: Any = None,
     ) -> None:
         """Check what the user gave and build the run.
 
@@ -86,10 +93,8 @@ class Session:
         self.processes.ready()
         self.processes.begin(self.signals)
         try:
-            path = self._resolved(fn, model is None, trainer.ckpt_path if ckpt_path is None else ckpt_path)
-            content = None if path is None else files.read(path, "cpu", weights_only)
-            if content is not None:
-                check_content(content, path, type(module) if fn is TrainerFn.FITTING else None)
+            given_path = trainer.ckpt_path if ckpt_path is None else ckpt_path
+            origin = find_origin(trainer, fn, module, model is None, given_path, weights_only, resume)
         except BaseException as error:
             cause = self.processes.first_failure(error)
             self.processes.end()
@@ -97,11 +102,13 @@ class Session:
                 raise cause from None
             raise
         self.signals.received = None
-        self._ckpt_path_before, trainer.ckpt_path = trainer.ckpt_path, path
+        self._ckpt_path_before, trainer.ckpt_path = trainer.ckpt_path, origin.found.path
+        if fn is TrainerFn.FITTING:
+            self._name_the_run(origin)
         trainer.state = TrainerState(fn, None, TrainerStatus.RUNNING)
         trainer.interrupted = False
         try:
-            self._build(fn, module, given, datamodule, content)
+            self._build(fn, module, given, datamodule, origin)
         except BaseException as error:
             cause = self.processes.first_failure(error)
             self._fail(error)
@@ -110,16 +117,12 @@ class Session:
                 raise cause from None
             raise
 
-    def _resolved(self, fn: TrainerFn, last_module: bool, given: Any) -> str | None:
-        """Return the checkpoint to read, or raise why there is none: what the first process finds holds for all."""
-        try:
-            found: tuple[Any, Any] = resolve_path(self.trainer, fn, last_module, given), None
-        except MisconfigurationException as raised:
-            found = None, raised
-        path, error = self.trainer.strategy.broadcast(found)
-        if error is not None:
-            raise error
-        return path  # type: ignore[no-any-return]
+    def _name_the_run(self, origin: Origin) -> None:
+        trainer, label = self.trainer, origin.found.label
+        same = self.fit_run is not None and trainer.progress.batch > 0  # this Trainer's last fit goes on
+        trainer.run_id = origin.run_id(trainer.run_id if same else "", trainer.strategy)
+        trainer.continues, trainer.resumed_label = origin.continues, label
+        trainer.saves = label.serial if origin.continues and label is not None else trainer.saves if same else 0
 
     def _module_for(self, fn: TrainerFn, model: Any) -> Module:
         if model is None and self.module is not None and fn is not TrainerFn.FITTING:
@@ -136,9 +139,7 @@ class Session:
             self.trainer.progress = Progress()
         return module
 
-    def _build(
-        self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, content: dict[str, Any] | None
-    ) -> None:
+    def _build(self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, origin: Origin) -> None:
         trainer, stage, self.hooks = self.trainer, fn.value, None  # until there are hooks, a failure calls none
         self.module, self.datamodule, self._given = module, datamodule, dict(given)
         trainer.run = None  # what is read of a run while this one is built must not be the last one's
@@ -168,20 +169,28 @@ class Session:
         val_wanted = bool(trainer.settings.limit_val_batches)
         check.check_steps(module, stage, sources["val"] is not None, val_wanted)
         self._check_source(fn, sources)
-        loggers = self._prepare_loggers()
+        loggers = self._prepare_loggers(fn, origin)
         self.hooks = builder.hooks()
         self._set_up(stage, module, datamodule)
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
             module.configure_model()
-        restore_datamodule(datamodule, content or {})
+        if origin.content is not None and origin.parts.datamodule:
+            restore_datamodule(datamodule, origin.content)
         train_data = builder.train_data() if fn is TrainerFn.FITTING else None
         counts = {name: self._loader_count(builder, name, fn) for name in ("validation", "test", "predict")}
         builder.place(counts)
-        run = builder.run(stage, trainer.progress, hooks, loggers, train_data) if content is None else None
-        if run is None:
-            run = self._build_restored(builder, stage, hooks, loggers, train_data, content or {})
-        elif train_data and self.fit_run and self.fit_run.train_data and trainer.progress.epoch_batch:
+        if origin.content is not None:
+            run = self._build_restored(builder, stage, hooks, loggers, train_data, origin)
+        else:
+            run = builder.run(stage, trainer.progress, hooks, loggers, train_data)
+        if (
+            origin.content is None
+            and train_data
+            and self.fit_run
+            and self.fit_run.train_data
+            and trainer.progress.epoch_batch
+        ):
             train_data.load_state_dict(self.fit_run.train_data.state_dict())  # a further fit goes on within the epoch
             run.results.load_state_dict(self.fit_run.results.state_dict(), module.get_submodule)
         self.fit_run = run if fn is TrainerFn.FITTING else self.fit_run
@@ -190,18 +199,22 @@ class Session:
         trainer.run = run
         self._tell_loggers(run)
         self._announce(run)
+        if fn is TrainerFn.FITTING:
+            self.attributes_at_start = attributes(trainer)
 
     def _build_restored(
-        self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, content: dict[str, Any]
+        self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, origin: Origin
     ) -> Run:
-        trainer = self.trainer
+        trainer, content = self.trainer, origin.content or {}
         holder = _Weights(trainer, builder)
-        restore_weights(holder, content)
+        restore_weights(holder, content, origin.parts.strict)
         if stage == "fit":
             trainer.progress = Progress()
         run = builder.run(stage, trainer.progress, hooks, loggers, train_data)
         if stage == "fit":
-            restore(run, content)
+            compare(run, content, plain_hparams(builder.module.hparams)[0], origin.parts)
+            restore(run, content, origin.parts)
+            run.resumed_whole = origin.continues
         return run
 
     def _check_source(self, fn: TrainerFn, sources: Mapping[str, Any]) -> None:
@@ -238,8 +251,13 @@ class Session:
         self._own_callbacks, self._merged_callbacks = own, tuple(merged)
         trainer.callbacks = ClosedCallbacks(merged)
 
-    def _prepare_loggers(self) -> Fanout:
+    def _prepare_loggers(self, fn: TrainerFn, origin: Origin) -> Fanout:
         strategy, error = self.trainer.strategy, None
+        fanout = Fanout(self.trainer.loggers)
+        if fn is TrainerFn.FITTING and origin.continues:
+            fanout.load_state_dict(((origin.content or {}).get("lightlib") or {}).get("loggers"))
+        elif fn is TrainerFn.FITTING and origin.found.skips:
+            fanout.start_anew()
         for logger in self.trainer.loggers:
             try:
                 logger.prepare()
@@ -254,7 +272,7 @@ class Session:
         if strategy.world_size > 1:
             self.log_dir = None, None
             self.log_dir = self.trainer.logger, strategy.broadcast(self.trainer.log_dir)
-        return Fanout(self.trainer.loggers)
+        return fanout
 
     def _set_up(self, stage: str, module: Module, datamodule: DataModule | None) -> None:
         assert self.hooks is not None
@@ -335,11 +353,13 @@ class Session:
             self.processes.end()
             self._finish(TrainerStatus.FINISHED, "success")
             return
-        if error is not self.signals.received:  # else a launcher's further SIGTERM must not end the process as it saves
+        cause = self.signals.received if self._took_the_workers(error) else error
+        assert cause is not None
+        if cause is not self.signals.received:  # else a launcher's further SIGTERM must not end the process as it saves
             self._stack.close()
         try:
-            first = self.processes.first_failure(error)
-            self._fail(error)
+            first = self.processes.first_failure(cause)
+            self._fail(cause)
             self.processes.end()
         except KeyboardInterrupt as again:  # Ctrl-C while things are put away: at once
             first = self.processes.first_failure(again)
@@ -351,13 +371,23 @@ class Session:
         if first is not error:
             raise first from None
 
+    def _took_the_workers(self, error: BaseException) -> bool:
+        """Whether a signal to all processes of a group has ended the loaders' workers, without which no step follows.
+
+        With several processes the others are still waiting for this one to agree on a step, so the error stands.
+        """
+        of_workers = isinstance(error, RuntimeError) and "DataLoader worker" in str(error)
+        return of_workers and self.signals.received is not None and self.trainer.strategy.world_size == 1
+
     def _fail(self, error: BaseException) -> None:
         trainer, run = self.trainer, self.trainer.run
         trainer.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
-        saved = None
+        saved, again = None, False
         if run is not None and trainer.state.fn is TrainerFn.FITTING:
             run.deferring = False
-            saved = self._save_interrupted(run) if error is self.signals.received else None
+            whole = error is self.signals.received and run.between_windows()
+            saved = self._save_interrupted(run) if whole else None
+            again = error is self.signals.received and self._wants_to_be_queued()
         if self.hooks is not None:
             _quietly(self.hooks.on_exception, error)
             if self.datamodule is not None:
@@ -365,6 +395,13 @@ class Session:
         self._finish(TrainerStatus.INTERRUPTED, "interrupted" if trainer.interrupted else "failed")
         if run is not None and trainer.state.fn is TrainerFn.FITTING:
             say_how_to_go_on(trainer, saved, trainer.interrupted)
+        if again and trainer.is_global_zero:
+            trainer.requeue.requeue(saved or newest_known(trainer) or None)
+
+    def _wants_to_be_queued(self) -> bool:
+        """Whether any process got the signal that asks for the job to be queued again; all leave together."""
+        wanted, strategy = self.trainer.requeue is not None, self.trainer.strategy
+        return bool(wanted and strategy.reduce_boolean_decision(self.signals.requeue_asked, all=False))
 
     def _save_interrupted(self, run: Run) -> str | None:
         callback = self.trainer.checkpoint_callback
@@ -391,6 +428,8 @@ class Session:
             run.removable = []
             if run.train_data is not None:
                 run.train_data.close()
+            for data in self.builder.evaluations.values() if self.builder is not None else ():
+                data.close()
             run.results.train.batch = None
         guard(trainer.strategy.teardown)
         if self.hooks is not None:
@@ -416,7 +455,7 @@ class Session:
     def tell(self, metrics: list[dict[str, float]], verbose: bool) -> None:
         """Print the metrics of an evaluation as a table."""
         if verbose and self.trainer.is_global_zero and any(metrics):
-            print(_table(metrics, self.trainer.state.fn.value))  # noqa: T201  it is what the user asked for
+            print(table(metrics, self.trainer.state.fn.value))  # noqa: T201  it is what the user asked for
 
 
 class _Weights:
@@ -448,22 +487,3 @@ def _same(one: Any, other: Any) -> bool:
         return bool(one == other) or one is other
     except Exception:  # noqa: BLE001  objects that cannot be compared are different
         return one is other
-
-
-def _table(metrics: list[dict[str, float]], word: str) -> str:
-    if len(metrics) > 1:  # the column tells which loader it is
-        ends = [f"/dataloader_idx_{i}" for i in range(len(metrics))]
-        metrics = [{n.removesuffix(end): v for n, v in one.items()} for one, end in zip(metrics, ends, strict=True)]
-    names = sorted({name for one in metrics for name in one})
-    head = [f"{word} metric", *(["value"] if len(metrics) == 1 else [f"loader {i}" for i in range(len(metrics))])]
-    rows = [[name, *(f"{one[name]:.6g}" if name in one else "" for one in metrics)] for name in names]
-    widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
-    line = "─" * (sum(widths) + 3 * len(widths) - 1)
-
-    def text(row: list[str]) -> str:
-        first, *rest = (
-            cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        return " " + "   ".join([first, *rest])
-
-    return "\n".join([line, text(head), line, *map(text, rows), line])

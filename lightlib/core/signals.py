@@ -23,6 +23,10 @@ class Undisturbed:
 
     def __call__(self, worker: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if "SLURM_JOB_ID" in os.environ:  # which sends the signal before a time limit to all processes of a step
+            for number in (signal.SIGUSR1, signal.SIGUSR2):
+                if signal.getsignal(number) is signal.SIG_DFL:  # which would end the worker
+                    signal.signal(number, signal.SIG_IGN)
         if self.given is not None:
             self.given(worker)
 
@@ -32,12 +36,17 @@ class Signals:
 
     A handler that somebody else had set is called as well; a signal that is ignored stays ignored.
 
+    Args:
+        requeue: A further signal: the run stops as for SIGTERM, and its job is to be queued again.
+
     Attributes:
         received: The exception to raise at the next good moment, or None.
+        requeue_asked: Whether this process got the signal `requeue`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, requeue: signal.Signals | None = None) -> None:
         self.received: BaseException | None = None
+        self.requeue, self.requeue_asked = requeue, False
         self.tell: Callable[[str], None] | None = None  # lets other processes know; it may be called from a handler
         self._process = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
@@ -45,11 +54,13 @@ class Signals:
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Catch both signals inside, in the main thread; the handlers of before come back afterwards."""
-        self.received, self._process = None, os.getpid()
+        self.received, self.requeue_asked, self._process = None, False, os.getpid()
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         handlers = {signal.SIGINT: self._on_interrupt, signal.SIGTERM: self._on_terminate}
+        if self.requeue is not None:
+            handlers[self.requeue] = self._on_requeue
         self._before = {number: signal.getsignal(number) for number in handlers}
         for number, handler in handlers.items():
             if self._before[number] not in (signal.SIG_IGN, None):
@@ -83,6 +94,17 @@ class Signals:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
+        self.received = self.received or SIGTERMException()
+        if self.tell is not None:
+            self.tell("terminate")
+        self._chain(number, frame)
+
+    def _on_requeue(self, number: int, frame: Any) -> None:
+        if os.getpid() != self._process:  # a forked worker: SLURM signals all processes of a step
+            return
+        self.requeue_asked = True
+        if self.received is None:
+            report.info(f"{signal.Signals(number).name}: the run stops after this step, and its job is queued again.")
         self.received = self.received or SIGTERMException()
         if self.tell is not None:
             self.tell("terminate")

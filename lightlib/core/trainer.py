@@ -14,10 +14,11 @@ import torch
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
+from lightlib.checkpoint.label import Label
 from lightlib.core import elsewhere, loop
 from lightlib.core.arguments import checked_call
+from lightlib.core.audit import Audit, audit
 from lightlib.core.check import check_callbacks
-from lightlib.core.checkpoint import write_checkpoint
 from lightlib.core.hooks import in_priority
 from lightlib.core.module import Module
 from lightlib.core.progress import Progress
@@ -28,10 +29,12 @@ from lightlib.core.resolve import (
     plugins_of,
     precision_of,
     profiler_of,
+    requeue_of,
     strategy_of,
 )
 from lightlib.core.results import to_floats
 from lightlib.core.run import TEST, VALIDATION, Run, Stage
+from lightlib.core.saving import AskedSave, check_format, write_checkpoint
 from lightlib.core.session import Session
 from lightlib.core.settings import Settings, whole
 from lightlib.core.states import TrainerFn, TrainerState
@@ -180,6 +183,9 @@ class Trainer(TrainerViews):
         self.state = TrainerState()
         self.ckpt_path: str | Path | None = None
         self.interrupted = False
+        self.requeue = requeue_of(plugins)
+        self.run_id, self.saves, self.continues = "", 0, False
+        self.resumed_label: Label | None = None
         self.run: Run | None = None
         self._session = Session(self)
         self.processes = self._session.processes
@@ -223,6 +229,7 @@ class Trainer(TrainerViews):
         datamodule: Any = None,
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
+        resume: Any = None,
     ) -> None:
         """Train `model`.
 
@@ -231,8 +238,11 @@ class Trainer(TrainerViews):
             train_dataloaders: A loader, a collection of loaders, a Dataset, or arrays. Default: the module's.
             val_dataloaders: Likewise for validation.
             datamodule: A DataModule in place of loaders; it may also stand in the second place.
-            ckpt_path: A checkpoint to resume from: a path, ``"last"`` or ``"best"``.
+            ckpt_path: A checkpoint to resume from: a path, ``"last"``, ``"best"``, or ``"auto"``: the newest whole one
+                if there is any, else from the start.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
+            resume: What to take from it: ``"all"`` (default), ``"weights"``, or a dict of parts, for instance
+                ``{"optimizers": False, "strict": False}`` (see :class:`lightlib.core.parts.Resume`).
 
         Raises:
             MisconfigurationException: Something does not fit, found before training starts.
@@ -241,7 +251,7 @@ class Trainer(TrainerViews):
             elsewhere.call(self, "fit", locals())
             return
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
-        self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only)
+        self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only, resume)
         with self._session as run, _anomaly(self.settings.detect_anomaly):
             loop.fit(run)
 
@@ -305,19 +315,32 @@ class Trainer(TrainerViews):
 
     # checkpoints
     def save_checkpoint(
-        self, filepath: str | Path, weights_only: bool | None = None, storage_options: Any = None
+        self,
+        filepath: str | Path,
+        weights_only: bool | None = None,
+        storage_options: Any = None,
+        *,
+        format: str | None = None,  # noqa: A002  the word for it
+        writer: Any = None,
     ) -> None:
-        """Write the state of the run to `filepath`, whole or not at all.
+        """Write the state of the run to `filepath`, whole or not at all. All processes call this.
 
-        Within a training hook the file is written at the next point where it can hold the whole state: after the
-        validation that is due at this batch, at an optimizer-step boundary. Everywhere else it is written at once.
+        Within a training hook it is written at the next point where it can hold the whole state: after the validation
+        that is due at this batch, at an optimizer-step boundary. Everywhere else it is written at once.
+
+        Args:
+            filepath: A local path or a URL.
+            weights_only: Leave out what only a resume needs. Default: False.
+            storage_options: None. Options of a store are part of fsspec's configuration.
+            format: ``"file"``, gathered and written by rank zero; or ``"directory"``, to which each process writes its
+                part. Default: the strategy's, which is a file but for some options of FSDP and ModelParallelStrategy.
+            writer: A `lightlib.checkpoint.background.BackgroundWriter`: the call lasts for a copy of the state.
 
         Raises:
             MisconfigurationException: No module is attached yet.
             CheckpointWriteError: It could not be written; earlier files are as they were.
         """
-        run = self._trained
-        if run is None:
+        if self._trained is None:
             raise MisconfigurationException(
                 "save_checkpoint was called before any run.",
                 expected="a Trainer with a module attached.",
@@ -336,11 +359,19 @@ class Trainer(TrainerViews):
                 expected="a path or a URL.",
                 fix="trainer.save_checkpoint('model.ckpt')",
             )
-        self.at_save_point(lambda: self._write(run, filepath, bool(weights_only)))
+        check_format(format)
+        self.at_save_point(AskedSave(self, os.fspath(given), bool(weights_only), format, writer))
 
-    def _write(self, run: Run, filepath: str | Path, weights_only: bool) -> None:
-        write_checkpoint(run, filepath, weights_only)
-        run.hooks.on_checkpoint_written(str(filepath))
+    def _write(self, path: str, weights_only: bool, kind: str | None, writer: Any) -> None:
+        run = self._trained
+        assert run is not None
+        write_checkpoint(run, path, weights_only, kind, writer)
+
+    def next_label(self, weights_only: bool) -> Label:
+        """Return what tells the next checkpoint of this run from all others."""
+        self.saves += 1
+        at = self.progress
+        return Label(self.run_id, self.saves, at.epoch, at.batch, at.step, weights_only)
 
     def at_save_point(self, call: Callable[[], None]) -> None:
         """Run `call` at the next point where a checkpoint can hold the whole state (see `save_checkpoint`)."""
@@ -353,6 +384,13 @@ class Trainer(TrainerViews):
     def init_module(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
         """Return a context in which tensors are created on the device and in the dtype of the run."""
         return self.strategy.init_context()
+
+    def audit_state(self) -> Audit:
+        """Return, to be printed, what a checkpoint of the run holds, and what the user's objects hold that it does not.
+
+        Before a fit it says what can be said then; within and after one it also sees what has changed since it began.
+        """
+        return audit(self, self._session.attributes_at_start)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on rank zero, above the progress bar."""

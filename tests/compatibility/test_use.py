@@ -346,7 +346,7 @@ def test_the_program_finds_its_files(program):
         columns = set(next(csv.reader(file)))
     assert {"epoch", "step", "train/loss_step", "train/loss_epoch", "val/loss", "batches"} <= columns
     assert "plateau" in columns  # LearningRateMonitor takes the name that the schedule was given
-    assert (folder / "logs/blobs/version_1").is_dir()  # the resumed run
+    assert not (folder / "logs/blobs/version_1").exists()  # the resumed run goes on with its logs
 
 
 def test_the_program_restores(program):

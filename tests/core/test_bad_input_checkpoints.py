@@ -22,7 +22,10 @@ WHOLE = "a whole file that Trainer.save_checkpoint or Lightning wrote."
 ANOTHER = "use another checkpoint; this one is truncated, damaged, or something else."
 A_DICT = "a dict with 'state_dict', as Trainer.save_checkpoint writes it."
 PLAIN = "tensors and plain values, which is all that lightlib writes."
-TRUST = "if you trust where the file comes from, pass weights_only=False; it may run any code."
+TRUST = (
+    "if you trust where the file comes from, pass trust=True to lightlib.checkpoint.load, or to fit and "
+    "load_from_checkpoint weights_only=False; it may run any code."
+)
 SAME = "resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint."
 
 
@@ -81,7 +84,7 @@ class TestPaths:
         with refused(
             ArgumentTypeError,
             f"ckpt_path is {given!r} ({type(given).__name__}).",
-            "'best', 'last', a path, or None to start from nothing.",
+            "'auto', 'best', 'last', a path, or None to start from nothing.",
             f"trainer.{call}(module, ckpt_path='last')",
         ):
             getattr(trainer(), call)(module, loader(), ckpt_path=given)
@@ -137,7 +140,7 @@ class TestPaths:
             BROKEN,
             "ckpt_path='last', but there is no last checkpoint***.",
             "a file last*.ckpt of a ModelCheckpoint with save_last=True.",
-            "pass a path, or leave ckpt_path out to start from nothing.",
+            "pass a path, or ckpt_path='auto' to start from nothing when there is none.",
         ):
             trainer(**arguments).fit(Net(), loader(), ckpt_path="last")
 
@@ -146,7 +149,7 @@ class TestPaths:
         with refused(
             MisconfigurationException,
             f"ckpt_path={name!r} is not part of this version.",
-            "'best', 'last' or a path.",
+            "'auto', 'best', 'last' or a path.",
             "trainer.fit(module, ckpt_path='last')",
         ):
             trainer().fit(Net(), loader(), ckpt_path=name)
@@ -200,7 +203,12 @@ class TestDamaged:
 
     def test_a_directory(self):
         os.mkdir("a.ckpt")
-        refuses("a.ckpt", "'a.ckpt' could not be read as a checkpoint: it is a directory.", WHOLE, ANOTHER)
+        refuses(
+            "a.ckpt",
+            "'a.ckpt' is empty.",
+            "a directory that Trainer.save_checkpoint wrote, with its index.json.",
+            "use another checkpoint.",
+        )
 
     @pytest.mark.parametrize(
         ("content", "found", "fix"),
@@ -230,7 +238,7 @@ class TestCode:
 
     def test_a_command(self):
         torch.save({"state_dict": {}, "other": Canary()}, "a.ckpt")
-        what = "'a.ckpt' (*** bytes) holds a Python object that can only be loaded by running code: posix.mkdir."
+        what = "'a.ckpt' (*** bytes) holds a Python object at ['other'] that can only be loaded by running code: posix.mkdir."
         refuses("a.ckpt", what, PLAIN, TRUST)
         assert not os.path.exists("canary")
 
@@ -246,7 +254,7 @@ class TestCode:
     def test_a_foreign_class(self):
         torch.save({"state_dict": Net().state_dict(), "other": Stranger()}, "a.ckpt")
         what = (
-            "'a.ckpt' (*** bytes) holds a Python object that can only be loaded by running code: "
+            "'a.ckpt' (*** bytes) holds a Python object at ['other'] that can only be loaded by running code: "
             "tests.core.test_bad_input_checkpoints.Stranger."
         )
         refuses("a.ckpt", what, PLAIN, TRUST)
@@ -320,7 +328,7 @@ class TestFit:
             Net(),
             "The checkpoint holds weights alone: it has no 'optimizer_states' ('weights.ckpt').",
             "a checkpoint that was saved with weights_only=False.",
-            "module = Net.load_from_checkpoint('weights.ckpt'), then fit without ckpt_path.",
+            "module = Net.load_from_checkpoint('weights.ckpt'), then fit without ckpt_path; or fit(…, resume='weights').",
             path="weights.ckpt",
         )
         assert isinstance(Net.load_from_checkpoint("weights.ckpt"), Net)
@@ -331,7 +339,7 @@ class TestFit:
         refuses(
             "other.ckpt",
             "'other.ckpt' has format 99, which is newer than this version of lightlib.",
-            "a format of at most 1.",
+            "a format of at most 2.",
             "pip install --upgrade lightlib",
         )
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import ModelCheckpoint, OnExceptionCheckpoint
-from lightlib.core import files
+from lightlib.checkpoint import local
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, MisconfigurationException
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.core.bad_input import Net, loader, refused, refuses_fit, trainer
@@ -191,7 +191,7 @@ def disk(monkeypatch):
     real = os.fdopen
 
     def room(size):
-        monkeypatch.setattr(files.os, "fdopen", real if size is None else lambda *args: Full(real(*args), size))
+        monkeypatch.setattr(local.os, "fdopen", real if size is None else lambda *args: Full(real(*args), size))
 
     return room
 
@@ -264,7 +264,7 @@ class TestFullDisk:
 
         run = trainer()
         run.fit(Net(), loader())
-        monkeypatch.setattr(files.os, "fsync", fails)
+        monkeypatch.setattr(local.os, "fsync", fails)
         with refused(
             CheckpointWriteError,
             "The checkpoint 'a.ckpt' could not be written: [Errno 5] Input/output error. *** MiB are free there.",
@@ -294,7 +294,7 @@ class TestFullDisk:
 
         run = trainer()
         run.fit(Net(), loader())
-        monkeypatch.setattr(files.torch, "save", stops)
+        monkeypatch.setattr(torch, "save", stops)
         with pytest.raises(KeyboardInterrupt):
             run.save_checkpoint("a.ckpt")
         assert listing() == []

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 
 from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint
-from lightlib.core import files
+from lightlib.checkpoint import formats
+from lightlib.checkpoint import archive
+from lightlib.checkpoint.label import Label
 from lightlib.core.checkpoint import LIGHTNING_VERSION
 from lightlib.core.datamodule import DataModule
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
@@ -279,7 +282,7 @@ class TestWriting:
     def test_permissions_follow_the_umask(self, tmp_path, mask):
         before = os.umask(mask)
         try:
-            files.write({"state_dict": {}}, tmp_path / "a.ckpt")
+            archive.save({"state_dict": {}}, str(tmp_path / "a.ckpt"), Label())
             assert os.umask(mask) == mask
         finally:
             os.umask(before)
@@ -289,7 +292,7 @@ class TestWriting:
         "error", [OSError(28, "No space left on device"), RuntimeError("disk"), KeyboardInterrupt()]
     )
     def test_whole_or_not_at_all(self, tmp_path, monkeypatch, error):
-        files.write({"state_dict": {}, "which": "old"}, tmp_path / "a.ckpt")
+        archive.save({"state_dict": {}, "which": "old"}, str(tmp_path / "a.ckpt"), Label())
 
         def half(content, file):
             file.write(b"half")
@@ -297,13 +300,13 @@ class TestWriting:
 
         monkeypatch.setattr(torch, "save", half)
         with pytest.raises(CheckpointWriteError if isinstance(error, Exception) else KeyboardInterrupt):
-            files.write({"state_dict": {}, "which": "new"}, tmp_path / "a.ckpt")
+            archive.save({"state_dict": {}, "which": "new"}, str(tmp_path / "a.ckpt"), Label())
         assert os.listdir(tmp_path) == ["a.ckpt"]
-        assert files.read(tmp_path / "a.ckpt")["which"] == "old"
+        assert archive.load(tmp_path / "a.ckpt")["which"] == "old"
 
     def test_what_cannot_be_pickled(self, tmp_path):
         with pytest.raises(CheckpointWriteError, match="cannot be pickled"):
-            files.write({"state_dict": {}, "lock": threading.Lock()}, tmp_path / "a.ckpt")
+            archive.save({"state_dict": {}, "lock": threading.Lock()}, str(tmp_path / "a.ckpt"), Label())
         assert os.listdir(tmp_path) == []
 
     def test_nobody_sees_a_part_of_it(self, tmp_path, monkeypatch):
@@ -315,7 +318,7 @@ class TestWriting:
             save(content, file)
 
         monkeypatch.setattr(torch, "save", watched)
-        files.write({"state_dict": {}}, tmp_path / "a.ckpt")
+        archive.save({"state_dict": {}}, str(tmp_path / "a.ckpt"), Label())
         assert seen == [[]]
         assert os.listdir(tmp_path) == ["a.ckpt"]
 
@@ -349,11 +352,11 @@ class TestPath:
         trainer = quiet_trainer(max_epochs=3, enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path)])
         trainer.fit(Net(), batches(2), ckpt_path="last")
         assert trainer.global_step == 6
-        interrupted = tmp_path / "interrupted.ckpt"
         content = torch.load(tmp_path / "last.ckpt", weights_only=True)
         content["lightlib"]["progress"]["step"] = 40
-        torch.save(content, interrupted)
-        os.utime(interrupted, (2e9, 2e9))
+        label = replace(formats.label_of(tmp_path / "last.ckpt"), batch=50)
+        formats.save(content, str(tmp_path / "interrupted.ckpt"), label)
+        os.utime(tmp_path / "interrupted.ckpt", (0, 0))
         trainer = quiet_trainer(max_epochs=3, enable_checkpointing=True, callbacks=[ModelCheckpoint(tmp_path)])
         trainer.fit(Net(), batches(2), ckpt_path="last")
         assert trainer.global_step == 42
@@ -482,5 +485,5 @@ class TestOfLightning:
 def test_objects_need_trust(tmp_path):
     torch.save({"state_dict": {}, "object": Data}, tmp_path / "a.ckpt")
     with pytest.raises(CheckpointError, match=r"Data[\s\S]*weights_only=False; it may run any code"):
-        files.read(tmp_path / "a.ckpt")
-    assert files.read(tmp_path / "a.ckpt", weights_only=False)["object"] is Data
+        archive.load(tmp_path / "a.ckpt")
+    assert archive.load(tmp_path / "a.ckpt", trust=True)["object"] is Data

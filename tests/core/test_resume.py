@@ -62,16 +62,11 @@ class TestEveryStep:
 
     @pytest.mark.parametrize("sanity", [0, 1])
     def test_with_workers_for_validation(self, tmp_path, sanity):
-        made = []
-
         def data():
-            made.append(loaders(val={"num_workers": 1, "persistent_workers": True, "shuffle": True}))
-            return made[-1]
+            return loaders(val={"num_workers": 1, "persistent_workers": True, "shuffle": True})
 
         with pytest.warns(UserWarning, match="The validation loader shuffles"):
             check_every_step(tmp_path, data, only=(1, 5, 7), num_sanity_val_steps=sanity)
-        for _, val in made:
-            val._iterator._shutdown_workers()  # they belong to the user
 
     @pytest.mark.parametrize(
         "arguments",
@@ -219,7 +214,8 @@ class TestFiles:
             )
             assert same_weights(module, whole)
             same_states(again, trainer)
-            assert second.state_dict() == first.state_dict()
+            ours, theirs = second.state_dict(), first.state_dict()
+            assert {**ours, "lightlib": None} == {**theirs, "lightlib": None}  # what was still to be removed differs
 
     def test_more_epochs_than_the_saved_run_had(self, tmp_path):
         _, first = run(fresh(), trainer_for(max_epochs=2), loaders())

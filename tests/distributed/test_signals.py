@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.distributed.programs import AT_MOST, run
+from tests.distributed.programs import AT_MOST, VARIABLES, run
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
@@ -93,6 +93,22 @@ def test_a_script_leaves_at_one_step_and_goes_on_from_there(uninterrupted, what,
     assert "--accumulate" not in options or batches in (8, 10)
     assert ended.text.count("Stopping after this step") == (what == "SIGINT")  # once, not on every rank
     assert_goes_on(uninterrupted(*[o for o in options if o not in ("--delay", 0.1, 0.3)]), *options)
+
+
+@slow
+@pytest.mark.parametrize("to", ["0", "1", "group"])
+def test_a_slurm_job_is_queued_again_once_whoever_is_asked(uninterrupted, monkeypatch, tmp_path, to):
+    """`ckpt_path="auto"` then finds the file that was written."""
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/said\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setitem(VARIABLES, "PATH", f"{scontrol.parent}:{VARIABLES['PATH']}")
+    monkeypatch.setitem(VARIABLES, "SLURM_JOB_ID", "71")
+    stopped(143, "--what", "SIGUSR1", "--to", to)
+    assert (tmp_path / "said").read_text() == "requeue 71\n"
+    expected, found = uninterrupted(), went_on("--ckpt-path", "auto")
+    assert all(torch.equal(value, found["weights"][name]) for name, value in expected["weights"].items())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 import lightlib as L
-from lightlib.core import files
+from lightlib.checkpoint import formats
 from tests.distributed.processes import processes
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
 
@@ -79,7 +79,8 @@ def leg(
     trainer = L.Trainer(
         **QUIET, strategy=strategy, max_epochs=EPOCHS, callbacks=SavesAt(step, after), gradient_clip_val=0.5, **options
     )
-    trainer.fit(Saved(kind), DataLoader(data(), BATCH // size, shuffle=True), ckpt_path=before)
+    on = None if before is None else {"stop": False, "changes": "ignore"}
+    trainer.fit(Saved(kind), DataLoader(data(), BATCH // size, shuffle=True), ckpt_path=before, resume=on)
     lr = [group["lr"] for group in trainer.optimizers[0].param_groups]
     weights = {name: value.clone() for name, value in trainer.strategy.module_state().items()}
     return trainer.global_step, trainer.progress.state_dict(), lr, weights
@@ -191,12 +192,12 @@ def full_disk(rank: int, strategy: str, size: int) -> Any:
     trainer = L.Trainer(**QUIET, strategy=strategy, max_epochs=1)
     net = Saved()
     trainer.fit(net, DataLoader(data(), BATCH // size))
-    write, files.write = files.write, no_space
+    save, formats.save = formats.save, no_space
     try:
         trainer.save_checkpoint("one.ckpt")
     except Exception as error:  # noqa: BLE001  any error will do, on every process
         texts.append(str(error))
-    files.write = write
+    formats.save = save
     trainer.max_epochs = 2
     trainer.fit(net, DataLoader(data(), BATCH // size))
     return texts, trainer.global_step

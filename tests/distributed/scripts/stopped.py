@@ -16,9 +16,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.callbacks import ModelCheckpoint
+from lightlib.launch import SLURMEnvironment
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--what", choices=["SIGTERM", "SIGINT", "should_stop", "twice", "none"], default="none")
+parser.add_argument("--what", choices=["SIGTERM", "SIGINT", "SIGUSR1", "should_stop", "twice", "none"], default="none")
 parser.add_argument("--to", default="group", help="the rank that gets it, 'group': all of the terminal, or 'agent'")
 parser.add_argument("--where", choices=["train", "validate"], default="train")
 parser.add_argument("--at", type=int, default=7, help="which batch, counted over the whole run")
@@ -37,7 +38,7 @@ def receive(rank: int) -> None:
     if rank != chosen:
         return
     Path("failed").write_text(str(time.time()))
-    number = signal.SIGTERM if given.what == "SIGTERM" else signal.SIGINT
+    number = getattr(signal, given.what, signal.SIGINT)
     for _ in range(2 if given.what == "twice" else 1):
         if given.to == "group":
             os.killpg(0, number)
@@ -103,6 +104,7 @@ def main() -> None:
         max_epochs=given.epochs,
         accumulate_grad_batches=given.accumulate,
         callbacks=ModelCheckpoint("checkpoints", save_last=True),
+        plugins=SLURMEnvironment(),
         num_sanity_val_steps=0,
         logger=False,
         enable_progress_bar=False,

@@ -1,0 +1,98 @@
+"""Changes: what a run was made of is written into its checkpoints, and compared when one is resumed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from lightlib import report
+from lightlib.core.parts import Resume
+from lightlib.core.seed import SEED_VARIABLE
+from lightlib.errors import CheckpointError
+
+__all__ = ["compare", "setting"]
+
+_EXACT = {
+    "seed": "the seed (seed_everything)",
+    "accumulate_grad_batches": "accumulate_grad_batches",
+    "gradient_clip_val": "gradient_clip_val",
+    "gradient_clip_algorithm": "gradient_clip_algorithm",
+    "precision": "precision",
+    "strategy": "the strategy",
+    "torch": "the version of torch",
+    "threads": "torch's number of threads, which changes the order of sums",
+}
+
+
+def setting(run: Any) -> dict[str, Any]:
+    """Return all that decides about the numbers of a run besides its state, as plain values."""
+    settings, trainer = run.trainer.settings, run.trainer
+    return {
+        "seed": os.environ.get(SEED_VARIABLE),
+        "accumulate_grad_batches": run.plan.accumulate,
+        "gradient_clip_val": settings.gradient_clip_val,
+        "gradient_clip_algorithm": settings.gradient_clip_algorithm,
+        "precision": trainer.precision,
+        "strategy": run.strategy.describe(),
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def compare(run: Any, content: Mapping[str, Any], hparams: Mapping[str, Any], parts: Resume) -> None:
+    """Say what is other than it was when the checkpoint was written; only what is in both can be compared.
+
+    Args:
+        run: The run that resumes.
+        content: The checkpoint.
+        hparams: The module's hyperparameters, as a checkpoint would hold them now.
+        parts: What is taken over, and what a change means: only a whole resume has to be the same run.
+
+    Raises:
+        CheckpointError: Something is, and `parts.changes` is ``"refuse"``.
+    """
+    saved = (content.get("lightlib") or {}).get("setting")
+    if parts.changes == "ignore" or not parts.progress or not isinstance(saved, Mapping):
+        return
+    data = (content["lightlib"].get("data") or {}) if run.train_data is not None else {}
+    found = [*_differences(saved, setting(run), hparams, content), *(run.train_data.differences(data) if data else ())]
+    if not found:
+        return
+    lines = "".join(f"\n    {line}" for line in found)
+    if parts.changes == "refuse":
+        raise CheckpointError(
+            f"The run is not the one that wrote the checkpoint:{lines}",
+            expected="the same data, seed, settings and hyperparameters (resume={'changes': 'refuse'}).",
+            fix="put them back, or resume={'changes': 'warn'} to go on.",
+        )
+    report.warn(
+        f"The run is not the one that wrote the checkpoint, so it will not end as that one would have:{lines}\n"
+        "  Training goes on. resume={'changes': 'refuse'} makes this an error, 'ignore' is silent."
+    )
+
+
+def _differences(
+    saved: Mapping[str, Any], now: Mapping[str, Any], hparams: Mapping[str, Any], content: Mapping[str, Any]
+) -> Iterator[str]:
+    for name, words in _EXACT.items():
+        if name in saved and saved[name] != now[name]:
+            yield f"{words}: {saved[name]!r} then, {now[name]!r} now"
+    before = content.get("hyper_parameters")
+    before = before if isinstance(before, Mapping) else {}
+    for name in sorted(hparams):
+        if name in before and not _same(before[name], hparams[name]):
+            yield f"hyperparameter {name}: {_short(before[name])} then, {_short(hparams[name])} now"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and torch.equal(one, other)
+    return bool(one == other or (one != one and other != other))

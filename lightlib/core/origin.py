@@ -1,0 +1,119 @@
+"""Origin: the checkpoint that a call begins with: found, read and checked before anything is changed by it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from lightlib.checkpoint import formats
+from lightlib.core.checkpoint import check, is_newer
+from lightlib.core.parts import Resume
+from lightlib.core.resume import Found, after_damage, resolve_path
+from lightlib.core.states import TrainerFn
+from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
+
+__all__ = ["Origin", "find_origin"]
+
+
+@dataclass
+class Origin:
+    """Where a call begins.
+
+    Attributes:
+        found: The path, and whether the run that wrote it goes on.
+        content: What was read; None to begin with the module as it is.
+        parts: What of it is taken over.
+    """
+
+    found: Found
+    content: dict[str, Any] | None
+    parts: Resume
+
+    @property
+    def continues(self) -> bool:
+        """Whether the very run that wrote the checkpoint goes on, with its files and its logs."""
+        return self.content is not None and self.found.continues and self.parts.whole
+
+    def run_id(self, before: str, strategy: Any) -> str:
+        """Return the name of the run: of the one that goes on, or a new one, the same on all processes.
+
+        Args:
+            before: Of the run that this Trainer goes on with, without a checkpoint; may be empty.
+            strategy: Speaks with the other processes.
+        """
+        label = self.found.label
+        if self.continues and label is not None and label.run:
+            return label.run
+        if self.content is None and before:
+            return before
+        drawn: str = strategy.broadcast(uuid.uuid4().hex[:16])
+        return drawn
+
+
+def find_origin(
+    trainer: Any, fn: TrainerFn, module: Any, last_module: bool, given: Any, weights_only: bool | None, resume: Any
+) -> Origin:
+    """Find, read and check the checkpoint of a call; all processes call this and come to the same answer.
+
+    Args:
+        trainer: Whose checkpoint callbacks and loggers know the folders.
+        fn: What was called.
+        module: The module that it was called with.
+        last_module: Whether that is the one of the last call, because none was given.
+        given: The user's `ckpt_path`.
+        weights_only: False reads files that may run code.
+        resume: The user's choice of parts.
+
+    Raises:
+        CheckpointError: There is none, or it cannot be read or taken over.
+    """
+    parts = Resume.of(resume)
+    if resume is not None and given is None:
+        raise MisconfigurationException(
+            f"fit got resume={shown(resume)}, but no ckpt_path.",
+            expected="a checkpoint whose parts are taken over.",
+            fix='fit(module, ckpt_path="last", resume=…), or leave resume out.',
+        )
+    if weights_only is not None and not isinstance(weights_only, bool):
+        raise ArgumentTypeError(
+            f"weights_only is {shown(weights_only)}.", expected="True, False or None.", fix="leave it out."
+        )
+    found = _resolved(trainer, fn, last_module, given)
+    kind = type(module) if fn is TrainerFn.FITTING and not parts.weights_alone else None
+    while found.path is not None:
+        content, error = _read(found.path, weights_only, kind, parts)
+        errors = trainer.strategy.collectives.all_gather_object(error)
+        error = next((one for one in errors if one is not None), None)
+        if error is None:
+            return Origin(found, content, parts)
+        found = after_damage(found, error)
+    return Origin(found, None, parts)
+
+
+def _resolved(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> Found:
+    """Return the checkpoint to read, or raise why there is none: what the first process finds holds for all."""
+    answer: tuple[Found | None, Exception | None] = None, None
+    if trainer.is_global_zero:
+        try:
+            answer = resolve_path(trainer, fn, last_module, given), None
+        except MisconfigurationException as raised:
+            answer = None, raised
+    found, error = trainer.strategy.broadcast(answer)
+    if error is not None:
+        raise error
+    return found  # type: ignore[no-any-return]
+
+
+def _read(
+    path: str | os.PathLike[str], weights_only: bool | None, kind: type | None, parts: Resume
+) -> tuple[dict[str, Any] | None, CheckpointError | None]:
+    try:
+        content = formats.load(path, "cpu", trust=weights_only is False)
+        if not is_newer(content):
+            check(content, path, kind, parts)
+    except CheckpointError as error:
+        return None, error.with_traceback(None)
+    check(content, path)  # a newer format is not damage: an older checkpoint is no answer to it
+    return content, None

@@ -1,0 +1,106 @@
+"""Resume: which parts of a checkpoint a run takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from lightlib.errors import ArgumentTypeError, UnknownNameError, shown
+
+__all__ = ["Resume"]
+
+_CHANGES = ("warn", "refuse", "ignore")
+
+
+@dataclass(frozen=True)
+class Resume:
+    """What `fit(…, ckpt_path=…, resume=…)` takes from the checkpoint. Weights are always taken.
+
+    Attributes:
+        optimizers: States of the optimizers and of the loss scaler.
+        schedules: States of the learning rate schedules.
+        progress: Epoch, batch and step. Without it the run starts at epoch 0, without `data` and `metrics`.
+        data: The place within the epoch. Without it the epoch's data begin anew.
+        metrics: Sums of `self.log` and of torchmetrics over the epoch, `trainer.callback_metrics`.
+        callbacks: States of the callbacks.
+        datamodule: State of the data module.
+        random: States of the random number generators.
+        stop: A wish to stop: a run that was stopped early stops again where it did. False trains on.
+        strict: Whether the names of the weights must match. None: as the module's `strict_loading` says.
+        changes: What to do when data, seed or settings are others than those of the saved run: ``"warn"``,
+            ``"refuse"``, or ``"ignore"``.
+
+    Example:
+        >>> Resume.of("weights").optimizers, Resume.of({"data": False}).data, Resume.of(None).whole
+        (False, False, True)
+    """
+
+    optimizers: bool = True
+    schedules: bool = True
+    progress: bool = True
+    data: bool = True
+    metrics: bool = True
+    callbacks: bool = True
+    datamodule: bool = True
+    random: bool = True
+    stop: bool = True
+    strict: bool | None = None
+    changes: str = "warn"
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything is taken, so that the run can end as if it had never stopped."""
+        return all(getattr(self, name) for name in _PARTS)
+
+    @property
+    def weights_alone(self) -> bool:
+        """Whether nothing but weights is taken: then the checkpoint need not hold anything else."""
+        return not any(getattr(self, name) for name in _PARTS)
+
+    @classmethod
+    def of(cls, given: Any) -> Resume:
+        """Return what a user's `resume` means: None or "all", "weights", a dict of the attributes, or a Resume.
+
+        Raises:
+            ArgumentTypeError: It is none of these, or an attribute has another type.
+            UnknownNameError: There is no such part.
+        """
+        if isinstance(given, Resume):
+            return _checked(given)
+        if given is None or given == "all":
+            return cls()
+        if given == "weights":
+            return cls(**dict.fromkeys(_PARTS, False))  # type: ignore[arg-type]  parts are all bool
+        if isinstance(given, str):
+            raise UnknownNameError("resume", given, ("all", "weights"), fix='fit(…, resume={"optimizers": False})')
+        if not isinstance(given, Mapping):
+            raise ArgumentTypeError(
+                f"resume is {shown(given)}.",
+                expected='"all", "weights", or a dict such as {"optimizers": False, "strict": False}.',
+                fix='fit(module, ckpt_path="last", resume="weights")',
+            )
+        names = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in names:
+                raise UnknownNameError("part of resume", name, names, fix='fit(…, resume={"optimizers": False})')
+        return _checked(cls(**given))
+
+
+_PARTS = ("optimizers", "schedules", "progress", "data", "metrics", "callbacks", "datamodule", "random")
+
+
+def _checked(parts: Resume) -> Resume:
+    for name in (*_PARTS, "stop", "strict"):
+        value = getattr(parts, name)
+        if not isinstance(value, bool) and not (name == "strict" and value is None):
+            raise ArgumentTypeError(
+                f"resume has {name}={shown(value)}.",
+                expected="True or False.",
+                fix=f'fit(…, resume={{"{name}": False}})',
+            )
+    if parts.changes not in _CHANGES:
+        raise UnknownNameError("changes of resume", parts.changes, _CHANGES, fix='resume={"changes": "refuse"}')
+    if not parts.progress and (parts.data or parts.metrics):
+        return replace(parts, data=False, metrics=False)
+    return parts

@@ -1,0 +1,216 @@
+"""Restore: a run is put where a checkpoint was taken, all of it or the parts that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from lightlib import report
+from lightlib.checkpoint import lightning
+from lightlib.checkpoint.stored import whole
+from lightlib.core.checkpoint import OURS
+from lightlib.core.parts import Resume
+from lightlib.core.saving import AskedSave
+from lightlib.core.seed import isolate_rng, part_random_numbers, rng_state
+from lightlib.errors import CheckpointError
+
+__all__ = ["other_weights", "restore", "restore_datamodule", "restore_weights"]
+
+
+def restore_weights(run: Any, content: dict[str, Any], strict: bool | None = None) -> None:
+    """Give the module and everything that may change what is loaded their part of a checkpoint."""
+    run.module.on_load_checkpoint(content)
+    strict = run.module.strict_loading if strict is None else strict
+    try:
+        run.strategy.load_module_state(_readable(content["state_dict"], run.strategy), strict=strict)
+    except RuntimeError as error:
+        raise other_weights(type(run.module), error, "set `strict_loading = False` on it") from error
+    for callback in run.callbacks:
+        _call(callback, "on_load_checkpoint", run.trainer, run.module, content)
+
+
+def _readable(state: Any, strategy: Any) -> Any:
+    """Return a state for a strategy: tensors of a directory are read whole for one that cannot read its part alone."""
+    return state if strategy.reads_parts else whole(state)
+
+
+def other_weights(kind: type, error: RuntimeError, loose: str) -> CheckpointError:
+    """Return the error for weights that do not fit a class; `loose` is how what fits is loaded."""
+    text = "\n".join(line.strip() for line in str(error).splitlines()[1:]) or str(error)
+    fix = f"build {kind.__name__} with the arguments of the saved one"
+    return CheckpointError(
+        f"The checkpoint does not fit {kind.__name__}:\n    " + text.replace("\n", "\n    "),
+        expected="the same parameter names and shapes.",
+        fix=f"{fix}." if "size mismatch" in text else f"{fix}, or {loose} to load what fits.",
+    )
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Explain what goes wrong while a part of a checkpoint is taken over."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"The checkpoint's {what} cannot be taken over: {type(error).__name__}: {error}",
+            expected="the state of the same run, as Trainer.save_checkpoint writes it.",
+            fix="resume with the same program, or load the weights alone with load_from_checkpoint.",
+        ) from error
+
+
+def restore_datamodule(datamodule: Any, content: dict[str, Any]) -> None:
+    """Give the data module its state, before it is asked for loaders."""
+    if datamodule is not None and (state := content.get(type(datamodule).__qualname__)):
+        datamodule.load_state_dict(state)
+
+
+def restore(run: Any, content: dict[str, Any], parts: Resume) -> None:
+    """Put a run where the checkpoint was taken. The generators come last, when the loop begins.
+
+    Args:
+        run: With the weights in place.
+        content: The checkpoint.
+        parts: What of it is taken over.
+    """
+    ours = content.get(OURS)
+    if parts.weights_alone:
+        return
+    if parts.callbacks:
+        _restore_callbacks(run.callbacks, content["callbacks"])
+    _restore_optimization(run, content, parts)
+    if not parts.progress and ours is None:
+        return
+    with _reading("position"):
+        if ours is None:
+            _restore_lightnings_position(run, content, parts)
+            return
+        ranks = ours.get("ranks") or [ours]
+        part = _part_of(ranks, run.strategy)
+        if parts.progress:
+            run.progress.load_state_dict(ours["progress"])
+            _restore_data(run, ours, part or {}, parts)
+        if part is not None and parts.metrics:
+            run.results.load_state_dict(part["results"], run.module.get_submodule)
+        if parts.random:
+            run.pending_rng = _random_numbers(ranks[0]["rng"], run.strategy) if part is None else part["rng"]
+            run.pending_validation = (ranks[0] if part is None else part).get("validation")
+        run.stop_asked = bool(parts.progress and parts.stop and ours.get("stop_asked"))
+        if run.stop_asked and run.plan.may_stop(run.progress):
+            report.info(
+                "The run was asked to stop where this checkpoint was written, and stops there again. "
+                "resume={'stop': False} trains on."
+            )
+        norm = ours.get("gradient_norm")
+        run.gradient_norm = None if norm is None else norm.to(run.strategy.root_device)
+        run.validates_first = bool(ours.get("validating"))
+        if parts.whole:
+            run.asked = [AskedSave.of(run.trainer, asked) for asked in ours.get("asked", ())]
+
+
+def _restore_data(run: Any, ours: Mapping[str, Any], part: Mapping[str, Any], parts: Resume) -> None:
+    data = part.get("data") or ours.get("data")
+    if not parts.data:
+        run.progress.epoch_batch = 0
+    elif data is not None and run.train_data is not None:
+        place = run.train_data.load_state_dict(data)
+        if data.get("size", 1) != run.strategy.data_size:
+            run.progress.epoch_batch = place
+
+
+def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Any) -> Mapping[str, Any] | None:
+    """Return the sums and random numbers of this process; None when the processes had other parts of the data."""
+    places = strategy.collectives.all_gather_object(strategy.data_place)
+    if places == [part.get("place", rank) for rank, part in enumerate(ranks)]:
+        return ranks[strategy.global_rank] if strategy.world_size > 1 else ranks[0]
+    if len(ranks) != strategy.world_size:
+        what = f"written by {len(ranks)} processes and is resumed by {strategy.world_size}"
+    else:
+        what = f"written by {len(ranks)} processes that shared out the data in another way than these"
+    report.warn(
+        f"The checkpoint was {what}: weights, optimizers, schedules, the position and the order of the data are exact; "
+        "other random numbers follow from those of the first process, and values of self.log that are means over this "
+        "epoch begin anew."
+    )
+    return None
+
+
+def _random_numbers(first: dict[str, Any], strategy: Any) -> dict[str, Any]:
+    """Return the generators' states for this process, where those of the first one are known alone."""
+    if strategy.data_place == 0:
+        return first
+    with isolate_rng():
+        part_random_numbers(first, strategy.data_place)
+        return rng_state()
+
+
+def _restore_optimization(run: Any, content: dict[str, Any], parts: Resume) -> None:
+    for what, wanted, key, here in (
+        ("optimizers", parts.optimizers, "optimizer_states", run.optimizers),
+        ("schedulers", parts.schedules, "lr_schedulers", run.schedules.configs),
+    ):
+        saved = content[key] if wanted else here
+        if len(saved) != len(here):
+            raise CheckpointError(
+                f"The checkpoint holds {len(saved)} {what}, but configure_optimizers returned {len(here)}.",
+                expected=f"the same {what} in the same order.",
+                fix="resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint.",
+            )
+    if parts.optimizers:
+        _restore_optimizers(run, content)
+    if parts.schedules:
+        with _reading("schedules"):
+            run.schedules.load_state_dict(content["lr_schedulers"])
+    if parts.optimizers and run.scaler is not None and "MixedPrecision" in content:
+        with _reading("loss scaler"):
+            run.scaler.load_state_dict(content["MixedPrecision"])
+
+
+def _restore_optimizers(run: Any, content: dict[str, Any]) -> None:
+    named = (content.get(OURS) or {}).get("optimizer_names") or [[]] * len(run.optimizers)
+    for optimizer, saved, held in zip(run.optimizers, content["optimizer_states"], named, strict=True):
+        name = type(optimizer).__name__
+        state = _with_names(saved, held) if run.strategy.world_size > 1 else saved
+        with _reading(f"state of {name}"):
+            strange = sorted(set(state["param_groups"][0]) - {*optimizer.param_groups[0], "initial_lr", "param_names"})
+            lacking = sorted(set(optimizer.defaults) - set(state["param_groups"][0]))
+            if strange and lacking:
+                raise CheckpointError(
+                    f"The checkpoint's optimizer is no {name}: it has {', '.join(map(repr, strange[:3]))}, but no "
+                    f"{', '.join(map(repr, lacking[:3]))}.",
+                    expected="the optimizer of the saved run.",
+                    fix="resume with the same configure_optimizers, or load the weights alone with "
+                    "load_from_checkpoint.",
+                )
+            run.strategy.load_optimizer_state(optimizer, _readable(state, run.strategy))
+
+
+def _with_names(state: dict[str, Any], names: list[list[str]]) -> dict[str, Any]:
+    groups = [{**group, "param_names": own} for group, own in zip(state["param_groups"], names, strict=False)]
+    return {**state, "param_groups": groups} if groups else state
+
+
+def _restore_callbacks(callbacks: list[Any], states: Mapping[str, Any]) -> None:
+    known = {getattr(callback, "state_key", None): callback for callback in callbacks}
+    for key, state in states.items():
+        if key in known:
+            known[key].load_state_dict(state)
+        else:
+            report.warn(f"The checkpoint holds the state of a callback that this run does not have: {key}.")
+
+
+def _restore_lightnings_position(run: Any, content: dict[str, Any], parts: Resume) -> None:
+    loaders = lightning.loader_states(content)  # of those that keep their own position
+    run.progress.load_state_dict(lightning.position(content, 1 if loaders else run.plan.accumulate))
+    if not parts.data:
+        run.progress.epoch_batch = 0
+    elif loaders and run.progress.epoch_batch and run.train_data is not None and run.strategy.data_size == 1:
+        run.train_data.load_state_dict({"batches": run.progress.epoch_batch, "loaders": loaders})
+
+
+def _call(callback: Any, name: str, *args: Any) -> None:
+    method = getattr(callback, name, None)
+    if method is not None:
+        method(*args)

@@ -1,0 +1,94 @@
+"""Saving: all processes bring their part of a checkpoint together, and it is written, now or in the background."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from lightlib.checkpoint import formats
+from lightlib.core.checkpoint import dump
+from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError, shown
+
+__all__ = ["AskedSave", "check_format", "write_checkpoint"]
+
+
+class AskedSave:
+    """A save that was asked for in a hook, and is made when the loop comes to a point where it can be."""
+
+    def __init__(self, trainer: Any, path: str, weights_only: bool, kind: str | None, writer: Any) -> None:
+        self.trainer, self.path, self.weights_only, self.kind, self.writer = trainer, path, weights_only, kind, writer
+
+    def __call__(self) -> None:
+        self.trainer._write(self.path, self.weights_only, self.kind, self.writer)  # noqa: SLF001  its other half
+
+    @classmethod
+    def of(cls, trainer: Any, saved: dict[str, Any]) -> AskedSave:
+        """Return the save that `as_dict` describes."""
+        return cls(trainer, str(saved["path"]), bool(saved["weights_only"]), saved["kind"], None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what makes it again in a run that is resumed before it was made."""
+        return {"path": self.path, "weights_only": self.weights_only, "kind": self.kind}
+
+
+def check_format(given: Any) -> None:
+    """Refuse a format that does not exist.
+
+    Raises:
+        ArgumentTypeError: It is no string.
+        UnknownNameError: It is none of "file" and "directory".
+    """
+    if given is not None and not isinstance(given, str):
+        raise ArgumentTypeError(f"format is {shown(given)}.", expected="'file' or 'directory'.", fix="format='file'")
+    if given is not None and given not in formats.FORMATS:
+        raise UnknownNameError("format of a checkpoint", given, formats.FORMATS)
+
+
+def write_checkpoint(
+    run: Any, path: str, weights_only: bool = False, kind: str | None = None, writer: Any = None
+) -> None:
+    """Write the state of `run`. All processes call this.
+
+    Args:
+        run: The run.
+        path: A local path or a URL.
+        weights_only: Leave out what only a resume needs.
+        kind: ``"file"``: gathered and written by the first process. ``"directory"``: each writes its part. Default:
+            the strategy's.
+        writer: A BackgroundWriter. The state is copied, and the call returns; what goes wrong is in `writer.failed`.
+
+    The hook `on_checkpoint_written` is called when it is complete: by the thread that looks after `writer`, if any.
+
+    Raises:
+        CheckpointWriteError: It could not be written: on every process.
+    """
+    strategy = run.strategy
+    kind = kind or strategy.checkpoint_format
+    run.loggers.save()  # what was logged before a checkpoint is on disk when the checkpoint is
+    label = run.trainer.next_label(weights_only)
+    content = dump(run, label, weights_only, spread=kind == "directory")
+    alone = strategy.world_size == 1
+    writes = kind == "directory" or strategy.is_global_zero
+    if writer is not None:
+        group = strategy.background_group() if kind == "directory" else None
+        then = partial(run.hooks.on_checkpoint_written, path)
+        if writes:
+            writer.save(
+                content, partial(formats.save, path=path, label=label, kind=kind, group=group, alone=alone), then
+            )
+        else:
+            writer.after(then)
+        return
+    error: Exception | None = None
+    try:
+        if writes:
+            formats.save(content, path, label, kind, alone=alone)
+    except Exception as raised:  # noqa: BLE001  the others wait to hear of it
+        error = raised
+    if strategy.world_size > 1 and kind == "file":
+        told = strategy.broadcast(None if error is None else str(error))
+        if told is not None and error is None:
+            raise CheckpointWriteError(told)
+    if error is not None:
+        raise error
+    run.hooks.on_checkpoint_written(path)

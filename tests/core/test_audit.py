@@ -1,0 +1,325 @@
+"""The audit: what is in a checkpoint, what the user holds that is not, and no false alarm."""
+
+from __future__ import annotations
+
+import random
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from torchmetrics.classification import MulticlassAccuracy
+
+import lightlib as L
+from lightlib.core.audit import attributes, audit
+from tests.core.plain import Net, batches, loader, quiet_trainer
+from tests.core.resumable import Everything, loaders, trainer_for
+
+
+class Looks(L.Callback):
+    """Asks for an audit within a fit, after some steps."""
+
+    def __init__(self, step=3):
+        self.step = step
+        self.found = None
+
+    def state_dict(self):
+        return {"step": self.step, "found": None}
+
+    def on_train_start(self, trainer, pl_module):
+        self.before = attributes(trainer)
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.global_step == self.step and self.found is None:
+            self.found = audit(trainer, self.before)
+            self.before = {}
+
+
+def looked(module, *data, callbacks=(), **arguments):
+    """The audit within a fit, without what the callback that asks for it holds."""
+    looks = Looks()
+    arguments = {"limit_val_batches": 0, **arguments}
+    quiet_trainer(callbacks=[looks, *callbacks], max_epochs=2, **arguments).fit(module, *(data or [loader(16)]))
+    return looks.found
+
+
+def names(found):
+    return [one.where for one in found.missing if not one.where.startswith("Looks.")]
+
+
+def fix_of(found, where):
+    return next(one for one in found.missing if one.where == where).fix
+
+
+class TestNoFalseAlarm:
+    def test_all_that_a_run_has(self):
+        looks = Looks()
+        trainer = trainer_for(looks, L.callbacks.EarlyStopping("val_loss"), L.callbacks.Timer())
+        torch.manual_seed(1)
+        trainer.fit(Everything(), *loaders(1))
+        found = looks.found
+        assert names(found) == []
+        assert found.captured["module"].endswith("of Everything, 116 numbers")
+        assert found.captured["optimizers"] == "AdamW"
+        assert found.captured["schedules"] == "ExponentialLR, ReduceLROnPlateau"
+        assert found.captured["position"] == "epoch 0, batch 3 of it, step 3"
+        assert found.captured["training data"] == "DataLoader with RandomSampler"
+        assert found.captured["logged this epoch"] == "accuracy, largest, loss, sometimes"
+        assert "EarlyStopping" in found.captured["callbacks"]
+        assert found.captured["loggers"] == "Rows"
+        assert "A checkpoint of this run holds:" in str(found)
+
+    def test_before_and_after_a_fit(self):
+        trainer = quiet_trainer()
+        assert audit(trainer).complete
+        assert audit(trainer, module=Everything()).complete
+        trainer.fit(Net(), loader(8))
+        found = audit(trainer)
+        assert found.complete
+        assert found.captured["position"] == "epoch 1, batch 0 of it, step 2"
+        assert str(found).endswith("Nothing is known that it would not hold.")
+
+    def test_what_is_saved_by_the_user(self):
+        class Saves(Net):
+            def __init__(self):
+                super().__init__()
+                self.count, self.register = 0, torch.Generator()
+                self.register_buffer("mean", torch.zeros(2))
+
+            def training_step(self, batch, batch_idx):
+                self.count += 1
+                self.mean += 1
+                return super().training_step(batch, batch_idx)
+
+            def on_save_checkpoint(self, checkpoint):
+                checkpoint["mine"] = self.count, self.register.get_state()
+
+        class Counts(L.Callback):
+            def __init__(self):
+                self.batches = 0
+
+            def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+                self.batches += 1
+
+            def state_dict(self):
+                return {"batches": self.batches}
+
+        class Data(L.DataModule):
+            seen = 0
+
+            def train_dataloader(self):
+                self.seen += 1
+                return loader(16)
+
+            def state_dict(self):
+                return {"seen": self.seen}
+
+        assert names(looked(Saves(), Data(), callbacks=[Counts()])) == []
+        assert audit(quiet_trainer(callbacks=[Counts()]), module=Saves()).complete
+
+    def test_settings_do_not_change(self):
+        class Configured(Net):
+            def __init__(self):
+                super().__init__()
+                self.rate, self.names, self.sizes = 0.1, ["a", "b"], {"x": 1}
+                self.loss = nn.CrossEntropyLoss()
+                self.blocks = nn.ModuleList([nn.Linear(2, 2)])
+                self.path = __file__
+
+        assert names(looked(Configured())) == []
+
+    @pytest.mark.parametrize("example", ["digits", "gan", "gpt", "image_classifier", "segmentation"])
+    def test_classes_of_the_examples(self, example):
+        """Nothing is claimed of them before a run."""
+        import importlib
+
+        from lightlib.core.held import updated
+
+        found = importlib.import_module(f"examples.{example}")
+        kinds = [one for one in vars(found).values() if isinstance(one, type) and one.__module__ == found.__name__]
+        assert kinds
+        for kind in kinds:
+            assert updated(kind) == frozenset()
+
+
+class Forgets(Net):
+    """Holds everything that a checkpoint does not."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.history, self.best = 0, [], None
+        self.numbers = numpy.random.default_rng(0)
+        self.noise = torch.Generator()
+        self.dice = random.Random(0)
+        self.average = torch.zeros(2)
+        self.source = iter(range(99))
+        self.plain = [nn.Linear(2, 2)]
+        self.accuracy = MulticlassAccuracy(3)
+        self.inner = nn.Module()
+        self.inner.calls = 0
+
+    def training_step(self, batch, batch_idx):
+        self.count += 1
+        self.inner.calls += 1
+        loss = super().training_step(batch, batch_idx)
+        self.history.append(loss.item())
+        self.best = min(self.best or 9.0, loss.item())
+        self.accuracy.update(self.net(batch[0]), batch[1])
+        return loss
+
+
+class TestModule:
+    def test_within_a_fit(self):
+        found = looked(Forgets())
+        assert names(found) == [
+            "module.count",
+            "module.history",
+            "module.best",
+            "module.numbers",
+            "module.noise",
+            "module.dice",
+            "module.average",
+            "module.source",
+            "module.plain",
+            "module.accuracy",
+        ]
+        text = str(found)
+        assert "module.count: changed since the run began: 3" in text
+        assert "module.history: changed since the run began: a list of 3" in text
+        assert "module.noise: a torch.Generator, whose state is not saved" in text
+        assert "module.numbers: a numpy.Generator, whose state is not saved" in text
+        assert fix_of(found, "module.average") == "self.register_buffer('average', …)"
+        assert (
+            fix_of(found, "module.accuracy") == "self.log('accuracy', self.accuracy), or self.accuracy.persistent(True)"
+        )
+        assert "Write it in on_save_checkpoint(checkpoint) and read it in on_load_checkpoint(checkpoint)." in text
+        assert not found.complete
+
+    def test_before_a_fit(self):
+        found = audit(quiet_trainer(), module=Forgets())
+        assert names(found) == [
+            "module.count",
+            "module.history",
+            "module.best",
+            "module.numbers",
+            "module.noise",
+            "module.dice",
+            "module.average",
+            "module.source",
+            "module.plain",
+        ]
+        assert "module.count: its methods change it as they are called" in str(found)
+
+    def test_an_open_file(self, tmp_path):
+        class Writes(Net):
+            def setup(self, stage):
+                self.file = open(tmp_path / "log", "w")  # noqa: SIM115
+
+            def teardown(self, stage):
+                self.file.close()
+
+        found = looked(Writes())
+        assert names(found) == ["module.file"]
+        assert fix_of(found, "module.file") == "open it in setup, to append to it"
+
+    def test_what_appears_in_the_run(self):
+        class Appears(Net):
+            def training_step(self, batch, batch_idx):
+                self.last = batch_idx
+                return super().training_step(batch, batch_idx)
+
+        assert names(looked(Appears())) == ["module.last"]
+
+
+class Averages(L.Callback):
+    def __init__(self, decay=0.9):
+        self.decay, self.weights, self.updates = decay, {}, 0
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.updates += 1
+        for name, value in pl_module.state_dict().items():
+            self.weights[name] = value.clone()
+
+
+class Cached(Dataset):
+    def __init__(self):
+        self.reads, self.noise = 0, numpy.random.default_rng(0)
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        self.reads += 1
+        x, y = batches(1)[0]
+        return x[0], y[0]
+
+
+class TestOthers:
+    def test_a_callback(self):
+        found = looked(Net(), callbacks=[Averages()])
+        assert names(found) == ["Averages.weights", "Averages.updates"]
+        assert (
+            fix_of(found, "Averages.updates")
+            == "return it from state_dict() and take it back in load_state_dict(state)"
+        )
+        assert names(audit(quiet_trainer(callbacks=[Averages()]))) == ["Averages.weights", "Averages.updates"]
+
+    def test_a_subclass_of_ours(self):
+        class Stops(L.callbacks.EarlyStopping):
+            mine = 0
+
+            def on_train_epoch_start(self, trainer, pl_module):
+                self.mine += 1
+
+        def logs(module, *args):
+            module.log("x", 1.0)
+            return Net.training_step(module, *args)
+
+        module = type("Logs", (Net,), {"training_step": logs})()
+        trainer = quiet_trainer(callbacks=[Stops("x")], limit_val_batches=0, max_epochs=2)
+        trainer.fit(module, loader(8))
+        assert names(audit(trainer)) == ["Stops.mine"]
+
+    def test_a_data_module(self):
+        class Data(L.DataModule):
+            def __init__(self):
+                super().__init__()
+                self.moved = 0
+
+            def on_after_batch_transfer(self, batch, dataloader_idx):
+                self.moved += 1
+                return batch
+
+            def train_dataloader(self):
+                return loader(16)
+
+        assert names(looked(Net(), Data())) == ["datamodule.moved"]
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_a_data_set(self, workers):
+        found = looked(Net(), DataLoader(Cached(), 4, num_workers=workers))
+        assert names(found) == ["data set of the training loader.reads"]
+        assert "StatefulDataLoader" in str(found)
+        assert found.captured["training data"] == "DataLoader with SequentialSampler, 1 generators of its own"
+
+    def test_a_data_set_whose_state_nobody_asks_for(self):
+        class Stateful(Cached):
+            def state_dict(self):
+                return {"reads": self.reads}
+
+        found = looked(Net(), DataLoader(Stateful(), 4))
+        assert [one.what for one in found.missing if one.where == "data set of the training loader"] == [
+            "it has a state_dict, which a plain DataLoader does not ask for"
+        ]
+
+    def test_a_metric_that_is_no_attribute_of_the_module(self):
+        accuracy = MulticlassAccuracy(3)
+
+        class Logs(Net):
+            def training_step(self, batch, batch_idx):
+                accuracy(self.net(batch[0]), batch[1])
+                self.log("accuracy", accuracy, on_epoch=True, on_step=False)
+                return super().training_step(batch, batch_idx)
+
+        assert names(looked(Logs())) == ["the metric logged as 'accuracy'"]
