@@ -20,13 +20,20 @@ CONSTRAINTS := $(VENV)/constraints.txt
 WRITE_CONSTRAINTS := $(if $(filter $(PINNED_TORCH),$(TORCH)),cp constraints.txt,grep -v '^torch==' constraints.txt >) $(CONSTRAINTS)
 DECLARED := pyproject.toml constraints.txt
 
+# What breaks runs, disks and files in hundreds of ways; docs/campaigns.md says what each does and how to repeat a case.
+#   OPTIONS   what the campaign is told:   make campaign-kill OPTIONS='--seed 7 --only ddp'
+CAMPAIGNS := $(addprefix campaign-,kill files disk corruption s3 layouts)
+OPTIONS ?=
+
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow check bench clean
+.PHONY: help demo test slow check bench clean campaigns $(CAMPAIGNS)
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
 	@echo 'make test    run every test but the slow ones'
 	@echo 'make slow    run the slow tests: many processes, or minutes'
+	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-files, campaign-disk,'
+	@echo '                 campaign-corruption, campaign-s3, campaign-layouts (about an hour; each also alone)'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
 	@echo 'make clean   remove the environment and what the tools left'
@@ -39,6 +46,11 @@ test: $(VENV)/.test
 
 slow: $(VENV)/.test
 	@$(BIN)/python -m pytest -m slow
+
+campaigns: $(CAMPAIGNS)
+
+$(CAMPAIGNS): campaign-%: $(VENV)/.test
+	@$(BIN)/python -m tests.campaigns.campaign_$* $(OPTIONS)
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet . || { echo 'Fix: $(BIN)/ruff format .'; exit 1; }

@@ -1,0 +1,244 @@
+"""The program that the campaigns kill: a run with all that a resume can get wrong, resumed by `ckpt_path="auto"`."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+from torchmetrics.classification import MulticlassAccuracy
+
+import lightlib as L
+from lightlib.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightlib.loggers import CSVLogger, TensorBoardLogger
+from tests.campaigns import phases
+
+STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2}
+OUTCOME = "outcome.pt"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One way to train.
+
+    Attributes:
+        strategy: "one" (device), "ddp", "fsdp" or "pipeline"; the latter with two processes.
+        workers: Of both loaders; they draw noise from all three generators.
+        accumulate: Batches per optimizer step.
+        precision: "fp32", or "fp16" with a loss scaler.
+        asynchronous: Whether checkpoints are written in the background.
+        format: "file", "directory", or "" for the strategy's own.
+        epochs: The length of the run.
+        plain: Leave out what takes time and touches no file: workers' noise, TensorBoard.
+    """
+
+    strategy: str = "one"
+    workers: int = 0
+    accumulate: int = 1
+    precision: str = "fp32"
+    asynchronous: bool = False
+    format: str = ""
+    epochs: int = 3
+    plain: bool = False
+
+    @property
+    def processes(self) -> int:
+        """How many processes train."""
+        return STRATEGIES[self.strategy]
+
+    @property
+    def name(self) -> str:
+        """What the reports call it; `named` is the way back."""
+        parts = [self.strategy, f"workers{self.workers}", f"accumulate{self.accumulate}", self.precision]
+        parts += ["async" if self.asynchronous else "sync", *([self.format] if self.format else [])]
+        parts += [f"epochs{self.epochs}"] if self.epochs != 3 else []
+        return "-".join(parts + (["plain"] if self.plain else []))
+
+    @classmethod
+    def named(cls, name: str) -> Configuration:
+        """Return the configuration of this name."""
+        strategy, *parts = name.split("-")
+        found: dict[str, Any] = {"strategy": strategy}
+        for part in parts:
+            for key in ("workers", "accumulate", "epochs"):
+                if part.startswith(key):
+                    found[key] = int(part.removeprefix(key))
+            if part in ("fp32", "fp16"):
+                found["precision"] = part
+            if part in ("async", "sync"):
+                found["asynchronous"] = part == "async"
+            if part in ("file", "directory"):
+                found["format"] = part
+            if part == "plain":
+                found["plain"] = True
+        return cls(**found)
+
+
+class Noisy(Dataset):
+    """Samples to which Python, NumPy and torch add noise, in the process that loads them."""
+
+    def __init__(self, count: int, noise: float) -> None:
+        generator = torch.Generator().manual_seed(count)
+        self.x = torch.randn(count, 6, generator=generator)
+        self.y = (self.x @ torch.randn(6, 3, generator=torch.Generator().manual_seed(0))).argmax(1)
+        self.noise = noise
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = random.random() + float(np.random.rand()) - 1 + torch.randn(6) if self.noise else 0.0
+        return self.x[index] + self.noise * noise, self.y[index]
+
+
+class Classifier(L.Module):
+    """Dropout, accumulated metrics of both kinds, AdamW, a schedule per step."""
+
+    def __init__(self, batch_norm: bool) -> None:
+        super().__init__()
+        first = [nn.Linear(6, 16), *([nn.BatchNorm1d(16)] if batch_norm else []), nn.Tanh(), nn.Dropout(0.2)]
+        self.model = nn.Sequential(*first, nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 3))
+        self.accuracy, self.val_accuracy = MulticlassAccuracy(3), MulticlassAccuracy(3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        x, y = batch
+        logits = self.model(x)
+        loss = cross_entropy(logits, y)
+        self.accuracy(logits, y)
+        self.log("loss", loss, on_step=True, on_epoch=True, batch_size=len(y))
+        self.log("largest", logits.max(), on_step=False, on_epoch=True, reduce_fx="max")
+        self.log("accuracy", self.accuracy, on_step=False, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        logits = self.model(x)
+        self.val_accuracy(logits, y)
+        self.log("val_loss", cross_entropy(logits, y), sync_dist=True)
+        self.log("val_accuracy", self.val_accuracy)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+class MovingAverage(Callback):
+    """A state of its own that grows with every step, and is logged: of the gradient norm, which all ranks know."""
+
+    def __init__(self) -> None:
+        self.value = torch.zeros(())
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.gradient_norm is not None:
+            self.value = 0.9 * self.value + 0.1 * trainer.gradient_norm.detach().float()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if not trainer.sanity_checking:
+            trainer.log_metrics_now({"moving_average": self.value})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.value = state_dict["value"]
+
+
+class TellsPhase(Callback):
+    """Tells the campaign where the run is; it has no state."""
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        phases.enter("train")
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        phases.event("batch")
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        phases.event("epoch end")
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        phases.enter("validate")
+
+    def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:
+        phases.event("validation batch")
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        phases.enter("start" if trainer.sanity_checking else "train")
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        phases.enter("end")
+
+
+def loaders(how: Configuration) -> tuple[DataLoader, DataLoader]:
+    parts = 2 if how.strategy in ("ddp", "fsdp") else 1  # processes that have data of their own
+    noise = 0.0 if how.plain and how.workers else 0.1
+    size = {"batch_size": 4, "num_workers": how.workers}
+    return (
+        DataLoader(Noisy(51 * parts - 1, noise), shuffle=True, **size),
+        DataLoader(Noisy(16 * parts, noise), **size),
+    )
+
+
+def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
+    options: dict[str, Any] = {"async_save": True} if how.asynchronous else {}
+    if how.format:
+        options["format"] = how.format
+    folder = where / "checkpoints"
+    yield TellsPhase()
+    yield MovingAverage()
+    yield LearningRateMonitor("step")
+    yield EarlyStopping("val_loss", patience=4)
+    yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor="val_loss", save_top_k=2, save_last=True, **options)
+    yield ModelCheckpoint(folder, "every-{step}", every_n_train_steps=3 if how.accumulate == 1 else 2, **options)
+
+
+def main(how: Configuration, where: Path) -> None:
+    """Train, or go on training, and write down what came out."""
+    L.seed_everything(5, verbose=False)
+    module = Classifier(batch_norm=how.strategy in ("one", "ddp"))
+    loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
+    loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
+    trainer = L.Trainer(
+        accelerator="cpu",
+        devices=how.processes,
+        strategy="auto" if how.strategy == "one" else how.strategy,
+        precision="16-mixed" if how.precision == "fp16" else "32-true",
+        max_epochs=how.epochs,
+        accumulate_grad_batches=how.accumulate,
+        gradient_clip_val=1.0,
+        val_check_interval=0.5,
+        log_every_n_steps=2,
+        logger=loggers,
+        callbacks=list(callbacks(how, where)),
+        default_root_dir=where,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, *loaders(how), ckpt_path="auto")
+    outcome = {
+        "weights": trainer.strategy.module_state(),
+        "optimizer": [trainer.strategy.optimizer_state(optimizer) for optimizer in trainer.optimizers],
+        "schedules": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
+        "callbacks": {callback.state_key: callback.state_dict() for callback in trainer.callbacks},
+        "metrics": dict(trainer.callback_metrics),
+        "progress": trainer.progress.state_dict(),
+    }
+    if trainer.is_global_zero:
+        torch.save(outcome, where / OUTCOME)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("where", type=Path, help="an empty folder; or that of a run that was killed, which goes on")
+    parser.add_argument("name", nargs="?", default=Configuration().name, help="as campaign_kill names it")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    main(Configuration.named(given.name), given.where.resolve())

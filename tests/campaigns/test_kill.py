@@ -1,0 +1,63 @@
+"""A handful of the kills of the kill campaign, on one device and with two processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.campaigns.campaign_kill import ALL, drawn
+from tests.campaigns.outcome import differences, kinds
+from tests.campaigns.phases import EVENTS
+from tests.campaigns.program import Configuration
+
+ROOT = Path(__file__).parents[2]
+
+
+def campaign(name: str, *options: object) -> subprocess.CompletedProcess[str]:
+    """Run a campaign as its command does; in a process of its own, for it forks."""
+    command = [sys.executable, "-m", f"tests.campaigns.campaign_{name}", *map(str, options)]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, timeout=110, check=False)
+
+
+@pytest.mark.parametrize(
+    ("names", "kills"),
+    [
+        (["one-workers0-accumulate3-fp16-async", "one-workers2-accumulate1-fp32-sync"], 6),
+        (["ddp-workers0-accumulate1-fp32-sync"], 2),
+    ],
+)
+def test_a_killed_run_that_is_started_again_ends_as_if_nothing_had_been(
+    tmp_path: Path, names: list[str], kills: int
+) -> None:
+    ended = campaign("kill", "--kills", kills, "--only", *names, "--folder", tmp_path / "runs", "--jobs", 1)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ", 0 not equal" in ended.stdout
+
+
+def test_every_configuration_has_a_name_that_leads_back_to_it() -> None:
+    assert len(ALL) == 64
+    for how in [*ALL, Configuration(format="directory", epochs=1, plain=True)]:
+        assert Configuration.named(how.name) == how
+
+
+def test_a_seed_draws_the_same_kills_again() -> None:
+    from tests.campaigns.campaign_kill import Reference
+
+    known = Reference(Path(), 2.0, dict.fromkeys(EVENTS, 9))
+    one, other = ([drawn(ALL[16], known, random.Random(seed)) for _ in range(9)] for seed in (3, 3))
+    assert one == other
+
+
+def test_what_differs_is_named() -> None:
+    one = {"result": {"weights": {"a": 1.0}}, "names": {"x": ""}, "csv": [{"loss": "1"}]}
+    other = {"result": {"weights": {"a": 2.0}}, "names": {"y": ""}, "csv": [{"loss": "1"}, {"loss": "2"}]}
+    found = list(differences(one, other))
+    assert kinds(found) == ["weights", "names", "csv"]
+    assert found[:2] == ["['result']['weights']['a']: 1.0 became 2.0", "['names']['x'] is missing"]
+    assert not list(differences(one, one))
