@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import calls, end_to_end, evaluation, first_step, imports, peers, step, table
+from benchmarks import calls, checkpoints, end_to_end, evaluation, first_step, imports, peers, step, table
 from benchmarks.__main__ import main
 from benchmarks.measure import Row, Size, Target
 from benchmarks.peers import LIGHTLIB, LIGHTNING, NOT_INSTALLED, PLAIN, Peer
@@ -20,7 +20,7 @@ MISSING = Peer("Missing", "no_such_framework", "no_such_file", "import no_such_f
 @pytest.fixture(autouse=True)
 def only_lightlib(monkeypatch):
     """Measure no other framework: what is installed besides must not decide how long the tests take."""
-    for module in (calls, imports, first_step, evaluation, end_to_end, step):
+    for module in (calls, checkpoints, imports, first_step, evaluation, end_to_end, step):
         if hasattr(module, "LIGHTNING"):
             monkeypatch.setattr(module, "LIGHTNING", MISSING)
     monkeypatch.setattr(first_step, "_PEERS", (PLAIN, LIGHTLIB, MISSING))
@@ -45,6 +45,14 @@ def test_calls():
 
 def test_calls_do_not_depend_on_the_number_of_batches():
     assert calls.calls_per_batch(LIGHTLIB.train, 50, LOGGED) == calls.calls_per_batch(LIGHTLIB.train, 100, LOGGED)
+
+
+def test_checkpoints(monkeypatch):
+    monkeypatch.setattr(checkpoints, "LAYERS", 2)
+    monkeypatch.setattr(checkpoints, "WIDTH", 8)
+    rows, targets = rows_of(checkpoints)
+    assert [row.who for row in rows] == ["plain PyTorch", "lightlib", "lightlib"]
+    assert [target.limit for target in targets] == [1.1]
 
 
 def test_step():
