@@ -1,4 +1,4 @@
-"""BestCheckpoints: which files are kept by their metric, and the state by which a killed run finds them again."""
+"""BestCheckpoints: the files kept by their metric, and the state by which a killed run goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a run's checkpoints: claimed while the run lives, and what a killed run has left in it."""
+"""The folder of a run's checkpoints: claimed while it lives, and what it left there when killed."""
 
 from __future__ import annotations
 
@@ -145,12 +145,24 @@ def left_behind(trainer: Trainer, folder: str, ending: str, depth: int) -> tuple
         if trainer.continues and resumed is not None:
             labels = labels_in(folder, ending, depth)
             future = {path for path, label in labels.items() if label.run == trainer.run_id and label > resumed}
+            future |= _half_stored(folder, ending)
         label = label_at(interrupted)
         if label is not None and label.run == trainer.run_id:
             outlived = [interrupted]
         future.discard(interrupted)
     found: tuple[set[str], list[str]] = trainer.strategy.broadcast((future, outlived))
     return found
+
+
+def _half_stored(folder: str, ending: str) -> set[str]:
+    """Return the directories on a store whose index was not written any more; on a disk they have hidden names."""
+    paths = [storage.join(folder, name) for name in storage.names_in(folder) if name.endswith(ending)]
+    return {path for path in paths if storage.is_remote(path) and _is_half(path)}
+
+
+def _is_half(path: str) -> bool:
+    names = storage.names_in(path) if storage.is_folder(path) else []
+    return bool(names) and all(name.startswith("shard-") for name in names)
 
 
 def others_take_part(trainer: Trainer, exception: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""CheckpointGC: removes all checkpoints but the best and the latest, of one run or of all runs of an experiment."""
+"""CheckpointGC: removes all but the best and the latest checkpoints, of a run or an experiment."""
 
 from __future__ import annotations
 

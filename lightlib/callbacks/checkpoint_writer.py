@@ -274,7 +274,8 @@ class CheckpointWriter(Checkpoint):
         join, equals = self.CHECKPOINT_JOIN_CHAR, self.CHECKPOINT_EQUALS_CHAR
         name = fill(filename or self._template, metrics, insert_names=self.auto_insert_metric_name, equals=equals)
         parts = [*([prefix] if prefix else []), name, *([f"v{ver}"] if ver is not None else [])]
-        return os.path.join(self.dirpath or "", join.join(parts) + self.FILE_EXTENSION)
+        whole = join.join(parts) + self.FILE_EXTENSION
+        return storage.join(self.dirpath, whole) if self.dirpath else whole
 
     def _get_metric_interpolated_filepath_name(
         self, monitor_candidates: dict[str, Tensor], trainer: Trainer, del_filepath: str | None = None

@@ -1,4 +1,4 @@
-"""GuardedSaves: one save after the other, in the order in which nothing is lost, and taken back when it fails."""
+"""GuardedSaves: one save after the other, in an order that loses nothing; a failed one is undone."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def label_of(path: str | os.PathLike[str]) -> Label | None:
 
 
 def verify(path: str | os.PathLike[str]) -> int:
-    """Compare a file with its checksums, and return how many are ours; 0 for a file of another program.
+    """Compare a file with its checksums, and return how many are ours; 0 for a file of another program, which is read.
 
     Raises:
         FileNotFoundError: There is none.
@@ -162,10 +162,9 @@ def verify(path: str | os.PathLike[str]) -> int:
     with _opened(path, name) as file:
         try:
             count = _check(file)
-            readable = count is not None or (_starts_as_zip(file) and not trailer.has_comment(file))
         except (Damaged, OSError) as error:
             raise _unreadable(name, error, file, trusted=False) from error
-    if not readable:
+    if count is None:
         load(path, "meta")
     return count or 0
 

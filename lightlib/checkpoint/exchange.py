@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.local import INDEX, flush_folder, rename
 from lightlib.errors import CheckpointWriteError
 
 __all__ = ["exchanged", "put_in_place"]
@@ -46,28 +46,29 @@ def put_in_place(aside: str, target: str) -> None:
     """
     above = os.path.dirname(target) or "."
     if not os.path.lexists(target):
-        storage.rename(aside, target)
+        rename(aside, target)
         return
     if exchanged(aside, target):
-        storage.flush_folder(above)
+        flush_folder(above)
         _discard(aside)
         return
     stem, suffix = os.path.splitext(target)
     older = f"{stem}-{secrets.token_hex(4)}{suffix}"
-    storage.rename(target, older)
+    rename(target, older)
     try:
-        storage.rename(aside, target)
+        rename(aside, target)
     except CheckpointWriteError:
-        storage.rename(older, target)
+        rename(older, target)
         raise
-    with contextlib.suppress(OSError):
-        storage.remove(older)
+    _discard(older)
 
 
 def _discard(path: str) -> None:
     """Remove what an older checkpoint was; what cannot be removed is hidden, and goes with the next leftovers."""
     with contextlib.suppress(OSError):
         if os.path.isdir(path) and not os.path.islink(path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(path, INDEX))  # half removed, it is no checkpoint
             shutil.rmtree(path)
         else:
             os.unlink(path)

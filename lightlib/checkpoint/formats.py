@@ -1,4 +1,4 @@
-"""Formats: a checkpoint is a file or a directory; what is asked of one goes to the code for what it is."""
+"""Formats: a checkpoint is a file or a directory; what is asked of one goes to the right code."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from lightlib.errors import CheckpointWriteError
 
-__all__ = ["Writer", "flush_folder", "free_space", "make_folder", "write_error"]
+__all__ = ["INDEX", "Writer", "flush_folder", "free_space", "make_folder", "rename", "write_error"]
 
+INDEX = "index.json"  # a directory without this file is no checkpoint: it is written last and removed first
 PIECE = 2**23  # so many bytes are handed to the system at once, and the disk set to work on them
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -121,6 +122,20 @@ def flush_folder(path: str | os.PathLike[str]) -> None:
                 raise
         finally:
             os.close(handle)
+
+
+def rename(old: str, new: str) -> None:
+    """Give a local file or folder another name; what has that name must be replaceable by it.
+
+    Raises:
+        CheckpointWriteError: It cannot be done; both are as they were.
+    """
+    try:
+        os.rename(old, new)
+        for folder in {os.path.dirname(old) or ".", os.path.dirname(new) or "."}:
+            flush_folder(folder)
+    except OSError as error:
+        raise write_error(new, error) from error
 
 
 def free_space(path: str | os.PathLike[str]) -> int | None:

@@ -330,7 +330,7 @@ def _abandon(files: Any, path: str, aside: str | None, upload: _Upload | None) -
     """Give up an upload, so that neither a part of it nor what was sent so far stays."""
     if upload is not None and hasattr(upload.file, "discard"):
         try:
-            with_retries(f"giving up the upload of {path!r}", upload.file.discard)
+            with_retries(f"giving up the upload of {path!r}", lambda: _discard(upload.file))
         except Exception as error:  # noqa: BLE001  the error that made us give up is the one to raise
             report.warn(
                 f"What was uploaded of {path!r} could not be discarded: {_told(error)}. It is no checkpoint, but takes "
@@ -344,6 +344,11 @@ def _abandon(files: Any, path: str, aside: str | None, upload: _Upload | None) -
     if aside is not None:
         with contextlib.suppress(Exception):
             files.rm_file(aside)
+
+
+def _discard(file: Any) -> None:
+    with contextlib.suppress(FileNotFoundError):  # it was given up before, and the answer was lost
+        file.discard()
 
 
 class _Reader(io.RawIOBase):

@@ -13,9 +13,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
-from lightlib.checkpoint import remote
+from lightlib.checkpoint import local, remote
 from lightlib.checkpoint.claims import Claim, claim
-from lightlib.checkpoint.local import Writer, flush_folder, free_space, make_folder, write_error
+from lightlib.checkpoint.exchange import put_in_place
+from lightlib.checkpoint.local import INDEX, Writer, flush_folder, free_space, make_folder, write_error
 from lightlib.checkpoint.remote import is_remote, with_retries
 from lightlib.errors import CheckpointWriteError, LightlibError, MisconfigurationException
 
@@ -46,7 +47,6 @@ __all__ = [
     "write",
 ]
 
-INDEX = "index.json"  # a directory without this file is no checkpoint: it is written last and removed first
 LONGEST_NAME = 255  # bytes, on all common file systems
 _LEFTOVER = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.part", re.DOTALL)
 _asides: set[str] = set()  # what this process writes or removes at the moment
@@ -134,31 +134,29 @@ def write(path: str | os.PathLike[str], produce: Callable[[BinaryIO], None]) -> 
     target = local_path(name)
     folder = os.path.dirname(target) or "."
     writer: Writer | None = None
-    aside = name_aside(target)
-    _asides.add(aside)
-    try:
-        make_folder(folder)
-        _refuse_folder(target)
-        writer = Writer(aside)
-        with writer:
-            produce(cast("BinaryIO", writer))
-            writer.finish()
-        os.replace(aside, target)
-        writer = None
-        flush_folder(folder)
-    except LightlibError:
-        raise
-    except Exception as error:
-        # torch's zip writer turns what its file raises into errors of its own: the first one tells.
-        reason = error if writer is None or writer.failed is None else writer.failed
-        if not isinstance(reason, OSError):
+    with aside(target) as place:
+        try:
+            make_folder(folder)
+            _refuse_folder(target)
+            writer = Writer(place)
+            with writer:
+                produce(cast("BinaryIO", writer))
+                writer.finish()
+            os.replace(place, target)
+            writer = None
+            flush_folder(folder)
+        except LightlibError:
             raise
-        raise write_error(name, reason) from error
-    finally:
-        if writer is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(aside)
-        _asides.discard(aside)
+        except Exception as error:
+            # torch's zip writer turns what its file raises into errors of its own: the first one tells.
+            reason = error if writer is None or writer.failed is None else writer.failed
+            if not isinstance(reason, OSError):
+                raise
+            raise write_error(name, reason) from error
+        finally:
+            if writer is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(place)
 
 
 def _refuse_folder(target: str) -> None:
@@ -252,15 +250,11 @@ def remove(path: str | os.PathLike[str]) -> None:
     if not os.path.isdir(target) or os.path.islink(target):
         os.unlink(target)
         return
-    aside = name_aside(target)
-    _asides.add(aside)
-    try:
-        os.rename(target, aside)  # from here on there is none of this name
+    with aside(target) as place:
+        os.rename(target, place)  # from here on there is none of this name
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(aside, INDEX))
-        shutil.rmtree(aside)
-    finally:
-        _asides.discard(aside)
+            os.unlink(os.path.join(place, INDEX))
+        shutil.rmtree(place)
 
 
 def rename(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
@@ -274,13 +268,7 @@ def rename(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
         copy(source, target)
         remove(source)
         return
-    source, target = local_path(source), local_path(target)
-    try:
-        os.rename(source, target)
-        for folder in {os.path.dirname(source) or ".", os.path.dirname(target) or "."}:
-            flush_folder(folder)
-    except OSError as error:
-        raise write_error(os.fspath(new), error) from error
+    local.rename(local_path(source), local_path(target))
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -316,22 +304,18 @@ def _copy_content(old: str, new: str) -> None:
 
 def _copy_folder(old: str, new: str) -> None:
     target = local_path(new).rstrip(os.sep)
-    aside = name_aside(target)
-    _asides.add(aside)
-    try:
-        make_folder(aside)
-        _copy_content(old, aside)
-        if os.path.lexists(target):
-            remove(target)
-        rename(aside, target)
-    except CheckpointWriteError:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
-    except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise write_error(new, error) from error
-    finally:
-        _asides.discard(aside)
+    with aside(target) as place:
+        try:
+            make_folder(place)
+            _copy_content(old, place)
+            put_in_place(place, target)
+        except BaseException as error:
+            shutil.rmtree(place, ignore_errors=True)
+            # The name aside is nobody's business.
+            reason = error.__cause__ if isinstance(error, CheckpointWriteError) else error
+            if isinstance(reason, OSError):
+                raise write_error(new, reason) from error
+            raise
 
 
 def link(target: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
@@ -345,20 +329,21 @@ def link(target: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
         copy(old, new)
         return
     old, new = local_path(old), local_path(new)
-    aside = name_aside(new)
+    place = name_aside(new)
     try:
         try:
-            os.symlink(os.path.relpath(old, os.path.dirname(new) or "."), aside)
+            os.symlink(os.path.relpath(old, os.path.dirname(new) or "."), place)
         except OSError:
             copy(old, new)
             return
         if os.path.isdir(new) and not os.path.islink(new):
-            remove(new)
-        os.replace(aside, new)
+            put_in_place(place, new)
+        else:
+            os.replace(place, new)
         flush_folder(os.path.dirname(new) or ".")
     except OSError as error:
         with contextlib.suppress(OSError):
-            os.unlink(aside)
+            os.unlink(place)
         raise CheckpointWriteError(
             f"The checkpoint {new!r} could neither be linked to {old!r} nor copied: {error}.",
             expected="a writable folder with enough room.",

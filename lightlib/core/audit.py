@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Subset
 
+from lightlib.callbacks.callback import Callback
 from lightlib.core.datamodule import DataModule
 from lightlib.core.generators import generators_in, is_generator
 from lightlib.core.held import (
@@ -21,6 +22,7 @@ from lightlib.core.held import (
     is_open_file,
     modules_in,
     saves,
+    stored,
     updated,
 )
 from lightlib.core.logged import is_metric
@@ -124,14 +126,13 @@ def _owners(trainer: Any, module: Any) -> list[Owner]:
         for name, part in module.named_modules():
             if not is_metric(part) and type(part).__module__.split(".")[0] != "torch":
                 base = Module() if isinstance(part, Module) else nn.Module()
-                found.append(Owner(f"module.{name}" if name else "module", part, base, "module"))
+                found.append(Owner(f"module.{name}" if name else "module", part, vars(base), "module"))
     if trainer.datamodule is not None:
-        found.append(Owner("datamodule", trainer.datamodule, DataModule(), "data module"))
+        found.append(Owner("datamodule", trainer.datamodule, vars(DataModule()), "data module"))
     for callback in trainer.callbacks:
-        kind = type(callback)
-        if kind.__module__.split(".")[0] != "lightlib":
-            base = next((one for one in kind.__mro__ if one.__module__.split(".")[0] == "lightlib"), object)
-            found.append(Owner(kind.__name__, callback, _like(base, callback), "callback"))
+        if type(callback).__module__.split(".")[0] != "lightlib":
+            ours = vars(callback).keys() - stored(type(callback)) if isinstance(callback, Callback) else ()
+            found.append(Owner(type(callback).__name__, callback, ours, "callback"))
     seen: set[int] = set()
     for name, loader, has_state in _loaders(trainer):
         held = users_own(loader.dataset) if isinstance(loader, DataLoader) else loader
@@ -140,22 +141,11 @@ def _owners(trainer: Any, module: Any) -> list[Owner]:
         if id(held) in seen or type(held).__module__.split(".")[0] in ("torch", "builtins", "lightlib"):
             continue
         seen.add(id(held))
-        kind = "data set" if isinstance(loader, DataLoader) else "loader"
-        saved = has_state and (kind == "loader" or hasattr(held, "state_dict"))
-        place = f"{kind} of the {name}" if kind == "data set" else name
-        found.append(Owner(place, held, None, kind, saved, bool(getattr(loader, "num_workers", 0))))
+        is_own = not isinstance(loader, DataLoader)
+        saved = has_state and (is_own or hasattr(held, "state_dict"))
+        place, kind = (name, "loader") if is_own else (f"data set of the {name}", "data set")
+        found.append(Owner(place, held, (), kind, saved, bool(getattr(loader, "num_workers", 0))))
     return found
-
-
-def _like(base: type, held: Any) -> Any:
-    """Return an object with the attributes that a class of ours gives, as far as they can be told."""
-    empty = type("Empty", (), {})()
-    names = base.__init__.__code__.co_names if base is not object and hasattr(base.__init__, "__code__") else ()
-    for name in names:
-        if name in vars(held):
-            setattr(empty, name, None)
-    empty._pl_module = None  # noqa: SLF001  set by the Trainer
-    return empty
 
 
 def _missing_in(owner: Owner, before: Mapping[tuple[str, str], Any]) -> Iterator[Missing]:
@@ -237,7 +227,7 @@ def _unsaved_metrics(trainer: Any, module: Any) -> Iterator[Missing]:
                 f"the metric logged as {slot.name!r}", "it is no attribute of the module", f"self.{slot.name} = …"
             )
     for name, part in module.named_modules():
-        is_lost = is_metric(part) and id(part) not in logged and getattr(part, "update_count", 0)
+        is_lost = is_metric(part) and id(part) not in logged and getattr(part, "update_count", None)
         if is_lost and not any(getattr(part, "_persistent", {}).values()):
             yield Missing(
                 f"module.{name}",

@@ -63,7 +63,7 @@ class EvalData:
         self.given, self._one_by_one = combined.flattened, combined.mode == "sequential"
         self.read = read = [
             stream(loader, False, share if self._one_by_one else None, False, name, number)
-            if (share is not None and self._one_by_one) or getattr(loader, "num_workers", 0)
+            if (share is not None and self._one_by_one) or getattr(loader, "num_workers", None)
             else loader
             for number, loader in enumerate(self.given)
         ]

@@ -1,4 +1,4 @@
-"""What the user's objects hold: their attributes, whether these change as a run goes on, and who saves them."""
+"""What the user's objects hold: attributes, whether a run changes them, and who saves them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import io
 import textwrap
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightlib.core.generators import is_generator
 
-__all__ = ["Owner", "changed", "fingerprints", "modules_in", "saves", "updated"]
+__all__ = ["Owner", "changed", "fingerprints", "modules_in", "saves", "stored", "updated"]
 
 _SAVERS = ("state_dict", "on_save_checkpoint", "get_extra_state", "__getstate__")
 _BEFORE_OR_AFTER = (
@@ -39,17 +39,17 @@ class Owner:
     Args:
         place: How it is called in the audit, ``"module.encoder"``.
         held: The object.
-        base: An object of its kind without anything of the user's: what that has is ours.
+        ours: The names of attributes that are not the user's.
         kind: ``"module"``, ``"callback"``, ``"data module"`` or ``"data set"``.
         saved: Whether all of it is in a state of its own.
         elsewhere: Whether copies of it are used, in worker processes: then this one does not change.
     """
 
     def __init__(
-        self, place: str, held: Any, base: Any, kind: str, saved: bool = False, elsewhere: bool = False
+        self, place: str, held: Any, ours: Iterable[str], kind: str, saved: bool = False, elsewhere: bool = False
     ) -> None:
         self.place, self.held, self.kind, self.saved, self.elsewhere = place, held, kind, saved, elsewhere
-        self._ours = frozenset(vars(base)) if base is not None else frozenset()
+        self._ours = frozenset(ours)
 
     def attributes(self) -> Iterator[tuple[str, Any]]:
         """Yield the attributes that the user gave it."""
@@ -136,25 +136,29 @@ def updated(kind: type) -> frozenset[str]:
     Counters, sums, lists that grow: what `__init__` gives them is not what a resumed run needs. It is read from the
     source; without one nothing is returned.
     """
-    found: frozenset[str] = frozenset()
-    for one in kind.__mro__:
-        if one.__module__.split(".")[0] not in _LIBRARIES:
-            found |= _updated_in(one)
-    return found
+    methods = (method for one in kind.__mro__ for method in _methods(one) if method.name not in _BEFORE_OR_AFTER)
+    return frozenset(name for method in methods for node in ast.walk(method) for name in _updates(node))
+
+
+def stored(kind: type) -> frozenset[str]:
+    """Return the attributes that the user's methods of a class store; all others come from classes that are ours."""
+    nodes = (node for one in kind.__mro__ for method in _methods(one) for node in ast.walk(method))
+    return frozenset(
+        name
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and (name := _own(node))
+    )
 
 
 @cache
-def _updated_in(kind: type) -> frozenset[str]:
-    text = _source(kind)
-    if text is None:
-        return frozenset()
-    body = ast.parse(text).body
-    found: set[str] = set()
-    for method in body[0].body if body and isinstance(body[0], ast.ClassDef) else ():
-        if isinstance(method, ast.FunctionDef) and method.name not in _BEFORE_OR_AFTER:
-            for node in ast.walk(method):
-                found |= _updates(node)
-    return frozenset(found)
+def _methods(kind: type) -> tuple[ast.FunctionDef, ...]:
+    """Return the methods of a class of the user's, as far as its source can be read."""
+    text = None if kind.__module__.split(".")[0] in _LIBRARIES else _source(kind)
+    body = ast.parse(text).body if text else []
+    owner = body[0] if body else None
+    return (
+        tuple(one for one in owner.body if isinstance(one, ast.FunctionDef)) if isinstance(owner, ast.ClassDef) else ()
+    )
 
 
 def _updates(node: ast.AST) -> set[str]:

@@ -1,4 +1,4 @@
-"""Origin: the checkpoint that a call begins with: found, read and checked before anything is changed by it."""
+"""Origin: the checkpoint that a call begins with, found, read and checked before all else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading: one loader of a training epoch, what its batches depend on, and the way back to a place within it."""
+"""Reading: a training loader, what its batches depend on, and the way back to a place within it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Source:
         if self.stream is None:
             self._began = self._present()
         iterator, self._ready = self._ready, None
-        return iter(self.loader) if iterator is None else iterator
+        return self._iterate() if iterator is None else iterator
 
     def begin_at(self, batches: int, turn: int, saved: Mapping[str, Any] | None) -> Iterator[Any]:
         """Iterate from a place on, where a saved run was. The global generators are left anyhow: isolate them."""
@@ -101,7 +101,7 @@ class Source:
             if began is not None:
                 self.stream.state = began
             self.stream.skip = batches if batches or began is not None else None
-            iterator = iter(self.loader)
+            iterator = self._iterate()
             for i in self.others:
                 if i < len(saved.get("generators", ())):
                     set_generator_state(self.generators[i], saved["generators"][i])
@@ -113,10 +113,14 @@ class Source:
         state = saved.get("loader")
         if self.has_state and state is not None:
             self.loader.load_state_dict(state)
-            return iter(self.loader)
-        iterator = iter(self.loader)
+            return self._iterate()
+        iterator = self._iterate()
         if batches:
             next(islice(iterator, batches - 1, None), None)
+        return iterator
+
+    def _iterate(self) -> Iterator[Any]:
+        iterator: Iterator[Any] = iter(self.loader)
         return iterator
 
     def _next_pass(self, turn: int) -> None:

@@ -1,4 +1,4 @@
-"""Saving: all processes bring their part of a checkpoint together, and it is written, now or in the background."""
+"""Saving: the parts of a checkpoint are brought together and written, now or in the background."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ def seed_everything(seed: int | str | None = None, workers: bool = False, verbos
 
     Args:
         seed: 0 to 2**32 - 1. Default: the environment variable ``PL_GLOBAL_SEED``, else 0.
-        workers: Accepted for Lightning's sake and kept in ``PL_SEED_WORKERS``: torch itself seeds Python, NumPy and
-            torch in every DataLoader worker from the seed of the main process.
+        workers: Accepted for Lightning's sake and kept in ``PL_SEED_WORKERS``: in every DataLoader worker Python, NumPy
+            and torch are seeded from this seed, the epoch and the sample, in any case.
         verbose: Say the seed once.
 
     Returns:

@@ -199,8 +199,6 @@ class Session:
         trainer.run = run
         self._tell_loggers(run)
         self._announce(run)
-        if fn is TrainerFn.FITTING:
-            self.attributes_at_start = attributes(trainer)
 
     def _build_restored(
         self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, origin: Origin
@@ -312,6 +310,8 @@ class Session:
 
     def _announce(self, run: Run) -> None:
         trainer = self.trainer
+        if trainer.state.fn is TrainerFn.FITTING:
+            self.attributes_at_start = attributes(trainer)
         device = trainer.accelerator.describe(trainer.strategy.root_device)
         seed = os.environ.get("PL_GLOBAL_SEED")
         parts = [

@@ -328,7 +328,7 @@ def stream(
         place, share = (share.rank, share.size), None
     if not is_read_by_index(loader):
         if is_plain(loader) and _may_be_seeded(loader):
-            loader = _with_seeds(copy.copy(loader), training, Seeding(name, number, loader.persistent_workers))
+            loader = _with_seeds(copy.copy(loader), Seeding(name, number, loader.persistent_workers))
         return loader if share is None else DealtBatches(loader, share, training, name)
     attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
     indices = getattr(loader, attribute)
@@ -344,7 +344,7 @@ def stream(
         copied._initial_iter_for_state_dict = False  # noqa: SLF001  its iterator is the user's loader's
     if _may_be_seeded(loader):
         seeding = Seeding(name, number, loader.persistent_workers, attribute == "batch_sampler")
-        _with_seeds(copied, training, seeding)
+        _with_seeds(copied, seeding)
     if share is None:
         indices = IndexStream(indices, None, loader.dataset, seeding, place)
     else:
@@ -380,10 +380,9 @@ def _may_be_seeded(loader: Any) -> bool:
     return loader.num_workers > 0 and not isinstance(loader.dataset, (IterDataPipe, MapDataPipe))
 
 
-def _with_seeds(copied: Any, training: bool, seeding: Seeding) -> Any:
+def _with_seeds(copied: Any, seeding: Seeding) -> Any:
     """Let the workers of a copied loader be seeded by us."""
-    begins = WorkerStart(copied.worker_init_fn, seeding)
-    copied.worker_init_fn = Undisturbed(begins) if training else begins
+    copied.worker_init_fn = Undisturbed(WorkerStart(copied.worker_init_fn, seeding))
     object.__setattr__(copied, "dataset", in_worker(copied.dataset, seeding))
     copied._iterator = None  # noqa: SLF001  workers that the user has started are seeded otherwise
     return copied

@@ -16,19 +16,34 @@ __all__ = ["Signals", "Undisturbed"]
 
 
 class Undisturbed:
-    """A DataLoader's `worker_init_fn`: Ctrl-C reaches the workers too, whose batches the run needs to its next step."""
+    """A DataLoader's `worker_init_fn`: a signal to all processes of a run leaves its workers to it until it has left.
+
+    Ctrl-C, and the SIGTERM of a cluster that ends a job, reach the workers too, whose batches the run needs to its next
+    step. A SIGTERM of the run itself, with which torch ends a worker that hangs, ends it.
+    """
 
     def __init__(self, given: Callable[[int], None] | None) -> None:
         self.given = given
 
     def __call__(self, worker: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if hasattr(signal, "sigwaitinfo"):
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            threading.Thread(target=_end_when_asked_by, args=(os.getppid(),), daemon=True).start()
         if "SLURM_JOB_ID" in os.environ:  # which sends the signal before a time limit to all processes of a step
             for number in (signal.SIGUSR1, signal.SIGUSR2):
                 if signal.getsignal(number) is signal.SIG_DFL:  # which would end the worker
                     signal.signal(number, signal.SIG_IGN)
         if self.given is not None:
             self.given(worker)
+
+
+def _end_when_asked_by(parent: int) -> None:
+    """End this process at a SIGTERM of `parent`, or of anybody when that is gone; others are not heard."""
+    while True:
+        sender = signal.sigwaitinfo({signal.SIGTERM}).si_pid
+        if sender == parent or os.getppid() != parent:
+            os._exit(0)
 
 
 class Signals:

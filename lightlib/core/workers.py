@@ -1,4 +1,4 @@
-"""Worker processes: what they draw at random follows from the seed, the epoch and the sample's place in it."""
+"""Workers: what they draw at random follows from the seed, the epoch and the sample's place."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class Seeding:
         self.seed = self.epoch = self.turn = 0
         self.place = _key(_STAGES.index(stage) if stage in _STAGES else len(_STAGES), number)
         self.persistent, self.in_batches = persistent, in_batches
-        self.shared = torch.zeros(2, dtype=torch.int64).share_memory_() if persistent else None
+        self.shared = torch.zeros(2, dtype=torch.int64) if persistent else None
+        if self.shared is not None:
+            self.shared.share_memory_()  # type: ignore[no-untyped-call]
 
     def begin(self, epoch: int, turn: int = 0) -> None:
         """Say which pass comes, before the loader is iterated."""

@@ -1,4 +1,4 @@
-"""SLURMEnvironment: asks for a SLURM job to be queued again, from where it was, when its time is nearly over."""
+"""SLURMEnvironment: a job of SLURM is queued again when it is about to be ended, if asked for."""
 
 from __future__ import annotations
 

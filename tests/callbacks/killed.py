@@ -1,4 +1,4 @@
-"""A run that is killed, as far as its files can tell, at its k-th file operation, and is started again."""
+"""A run that dies, as far as its files can tell, at its k-th file operation, and is started again."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Net(Module):
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
 
-def command(folder, callbacks, losses=(3.0, 1.0, 2.0, 0.5), ckpt="auto", **arguments):
+def command(folder, callbacks, losses=(9.0, 1.0, 2.0, 3.0), ckpt="auto", **arguments):
     """The program that is started again and again: it goes on if there is something to go on from."""
     seed_everything(1)
     data = TensorDataset(torch.arange(24.0).reshape(6, 4) / 24)

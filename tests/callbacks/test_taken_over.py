@@ -79,7 +79,7 @@ class TestWhatAFileSays:
         content = formats.load(tmp_path / "checkpoints" / "a-step=3.ckpt")
         (state,) = [state for state in content["callbacks"].values() if state["monitor"] == "val_loss"]
         assert state["lightlib"]["pending"] == "all"
-        assert state["lightlib"]["candidates"]["val_loss"] == 0.5
+        assert state["lightlib"]["candidates"]["val_loss"] == 3.0
 
 
 class TestOfAnotherTime:
@@ -242,3 +242,28 @@ class TestFolders:
         callback.teardown(trainer, None, "fit")
         _, again = command(tmp_path / "killed", callbacks, ckpt="last")
         assert set(outcome(tmp_path / "killed", again)[0]) == set(outcome(tmp_path / "whole", made)[0])
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_on_a_store(tmp_path, kind):
+    files = pytest.importorskip("fsspec").filesystem("memory")
+
+    def callbacks(name, *more):
+        return lambda: [ModelCheckpoint(f"memory://{name}", monitor="val_loss", save_last=True, format=kind), *more]
+
+    def there(name):
+        return sorted(path.split("/", 2)[2] for path in files.find(f"/{name}") if "shard-" not in path)
+
+    try:
+        command(tmp_path, callbacks("whole"), ckpt=None)
+        with pytest.raises(RuntimeError):
+            command(tmp_path, callbacks("killed", Fail(7)), ckpt=None)
+        if kind == "directory":
+            files.pipe("/killed/epoch=2-step=9.ckpt/shard-0123", b"half")  # as if it had been killed right there
+        command(tmp_path, callbacks("killed"), ckpt="memory://killed/last.ckpt")
+        assert there("killed") == there("whole")
+        assert not files.exists("/killed/epoch=2-step=9.ckpt/shard-0123")
+        assert len(there("whole")) == 2
+    finally:
+        for name in ("whole", "killed"):
+            files.rm(f"/{name}", recursive=True)

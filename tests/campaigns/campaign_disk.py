@@ -82,7 +82,7 @@ def places(disk: Any, like: str, count: int) -> list[int]:
         return positions(storage.size_of(like), count)
     # A limit is for each file, and a block is either there or not: with little less than the whole, it may be saved.
     files = [storage.join(like, name) for name in storage.names_in(like)] or [like]
-    return [int(room * 0.8) for room in positions(max(map(storage.size_of, files)), count)]
+    return sorted({int(room * 0.8) for room in positions(max(map(storage.size_of, files)), count)})
 
 
 def _unclear(error: CheckpointWriteError, path: str) -> Iterator[str]:
@@ -168,10 +168,13 @@ def campaign(disk: Any, folder: str, count: int, words: str) -> tuple[int, int]:
             for errors in ("raise", "warn"):
                 how = {"format": form, "save_errors": errors, "async_save": asynchronous}
                 name = f"{folder}/{form}-{errors}-{asynchronous}"
+                # A name as long as the others: it is within the files.
                 state = state_of(train(checkpoints(f"{name}-expected", save_top_k=-1, format=form)))
                 expected = {"state": state, "weights": weights_in(f"{name}-expected")}
                 rooms = places(disk, f"{name}-expected/step={FULL_AT}.ckpt", count)
-                wrong = {room: found for room in rooms if (found := run(disk, f"{name}-{room}", room, expected, **how))}
+                wrong = {
+                    room: found for room in rooms if (found := run(disk, f"{name}-{room:08}", room, expected, **how))
+                }
                 tried, bad = tried + len(rooms), bad + len(wrong)
                 told = [f"{room}: {'; '.join(found[:3])}" for room, found in wrong.items()][:3]
                 where = f"{words}, {form}, {'in the background' if asynchronous else 'at once'}, save_errors={errors!r}"

@@ -149,9 +149,7 @@ def _remove(where: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _tell(
-    folder: Path, variant: Variant, k: int, name: str, killed: Ended, problem: str, differing: list[str]
-) -> None:
+def _tell(folder: Path, variant: Variant, k: int, name: str, killed: Ended, problem: str, differing: list[str]) -> None:
     hit = killed.codes == [-9]
     if problem or differing:
         where = folder / f"{variant.name.replace('/', '-')}-{k}"

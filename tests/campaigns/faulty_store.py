@@ -144,9 +144,9 @@ class _Handler(BaseHTTPRequestHandler):
         )
         if fault in ANSWERS:
             return self._refuse(*ANSWERS[fault])
-        if fault == "delayed":
-            time.sleep(READ_TIMEOUT * 1.5)
         status, headers, body = self._pass_on(request)
+        if fault == "delayed":  # after it was done: S3 orders writes by when they came in
+            time.sleep(READ_TIMEOUT * 1.5)
         if fault in ("lost answer", "delayed"):
             return self._drop()
         self._begin(status)

@@ -94,9 +94,7 @@ def start(
         if pid == 0:
             with contextlib.suppress(OSError):
                 os.setpgid(0, pids[0] if pids else 0)
-            while not go[0]:
-                time.sleep(0.001)
-            _child(function, rank, size, port, where, kill, board)
+            _child(function, rank, size, port, where, kill, board, go)
         pids.append(pid)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pids[0])
@@ -105,10 +103,19 @@ def start(
 
 
 def _child(
-    function: Callable[[], None], rank: int, size: int, port: int, where: Path, kill: Kill | None, board: phases.Board
+    function: Callable[[], None],
+    rank: int,
+    size: int,
+    port: int,
+    where: Path,
+    kill: Kill | None,
+    board: phases.Board,
+    go: mmap.mmap,
 ) -> None:
     code = 1
     try:
+        while not go[0]:
+            time.sleep(0.001)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _own_streams(where, rank)
@@ -124,7 +131,8 @@ def _child(
         code = _code_of(function)
         threading._shutdown()
         atexit._run_exitfuncs()
-    except BaseException:  # noqa: BLE001  it must not come out among the frames of the parent
+    except BaseException as error:  # noqa: BLE001  it must not come out among the frames of the parent
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.campaigns.campaign_kill import ALL, drawn
 from tests.campaigns.outcome import differences, kinds
 from tests.campaigns.phases import EVENTS
@@ -25,23 +23,15 @@ def campaign(name: str, *options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, timeout=110, check=False)
 
 
-@pytest.mark.parametrize(
-    ("names", "kills"),
-    [
-        (["one-workers0-accumulate3-fp16-async", "one-workers2-accumulate1-fp32-sync"], 6),
-        (["ddp-workers0-accumulate1-fp32-sync"], 2),
-    ],
-)
-def test_a_killed_run_that_is_started_again_ends_as_if_nothing_had_been(
-    tmp_path: Path, names: list[str], kills: int
-) -> None:
-    ended = campaign("kill", "--kills", kills, "--only", *names, "--folder", tmp_path / "runs", "--jobs", 1)
+def test_a_killed_run_that_is_started_again_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+    names = ["one-workers2-accumulate3-fp16-async", "ddp-workers0-accumulate1-fp32-sync"]
+    ended = campaign("kill", "--kills", 4, "--once", "--only", *names, "--folder", tmp_path / "runs")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ", 0 not equal" in ended.stdout
 
 
 def test_every_configuration_has_a_name_that_leads_back_to_it() -> None:
-    assert len(ALL) == 64
+    assert len(ALL) == 72
     for how in [*ALL, Configuration(format="directory", epochs=1, plain=True)]:
         assert Configuration.named(how.name) == how
 

@@ -39,7 +39,7 @@ def test_a_run_ends_or_goes_on_as_it_is_told(kind, save_errors, async_save):
     state = state_of(train(checkpoints("expected", save_top_k=-1, format=kind)))
     expected = {"state": state, "weights": weights_in("expected")}
     rooms = places(Disk(), f"expected/step={FULL_AT}.ckpt", 7)
-    assert {room: run(Disk(), f"run-{room}", room, expected, **how) for room in rooms[::3]} == {
+    assert {room: run(Disk(), f"run{room:05}", room, expected, **how) for room in rooms[::3]} == {
         0: [],
         rooms[3]: [],
         rooms[6]: [],

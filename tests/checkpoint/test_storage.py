@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightlib.checkpoint import claims, local, remote, storage
+from lightlib.checkpoint import claims, exchange, local, remote, storage
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
 
 fsspec = pytest.importorskip("fsspec")
@@ -282,6 +282,31 @@ except OSError as error:
         assert sorted(os.listdir(f"run/{left}")) == ["a.bin", "z.bin"]
         assert storage.remove_leftovers("run") == [left]
         assert os.listdir("run") == []
+
+    @pytest.mark.parametrize("exchanging", [True, False])
+    def test_a_copy_takes_the_place_of_a_folder_and_one_of_the_two_is_always_there(self, exchanging, monkeypatch):
+        for name, content in (("new", b"new"), ("last", b"old")):
+            storage.write(f"run/{name}/index.json", bytes_of(content))
+            storage.write(f"run/{name}/{name}.bin", bytes_of(content))
+        if not exchanging:
+            monkeypatch.setattr(exchange, "exchanged", lambda one, other: False)
+        seen = []
+
+        def looking(real):
+            def call(*arguments, **more):
+                result = real(*arguments, **more)
+                seen.append(any(name.startswith("last") for name in os.listdir("run")))
+                return result
+
+            return call
+
+        for name in ("rename", "replace", "unlink", "rmdir"):
+            monkeypatch.setattr(os, name, looking(getattr(os, name)))
+        storage.copy("run/new", "run/last")
+        monkeypatch.undo()
+        assert all(seen)
+        assert sorted(os.listdir("run")) == ["last", "new"]
+        assert sorted(os.listdir("run/last")) == ["index.json", "new.bin"]
 
     def test_leftovers_of_living_processes_stay(self):
         os.mkdir("run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,23 @@ def test_ctrl_c_within_an_accumulation_window_with_spawned_workers(tmp_path):
         command, check=False, capture_output=True, text=True, timeout=120, env=environment, start_new_session=True
     )
     assert done.returncode == 130, done.stderr
+    assert "after 16 of its batches (global_step=1)" in done.stderr
+    assert (tmp_path / "checkpoints" / "interrupted.ckpt").exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs to know who sent a signal")
+def test_a_sigterm_to_all_processes_leaves_the_workers_to_the_run_until_it_has_left(tmp_path):
+    """As SLURM ends a job: the run stops at the end of the accumulation window, saved, and not with a dead worker."""
+    kill = "if os.fork() == 0: os.killpg(0, signal.SIGTERM); os._exit(0)"
+    script = _SPAWNED.replace("os.killpg(0, signal.SIGINT)  # as Ctrl-C in a terminal: all processes get it", "pass")
+    script = script.replace("            pass\n", f"            {kill}\n").replace('"spawn"', '"fork"')
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path)],
+        check=False, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )  # fmt: skip
+    assert done.returncode == 143, done.stderr
     assert "after 16 of its batches (global_step=1)" in done.stderr
     assert (tmp_path / "checkpoints" / "interrupted.ckpt").exists()
 

@@ -1,4 +1,4 @@
-"""What workers draw at random follows from the seed, the epoch and the sample's place, and from nothing else."""
+"""What workers draw at random follows from seed, epoch and place, and from nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints in the background with two processes: the same files, one opinion on what failed, one end."""
+"""Checkpoints in the background with two processes: the same files, and one opinion on failures."""
 
 from __future__ import annotations
 

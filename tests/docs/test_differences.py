@@ -238,6 +238,39 @@ def test_16_mixed_on_the_cpu_is_float16():
     assert net.dtype_seen is torch.float16
 
 
+class Noise(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.rand(())
+
+
+def test_what_workers_draw_does_not_depend_on_their_number():
+    def drawn(workers):
+        torch.manual_seed(1)
+        module = Net()
+        Trainer(**QUIET).fit(module, DataLoader(Noise(), batch_size=None, num_workers=workers))
+        return module.seen
+
+    assert drawn(1) == drawn(2)
+    assert len(set(drawn(2))) == 4
+
+
+def test_generators_of_samplers_are_in_the_checkpoint(tmp_path):
+    def data():
+        return DataLoader(torch.arange(6.0), batch_size=None, shuffle=True, generator=torch.Generator().manual_seed(2))
+
+    whole, rest, loader = Net(), Net(), data()
+    trainer = Trainer(**QUIET)
+    trainer.fit(whole, loader)
+    trainer.save_checkpoint(tmp_path / "one.ckpt")
+    trainer.max_epochs = 2
+    trainer.fit(whole, loader)
+    Trainer(**{**QUIET, "max_epochs": 2}).fit(rest, data(), ckpt_path=tmp_path / "one.ckpt")
+    assert rest.seen == whole.seen[6:]
+
+
 def test_logged_values_are_detached_also_with_enable_graph():
     class Logs(Net):
         def training_step(self, batch, batch_idx):

@@ -1,4 +1,4 @@
-"""A training that is started by the same command again and again; `--kill n` ends it by SIGKILL after n batches."""
+"""A program that is killed and started again by the same command; test_same_command.py runs it."""
 
 from __future__ import annotations
 
