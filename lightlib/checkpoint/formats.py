@@ -80,8 +80,7 @@ def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, 
 
 def label_of(path: str | os.PathLike[str]) -> Label | None:
     """Return which run wrote a checkpoint; None for what has no label or is damaged where it should be."""
-    found = (_directories() if storage.is_folder(path) else archive).label_of(path)
-    return found  # type: ignore[no-any-return]
+    return (_directories() if storage.is_folder(path) else archive).label_of(path)  # type: ignore[no-any-return]
 
 
 def verify(path: str | os.PathLike[str]) -> None:

@@ -71,7 +71,8 @@ class Resume:
         if given is None or given == "all":
             return cls()
         if given == "weights":
-            return cls(**dict.fromkeys(_PARTS, False))  # type: ignore[arg-type]  parts are all bool
+            nothing: dict[str, Any] = dict.fromkeys(_PARTS, False)
+            return cls(**nothing)
         if isinstance(given, str):
             raise UnknownNameError("resume", given, ("all", "weights"), fix='fit(…, resume={"optimizers": False})')
         if not isinstance(given, Mapping):

@@ -238,8 +238,8 @@ class TestCode:
 
     def test_a_command(self):
         torch.save({"state_dict": {}, "other": Canary()}, "a.ckpt")
-        what = "'a.ckpt' (*** bytes) holds a Python object at ['other'] that can only be loaded by running code: posix.mkdir."
-        refuses("a.ckpt", what, PLAIN, TRUST)
+        what = "'a.ckpt' (*** bytes) holds a Python object at ['other'] that can only be loaded by running code:"
+        refuses("a.ckpt", f"{what} posix.mkdir.", PLAIN, TRUST)
         assert not os.path.exists("canary")
 
     @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
@@ -328,7 +328,8 @@ class TestFit:
             Net(),
             "The checkpoint holds weights alone: it has no 'optimizer_states' ('weights.ckpt').",
             "a checkpoint that was saved with weights_only=False.",
-            "module = Net.load_from_checkpoint('weights.ckpt'), then fit without ckpt_path; or fit(…, resume='weights').",
+            "module = Net.load_from_checkpoint('weights.ckpt'), then fit without ckpt_path; or "
+            "fit(…, resume='weights').",
             path="weights.ckpt",
         )
         assert isinstance(Net.load_from_checkpoint("weights.ckpt"), Net)

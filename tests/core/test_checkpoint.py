@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint
-from lightlib.checkpoint import formats
-from lightlib.checkpoint import archive
+from lightlib.checkpoint import archive, formats
 from lightlib.checkpoint.label import Label
 from lightlib.core.checkpoint import LIGHTNING_VERSION
 from lightlib.core.datamodule import DataModule
