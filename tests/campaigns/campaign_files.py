@@ -1,4 +1,4 @@
-"""File campaign: a short run, killed at each of its file operations in turn, ends as if nothing had been."""
+"""File campaign: a short run that is killed at each of its file operations in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program that the campaigns kill: a run with all that a resume can get wrong, resumed by `ckpt_path="auto"`."""
+"""The program that the campaigns kill: all that a resume can get wrong, and ckpt_path="auto"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the processes of a run by forking this one, in which torch is imported already, and kills them."""
+"""Starts the processes of a run by forking this one, which has imported torch, and kills them."""
 
 from __future__ import annotations
 
