@@ -9,7 +9,6 @@ import re
 import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
@@ -368,8 +367,10 @@ def check_writable(folder: str | os.PathLike[str], owner: str) -> None:
         absent = os.path.dirname(absent)
     try:
         os.makedirs(where, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=where, prefix=".", suffix=".part"):
-            pass
+        with aside(os.path.join(where, "probe")) as probe:
+            with open(probe, "xb"):
+                pass
+            os.unlink(probe)
     except OSError as error:
         raise MisconfigurationException(
             f"{owner} cannot write into {where!r}: {error}.",

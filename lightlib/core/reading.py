@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _OF_STREAMS = "_InfiniteConstantSampler"
-_COMPARED = {"kind": "kind", "length": "samples", "batch_size": "batch_size", "sampler": "sampler"}
+_COMPARED = {"kind": "kind", "length": "samples", "sampler": "sampler"}
 _PARTS = ("dataset", "sampler", "batch_sampler", "generator", "collate_fn")
 
 
@@ -293,6 +293,12 @@ def differences(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[
         for name, words in _COMPARED.items():
             if old[name] != new[name]:
                 found.append(f"{words}{of}: {old[name]} then, {new[name]} now")
+        sizes = [one["batch_size"] and one["batch_size"] * each["processes"] for one, each in ((old, then), (new, now))]
+        if sizes[0] != sizes[1]:
+            same = then["processes"] == now["processes"]
+            words, sizes = ("batch_size", [old["batch_size"], new["batch_size"]]) if same else ("batch", sizes)
+            over = "" if same else " over all processes"
+            found.append(f"{words}{of}{over}: {sizes[0]} then, {sizes[1]} now")
         if old["workers"] != new["workers"] and new["sampler"] == _OF_STREAMS:
             found.append(f"workers{of}, which share out its stream: {old['workers']} then, {new['workers']} now")
     if not found and then["processes"] == now["processes"] and then["batches"] != now["batches"]:

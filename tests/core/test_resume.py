@@ -13,10 +13,11 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from lightlib.callbacks import ModelCheckpoint
+from lightlib.core.combined import CombinedLoader
 from lightlib.errors import CheckpointError
 from lightlib.precision import MixedPrecision
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples
-from tests.core.resumable import Everything, SavesEverywhere, fresh, loaders, run, trainer_for
+from tests.core.resumable import Everything, Noisy, SavesEverywhere, fresh, loaders, run, trainer_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,6 +92,48 @@ class TestEveryStep:
     def test_with_a_generator_of_its_own_and_workers(self, tmp_path, persistent):
         def data():
             return loaders(2, n=28, persistent_workers=persistent, generator=torch.Generator().manual_seed(4))
+
+        check_every_step(tmp_path, data, only=(3, 7, 9))
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_with_a_validation_loader_that_has_a_generator(self, tmp_path, workers):
+        def data():
+            generator = torch.Generator().manual_seed(4)
+            return loaders(val={"shuffle": True, "generator": generator, "num_workers": workers})
+
+        with pytest.warns(UserWarning, match="The validation loader shuffles"):
+            check_every_step(tmp_path, data, only=(2, 5, 7, 12), limit_val_batches=2)
+
+    @pytest.mark.parametrize("mode", ["sequential", "min_size", "max_size_cycle"])
+    def test_with_combined_loaders(self, tmp_path, mode):
+        def data():
+            together = [loaders(n=12)[0], loaders(n=20)[0]]
+            return CombinedLoader(together, mode), loaders()[1]
+
+        class Both(Everything):
+            def training_step(self, batch, batch_idx):
+                if isinstance(batch[0], torch.Tensor):
+                    return super().training_step(batch, batch_idx)
+                pairs = zip(*batch, strict=True)
+                return super().training_step([torch.cat(parts) for parts in pairs], batch_idx)
+
+        saves = SavesEverywhere(tmp_path)
+        torch.manual_seed(1)
+        whole, trainer = run(Both(), trainer_for(saves), data())
+        for step, rows in saves.rows.items():
+            torch.manual_seed(99)
+            module, again = run(Both(), trainer_for(), data(), tmp_path / f"{step}.ckpt", seed=5)
+            assert same_weights(module, whole), f"resumed after step {step}"
+            assert again.logger.rows == trainer.logger.rows[rows:]
+
+    @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_with_torchdatas_stateful_loader(self, tmp_path, workers):
+        torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+
+        def data():
+            own = torchdata.StatefulDataLoader(Noisy(26), 4, shuffle=True, num_workers=workers)
+            return own, loaders()[1]
 
         check_every_step(tmp_path, data, only=(3, 7, 9))
 

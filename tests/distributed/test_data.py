@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 from contextlib import nullcontext
 
@@ -244,3 +245,46 @@ def test_a_shuffle_of_ones_own_part_is_resumed_on_every_process(tmp_path):
     rest = processes(2, saved_fit, "ddp", 2, 2, path, 0, True)
     for (epochs, _), (again, _) in zip(whole, rest, strict=True):
         assert again == [epochs[1][2:], epochs[2]]
+
+
+class NoisyInWorkers(torch.utils.data.Dataset):
+    """Samples with noise from the worker's generator, in place of the inputs."""
+
+    def __init__(self, n):
+        self.samples = samples(n)
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        number, _, y = self.samples[index]
+        return number, torch.rand(4), y
+
+
+class KeepsInputs(Reads):
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        self.epochs[-1][-1] = sorted(zip(batch[0].tolist(), batch[1].tolist(), strict=True))
+        return loss
+
+
+def noisy_fit(rank, strategy, devices, size, path, step):
+    torch.manual_seed(4 if step else 40 + rank)
+    multiprocessing.current_process()._config["daemon"] = False  # else a process of a test may not have workers
+    module = KeepsInputs()
+    callbacks = [SavesOnce(step, path)] if step else []
+    trainer = trainer_of(strategy, devices, limit_val_batches=0, callbacks=callbacks)
+    loader = DataLoader(NoisyInWorkers(24), size, shuffle=True, num_workers=1)
+    trainer.fit(module, loader, ckpt_path=None if step else path)
+    return module.epochs
+
+
+def test_workers_draw_the_same_on_any_number_of_processes_and_after_a_resume(tmp_path):
+    path = str(tmp_path / "one.ckpt")
+    one = noisy_fit(0, "auto", 1, 4, path, 20)
+    two = processes(2, noisy_fit, "ddp", 2, 2, path, 8)
+    rest = processes(2, noisy_fit, "ddp", 2, 2, path, 0)
+    for epoch in range(2):
+        assert [sorted(a + b) for a, b in zip(two[0][epoch], two[1][epoch], strict=True)] == one[epoch]
+    assert one[0] != one[1]
+    assert [again == [whole[1][2:]] for whole, again in zip(two, rest, strict=True)] == [True, True]
