@@ -247,7 +247,7 @@ class TestDifferences:
             ({"dataset": Subset(Noise(), range(20))}, ["samples of the training loader: 20 then, 22 now"]),
             ({"drop_last": True}, ["training batches per epoch: 5 then, 6 now"]),
         ],
-        ids=str,
+        ids=["batch_size", "sampler", "length", "drop_last"],
     )
     def test_each(self, then, expected):
         state = self.described(**{"dataset": Noise(), "batch_size": 4, "shuffle": True, **then}).state_dict()
