@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -172,9 +173,11 @@ def campaign(disk: Any, folder: str, count: int, words: str) -> tuple[int, int]:
                 state = state_of(train(checkpoints(f"{name}-expected", save_top_k=-1, format=form)))
                 expected = {"state": state, "weights": weights_in(f"{name}-expected")}
                 rooms = places(disk, f"{name}-expected/step={FULL_AT}.ckpt", count)
-                wrong = {
-                    room: found for room in rooms if (found := run(disk, f"{name}-{room:08}", room, expected, **how))
-                }
+                wrong = {}
+                for room in rooms:
+                    if found := run(disk, f"{name}-{room:08}", room, expected, **how):
+                        wrong[room] = found
+                    shutil.rmtree(f"{name}-{room:08}")
                 tried, bad = tried + len(rooms), bad + len(wrong)
                 told = [f"{room}: {'; '.join(found[:3])}" for room, found in wrong.items()][:3]
                 where = f"{words}, {form}, {'in the background' if asynchronous else 'at once'}, save_errors={errors!r}"
