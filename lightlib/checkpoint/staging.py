@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from lightlib.checkpoint.stored import dtensor_type
+
 __all__ = ["Buffers", "staged"]
 
 ALIGNMENT = 64  # bytes; torch reads and writes whole cache lines
@@ -132,6 +134,12 @@ class _Stage:
         simple = type(value) in {Tensor, Parameter} and value.layout == torch.strided and not value.is_quantized
         if value.is_meta:
             return value
+        if isinstance(value, dtensor_type()):
+            local = self._tensor(value.to_local())  # it gets its memory later
+            names, context = value.__tensor_flatten__()
+            parts = {name: getattr(value, name) for name in names} | {"_local_tensor": local}
+            made: Tensor = type(value).__tensor_unflatten__(parts, context, value.shape, value.stride())
+            return made
         if not simple or value.is_conj() or value.is_neg() or vars(value):
             return value.detach().to("cpu", copy=True)
         storage = value.untyped_storage()
