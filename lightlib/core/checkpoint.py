@@ -99,6 +99,7 @@ def _only_to_resume(run: Any) -> dict[str, Any]:
         own["data"] = data  # each process reads what its own sampler draws
     ours = {
         "data": data,
+        "begun": run.begun,
         "stop_asked": run.stop_asked,
         "validating": run.validation_rng is not None,
         "asked": [save.as_dict() for save in run.asked if hasattr(save, "as_dict")],

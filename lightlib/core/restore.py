@@ -105,6 +105,7 @@ def restore(run: Any, content: dict[str, Any], parts: Resume) -> None:
             )
         norm = ours.get("gradient_norm")
         run.gradient_norm = None if norm is None else norm.to(run.strategy.root_device)
+        run.begun = run.pending_rng is not None and bool(ours.get("begun", True))
         run.validates_first = bool(ours.get("validating"))
         if parts.whole:
             run.asked = [AskedSave.of(run.trainer, asked) for asked in ours.get("asked", ())]

@@ -57,12 +57,12 @@ class Run:
     """References to the parts of one fit, validate, test or predict. It decides nothing."""
 
     __slots__ = (
-        "agreement", "asked", "backward", "callbacks", "clip", "clip_defaults", "clock", "datamodule", "deferring",
-        "eval_data", "evaluated", "evaluations", "gradient_norm", "handles", "hooks", "inference", "leavable",
-        "loggers", "manual_backward", "module", "module_backward", "optimization", "optimizers", "pending_rng",
-        "pending_validation", "phase", "plan", "progress", "removable", "replan", "results", "resumed_whole",
-        "scaler", "schedules", "signals", "stage", "started_at", "step_method", "stop_asked", "strategy",
-        "train_data", "trainer", "validated_at", "validates_first", "validation_rng", "warned_nonfinite",
+        "agreement", "asked", "backward", "begun", "callbacks", "clip", "clip_defaults", "clock", "datamodule",
+        "deferring", "eval_data", "evaluated", "evaluations", "gradient_norm", "handles", "hooks", "inference",
+        "leavable", "loggers", "manual_backward", "module", "module_backward", "optimization", "optimizers",
+        "pending_rng", "pending_validation", "phase", "plan", "progress", "removable", "replan", "results",
+        "resumed_whole", "scaler", "schedules", "signals", "stage", "started_at", "step_method", "stop_asked",
+        "strategy", "train_data", "trainer", "validated_at", "validates_first", "validation_rng", "warned_nonfinite",
         "weights_before", "window", "zero_grad",
     )  # fmt: skip
 
@@ -112,6 +112,7 @@ class Run:
     phase: int
     evaluated: int
     leavable: bool
+    begun: bool
     resumed_whole: bool
     validates_first: bool
     weights_before: list[tuple[int, int]]
@@ -124,7 +125,7 @@ class Run:
         self.deferring = False
         self.agreement = None
         self.phase = self.evaluated = 0
-        self.resumed_whole = self.validates_first = False
+        self.resumed_whole = self.validates_first = self.begun = False
         self.leavable, self.weights_before = True, []
         self.pending_rng = self.pending_validation = self.validation_rng = None
         self.gradient_norm = None
@@ -154,8 +155,9 @@ class Run:
             set_rng_state(self.pending_rng)
             self.strategy.accelerator.set_rng_state(self.pending_rng)
             self.pending_rng = None
-        elif self.strategy.world_size > 1:
+        if not self.begun and self.strategy.world_size > 1:
             part_random_numbers(self.strategy.broadcast(rng_state()), self.strategy.data_place)
+        self.begun = True
         if resumed and self.progress.epoch_batch == 0:
             self.refuse_early_stop()
         if not self.validates_first:

@@ -385,7 +385,7 @@ class Session:
         saved, again = None, False
         if run is not None and trainer.state.fn is TrainerFn.FITTING:
             run.deferring = False
-            whole = error is self.signals.received and run.between_windows()
+            whole = error is self.signals.received and run.begun and run.between_windows()
             saved = self._save_interrupted(run) if whole else None
             again = error is self.signals.received and self._wants_to_be_queued()
         if self.hooks is not None:

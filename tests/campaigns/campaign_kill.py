@@ -136,7 +136,7 @@ def one_case(how: Configuration, number: int, seed: int, known: Reference, folde
         if not ended.killed:  # it had come to its end already
             if case.kills:
                 break
-            shutil.rmtree(where)
+            shutil.rmtree(where, ignore_errors=True)
             continue
         case.kills.append((str(kill), ended.phase))
         if unexpected := _unexpected(ended, kill):

@@ -6,7 +6,9 @@ import atexit
 import contextlib
 import mmap
 import os
+import random
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,7 +21,6 @@ from typing import Any
 import torch
 
 from tests.campaigns import phases
-from tests.distributed.processes import free_port
 
 PATIENCE = 90.0  # seconds for a run that nobody kills, on a machine with other work
 LAUNCHERS_PATIENCE = 8.0  # seconds in which the others must end when one has died before they have met
@@ -86,7 +87,7 @@ def start(
 ) -> tuple[list[int], phases.Board]:
     """Fork the processes of a run, in a process group of their own; return their ids and their board."""
     board = board or phases.Board(size)
-    port, pids = free_port() if size > 1 else 0, []
+    port, pids = _free_port() if size > 1 else 0, []
     go = mmap.mmap(-1, 1)  # so that no process is ahead of its group
     sys.stdout.flush()
     for rank in range(size):
@@ -100,6 +101,15 @@ def start(
             os.setpgid(pid, pids[0])
     go[0] = 1
     return pids, board
+
+
+def _free_port() -> int:
+    """Return a port that nobody uses, and that the system gives to nobody who asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 30000)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 def _child(
