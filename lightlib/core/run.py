@@ -326,8 +326,11 @@ class Run:
 
     # checkpoints
     def rng_state(self) -> dict[str, Any]:
-        """Return the generators' states, or in a validation those of its start, where a resumed run begins it again."""
-        return self.validation_rng or {**rng_state(), **self.strategy.accelerator.rng_state()}
+        """Return the generators' states, or in a validation those of its start, where a resumed run begins it again.
+
+        Until a resumed run has taken over what its checkpoint holds, it is that.
+        """
+        return self.pending_rng or self.validation_rng or {**rng_state(), **self.strategy.accelerator.rng_state()}
 
     def validation_state(self) -> dict[str, Any] | None:
         """Return the state of the validation loaders' own generators; None while nobody has asked for the loaders."""
