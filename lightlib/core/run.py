@@ -115,7 +115,7 @@ class Run:
     begun: bool
     resumed_whole: bool
     validates_first: bool
-    weights_before: list[tuple[int, int]]
+    weights_before: list[Any]
 
     def __init__(self, **parts: Any) -> None:
         self.stage = "setup"
@@ -215,7 +215,7 @@ class Run:
         received = self.signals.received
         if received is None or not (self.train_data is None or self.between_windows()):
             return
-        if not self.leavable or (self.weights_before and self.weights_before != _versions(self.module)):
+        if not self.leavable or (self.weights_before and self.weights_before != _fingerprint(self.module)):
             return  # in a validation that has changed something: it runs to its end first
         kind = "terminate" if isinstance(received, SystemExit) else "interrupt"
         if self.agreement is None or self.agreement.reached(kind, self.position()):
@@ -375,7 +375,7 @@ class Run:
         grad_off = torch.inference_mode if fast else torch.no_grad
         self.phase, self.evaluated = self.phase + 1, 0
         if within_fit and stage is VALIDATION:
-            self.leavable, self.weights_before = not self._count_validation_batches(), _versions(self.module)
+            self.leavable, self.weights_before = not self._count_validation_batches(), _fingerprint(self.module)
         try:
             with grad_off():
                 if stage is SANITY_CHECK:
@@ -418,7 +418,11 @@ class Run:
         self.validation_rng = None
 
 
-def _versions(module: torch.nn.Module) -> list[tuple[int, int]]:
-    """Return what changes when anybody writes into the parameters, or puts others in their place."""
-    local = (p.to_local() if hasattr(p, "to_local") else p for p in module.parameters())
-    return [(p.data_ptr(), p._version) for p in local]  # noqa: SLF001  documented in torch's notes on autograd
+def _fingerprint(module: torch.nn.Module) -> list[Any]:
+    """Return what changes when anybody writes into the parameters, or puts others in their place.
+
+    Places and versions find most of it; writing through `.data` leaves no trace but in the numbers themselves.
+    """
+    local = [p.to_local() if hasattr(p, "to_local") else p.detach() for p in module.parameters()]
+    numbers = torch.nn.utils.get_total_norm([p.detach() for p in local if p.is_floating_point()])
+    return [numbers, *((p.data_ptr(), p._version) for p in local)]  # noqa: SLF001  in torch's notes on autograd

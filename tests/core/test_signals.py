@@ -202,6 +202,61 @@ class TestInARun:
         quiet_trainer(**{**arguments, "enable_checkpointing": False}).fit(whole, batches(8), batches(4))
         assert same_weights(resumed, whole)
 
+    def test_in_the_sanity_check_there_is_nothing_to_save_yet(self, tmp_path):
+        sender = sends(INT, "on_validation_batch_end", lambda trainer: trainer.sanity_checking)
+        arguments = {"num_sanity_val_steps": 2, "enable_checkpointing": True}
+        trainer = quiet_trainer(**arguments, callbacks=[sender, ModelCheckpoint(tmp_path)])
+        with pytest.raises(SystemExit) as caught:
+            trainer.fit(Steps(), batches(4), batches(4))
+        assert caught.value.code == CODES[INT]
+        assert os.listdir(tmp_path) == []
+
+    def test_a_callback_with_a_state_that_counts_validation_batches_has_the_validation_end_first(self, tmp_path):
+        class Counts(Callback):
+            seen = 0
+
+            def on_validation_batch_end(self, *args):
+                self.seen += 1
+
+            def state_dict(self):
+                return {"seen": self.seen}
+
+            def load_state_dict(self, state):
+                self.seen = state["seen"]
+
+        arguments = {"val_check_interval": 2, "enable_checkpointing": True}
+        sender = sends(INT, "on_validation_batch_start", lambda trainer: trainer.progress.batch == 4)
+        first, then, whole = Counts(), Counts(), Counts()
+        trainer = quiet_trainer(**arguments, callbacks=[sender, first, ModelCheckpoint(tmp_path, save_top_k=0)])
+        with pytest.raises(SystemExit):
+            trainer.fit(Steps(), batches(8), batches(3))
+        assert first.seen == 6
+        again = quiet_trainer(**arguments, callbacks=[then, ModelCheckpoint(tmp_path, save_top_k=0)])
+        again.fit(Steps(), batches(8), batches(3), ckpt_path="auto")
+        quiet_trainer(**{**arguments, "enable_checkpointing": False}, callbacks=[whole]).fit(
+            Steps(), batches(8), batches(3)
+        )
+        assert then.seen == whole.seen == 12
+
+    def test_weights_that_are_swapped_in_for_a_validation_are_not_saved(self, tmp_path):
+        class Averages(Callback):
+            def on_validation_start(self, trainer, module):
+                self.kept = [p.detach().clone() for p in module.parameters()]
+                for p in module.parameters():
+                    p.data.zero_()
+
+            def on_validation_end(self, trainer, module):
+                for p, kept in zip(module.parameters(), self.kept, strict=True):
+                    p.data.copy_(kept)
+
+        arguments = {"val_check_interval": 2, "enable_checkpointing": True}
+        sender = sends(INT, "on_validation_batch_start", lambda trainer: trainer.progress.batch == 4)
+        callbacks = [sender, Averages(), ModelCheckpoint(tmp_path, save_top_k=0)]
+        with pytest.raises(SystemExit):
+            quiet_trainer(**arguments, callbacks=callbacks).fit(Steps(), batches(8), batches(3))
+        saved = torch.load(tmp_path / "interrupted.ckpt")["state_dict"]
+        assert any(value.abs().sum() > 0 for value in saved.values())
+
     @pytest.mark.parametrize("verb", ["validate", "test", "predict"])
     def test_outside_of_training_between_two_batches(self, verb):
         stage = {"validate": "validation"}.get(verb, verb)
