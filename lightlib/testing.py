@@ -246,7 +246,8 @@ class _Kit:
 
     def fit(self, module: Module | None = None, ckpt_path: Any = None, **options: Any) -> Trainer:
         trainer = self.trainer(**options)
-        trainer.fit(module or seeded(), self.loader(), self.loader(_EVALUATED), ckpt_path=ckpt_path)
+        on = None if ckpt_path is None else {"changes": "ignore"}  # that the strategy is another one is what is tried
+        trainer.fit(module or seeded(), self.loader(), self.loader(_EVALUATED), ckpt_path=ckpt_path, resume=on)
         return trainer
 
     def on_one_device(self, work: Callable[[], list[str]]) -> list[str]:
