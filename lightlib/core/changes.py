@@ -21,7 +21,6 @@ _EXACT = {
     "gradient_clip_val": "gradient_clip_val",
     "gradient_clip_algorithm": "gradient_clip_algorithm",
     "precision": "precision",
-    "strategy": "the strategy",
     "torch": "the version of torch",
     "threads": "torch's number of threads, which changes the order of sums",
 }
@@ -36,8 +35,6 @@ def setting(run: Any) -> dict[str, Any]:
         "gradient_clip_val": settings.gradient_clip_val,
         "gradient_clip_algorithm": settings.gradient_clip_algorithm,
         "precision": trainer.precision,
-        "strategy": run.strategy.describe(),
-        "processes": run.strategy.world_size,
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
     }
@@ -78,9 +75,8 @@ def compare(run: Any, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
 def _differences(
     saved: Mapping[str, Any], now: Mapping[str, Any], hparams: Mapping[str, Any], content: Mapping[str, Any]
 ) -> Iterator[str]:
-    others = (content.get("lightlib") or {}).get("world_size") != now["processes"]  # which is said where it matters
     for name, words in _EXACT.items():
-        if name in saved and saved[name] != now[name] and not (name == "strategy" and others):
+        if name in saved and saved[name] != now[name]:
             yield f"{words}: {saved[name]!r} then, {now[name]!r} now"
     before = content.get("hyper_parameters")
     before = before if isinstance(before, Mapping) else {}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 from lightlib.loggers import log_files
 from lightlib.loggers.run_directory import HPARAMS_FILE
 
-__all__ = ["begin_with", "cut", "put_aside", "sizes"]
+__all__ = ["begin_with", "cut", "put_aside", "sizes", "wait_for_a_later_name"]
+
+_SECOND = re.compile(r"tfevents\.(\d+)\.")
 
 _MARK = "tfevents"  # by which TensorBoard knows them
 
@@ -21,6 +26,18 @@ def sizes(folder: str) -> dict[str, int]:
         if HPARAMS_FILE not in inside:
             found.update(dict.fromkeys([f"{name}/{file}" for file in _events(inside)], 0))
     return {name: log_files.size_of(log_files.below(folder, name)) or 0 for name in found}
+
+
+def wait_for_a_later_name(folder: str) -> None:
+    """Wait until the second of the newest event file is over, at most two seconds.
+
+    The names begin with the second in which a file was made. TensorBoard reads files in the order of their names, and
+    of two with the same second the newer may come first; then it ignores the other.
+    """
+    seconds = [int(found[1]) for name in sizes(folder) if (found := _SECOND.search(name))]
+    deadline = time.monotonic() + 2
+    while seconds and int(time.time()) == max(seconds) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def begin_with(folder: str, known: dict[str, int]) -> bool:

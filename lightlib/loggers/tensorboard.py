@@ -126,6 +126,8 @@ class TensorBoardLogger(Logger):
                 raise missing_package("TensorBoardLogger", "tensorboard", "tensorboard", error) from error
             path = self._directory.prepare(self._sub_dir)
             self._summary = Summary
+            if path is not None:
+                event_files.wait_for_a_later_name(path)
             self._experiment = SummaryWriter(log_dir=path, **self._writer_arguments)
         return self._experiment
 

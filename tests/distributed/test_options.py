@@ -90,7 +90,7 @@ def by_hand(rank: int, data_size: int, tensor: int, whole: bool, meta: bool) -> 
     trainer = fit(strategy, net, data_size, accumulate_grad_batches=3, gradient_clip_val=0.5)
     metrics = trainer.validate(net, DataLoader(data(37, seed=2), BATCH), verbose=False)[0]
     names = strategy.device_mesh.mesh_dim_names
-    trainer.save_checkpoint("one.ckpt")
+    trainer.save_checkpoint("one.ckpt", format="file")
     return trainer.strategy.module_state(), metrics, names, isinstance(net.model, FSDPModule)
 
 

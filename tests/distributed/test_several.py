@@ -23,7 +23,7 @@ sys.path.insert(0, sys.argv[1] if len(sys.argv) > 1 else {folder!r})
 import several, torch
 class Here(several.Net):
     def on_train_end(self):
-        print("trained as", self.global_rank, "of", self.trainer.world_size)
+        sys.stdout.write(f"trained as {{self.global_rank}} of {{self.trainer.world_size}}\\n")
 
 module, trainer = Here(), several.trainer()
 before = module.net.weight.detach().clone()
