@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -65,6 +66,34 @@ class _Failure:
     echo: bool = False  # it only says that another one has failed
 
 
+class _Keyboard:
+    """Keeps Ctrl-C until all processes are started: raised by a callback within a fork, Python would ignore it."""
+
+    _before: Any = None
+    _pressed = False
+
+    def hold(self) -> None:
+        """From now on Ctrl-C is only noted; in another thread than the main one it never comes."""
+        if threading.current_thread() is threading.main_thread():
+            self._before, self._pressed = signal.getsignal(signal.SIGINT), False
+            if self._before is not None:
+                signal.signal(signal.SIGINT, self._note)
+
+    def release(self) -> None:
+        """Let Ctrl-C do what it did before, also the one that was noted; also in a copy of the process."""
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+            if self._pressed:
+                signal.raise_signal(signal.SIGINT)
+
+    def _note(self, *_: object) -> None:
+        self._pressed = True
+
+
+_KEYBOARD = _Keyboard()
+
+
 def launch_function(
     function: Callable[[int], T], n: int, method: str = "spawn", environment: Environment | None = None
 ) -> T:
@@ -100,9 +129,11 @@ def launch_function(
         _check_guard(method)
         sent = _pickled(function, method)
     folder = Path(tempfile.mkdtemp(prefix="lightlib-"))
+    _KEYBOARD.hold()
     try:
         processes = _start(method, sent, n, place, folder)
         try:
+            _KEYBOARD.release()
             failure = _wait(processes, folder)
         except KeyboardInterrupt:
             _interrupt(processes)
@@ -115,6 +146,7 @@ def launch_function(
         result: T = _read_result(folder)
         return result
     finally:
+        _KEYBOARD.release()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -282,6 +314,7 @@ def _run(sent: Any, place: Environment, folder: str, threads: int | None) -> Non
     os.environ.update(place.export() | {LAUNCHED: parent, PARENT: parent, ENDED: ended})
     report.rank_zero_only.rank = place.rank
     try:
+        _KEYBOARD.release()
         function = _prepare(sent, threads)
         result = function(place.rank)
         if place.local_rank == 0:

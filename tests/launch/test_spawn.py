@@ -236,6 +236,22 @@ class TestFailures:
         assert process.returncode == -signal.SIGINT
         assert all(gone(pid) for pid in pids)
 
+    def test_ctrl_c_while_they_are_started(self):
+        process = begin("""
+        import os, signal, time
+        from lightlib.launch.spawn import launch_function
+        os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+        def function(rank):
+            os.write(1, b"%d\\n" % os.getpid())
+            time.sleep(100)
+        launch_function(function, 2, "fork")
+        """)
+        first = int(process.stdout.readline())
+        _, err = process.communicate(timeout=30)
+        assert err.count("KeyboardInterrupt") == 1
+        assert process.returncode == -signal.SIGINT
+        assert gone(first)
+
     def test_this_process_is_killed(self):
         process = begin("""
         import os, time
