@@ -66,6 +66,7 @@ class Ended:
         killed: Whether the signal was sent before the run had ended.
         phase: Where it was then.
         hung: Whether processes had to be ended that did not end by themselves.
+        by_launcher: Whether one was ended as a launcher does, when it waited for another that had died before they met.
         counts: Events of rank 0.
     """
 
@@ -74,6 +75,7 @@ class Ended:
     killed: bool = False
     phase: str = ""
     hung: bool = False
+    by_launcher: bool = False
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -204,6 +206,7 @@ def run(function: Callable[[], None], size: int, where: Path, kill: Kill | None 
             _send(pids, kill)
         before_the_meeting = any(board.phase(rank) == "start" for rank in range(size))
         if died is not None and before_the_meeting and now - died > LAUNCHERS_PATIENCE:
+            ended.by_launcher = True
             os.killpg(pids[0], signal.SIGKILL)  # as torchrun does at once: only a launcher can know of this death
         elif now - begun > PATIENCE or (died is not None and now - died > PATIENCE_AFTER_DEATH):
             ended.hung = True
