@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -52,6 +52,7 @@ class Settings:
     sync_batchnorm: bool
     deterministic: bool | str | None
     benchmark: bool | None
+    limit_is_a_guess: bool = field(default=False, init=False)
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Settings:
@@ -84,6 +85,7 @@ class Settings:
             self.val_check_interval, self.val_check_seconds = _val_check_interval(value)
         else:
             setattr(self, name, _CHECKS[name](name, value))
+        self.limit_is_a_guess &= name not in ("max_epochs", "max_steps")
 
     def _settle(self, validation_off: bool) -> None:
         if self.overfit_batches:
@@ -118,15 +120,18 @@ class Settings:
     def limit_epochs(self, has_timer: bool) -> None:
         """Settle `max_epochs` when neither it nor `max_steps` was given."""
         if self.max_epochs is None:
-            if self.max_steps == -1 and not has_timer:
-                report.warn(
-                    "Neither max_epochs nor max_steps was given: training runs for 1000 epochs. "
-                    "Trainer(max_epochs=-1) has no limit.",
-                    report.PossibleUserWarning,
-                )
-                self.max_epochs = 1000
-            else:
-                self.max_epochs = -1
+            self.limit_is_a_guess = self.max_steps == -1 and not has_timer
+            self.max_epochs = 1000 if self.limit_is_a_guess else -1
+
+    def tell_a_guess(self) -> None:
+        """Warn when training is about to begin and nobody has said how long it is to last."""
+        if self.limit_is_a_guess:
+            report.warn(
+                "Neither max_epochs nor max_steps was given: training runs for 1000 epochs. "
+                "Trainer(max_epochs=-1) has no limit.",
+                report.PossibleUserWarning,
+                stacklevel=4,
+            )
 
 
 def _at_least(least: int) -> Callable[[str, Any], int]:

@@ -387,8 +387,11 @@ class TestWarnings:
 
     def test_no_limit(self):
         text = "Neither max_epochs nor max_steps was given: training runs for 1000 epochs."
+        run = trainer(
+            max_epochs=None, callbacks=[LambdaCallback(on_train_start=lambda t, m: setattr(t, "should_stop", True))]
+        )
         with pytest.warns(PossibleUserWarning, match=re.escape(text)):
-            trainer(max_epochs=None)
+            run.fit(Net(), loader())
 
     def test_an_algorithm_for_nothing(self):
         with pytest.warns(UserWarning, match="gradient_clip_algorithm='norm' does nothing without gradient_clip_val"):

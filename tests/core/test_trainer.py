@@ -273,7 +273,6 @@ class TestPredict:
         assert seen == [(0, (4, 3)), (1, (4, 3))]
 
 
-def test_a_trainer_needs_no_argument(caplog):
-    with pytest.warns(UserWarning, match="Neither max_epochs nor max_steps was given: training runs for 1000 epochs"):
-        trainer = Trainer(**QUIET)
+def test_a_trainer_needs_no_argument():
+    trainer = Trainer(**QUIET)
     assert trainer.max_epochs == 1000
