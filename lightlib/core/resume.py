@@ -74,11 +74,12 @@ def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> 
     if name == "last":
         return _last(trainer, fn)
     if name == "best":
-        name = _best(trainer)
+        name = _best(trainer) or _best_of_earlier_run(trainer)
         if not name:
+            where = _listed(_folders(trainer)) or "this Trainer"
             raise CheckpointError(
-                "ckpt_path='best', but no best checkpoint is known.",
-                expected="a ModelCheckpoint that has saved in this Trainer.",
+                f"ckpt_path='best', but no best checkpoint is known to {where}.",
+                expected="a ModelCheckpoint that has saved, in this Trainer or in a folder of its runs.",
                 fix="call fit first, or pass a path.",
             )
     elif name in ("hpc", "registry") or name.startswith("registry:"):
@@ -171,6 +172,23 @@ def _listed(folders: Sequence[str]) -> str:
 
 def _best(trainer: Any) -> str:
     return next((c.best_model_path for c in trainer.checkpoint_callbacks if getattr(c, "best_model_path", "")), "")
+
+
+def _best_of_earlier_run(trainer: Any) -> str:
+    """Return the best checkpoint by what the newest one in the folders says: for a process that has trained nothing."""
+    for one in _newest_first([one for one in _seen_in(_folders(trainer), trainer) if one.is_resumable]):
+        try:
+            states = formats.load(one.path, "meta").get("callbacks") or {}
+        except CheckpointError:
+            continue  # the one before it knows as well
+        paths = ((states.get(each.state_key) or {}).get("best_model_path") for each in trainer.checkpoint_callbacks)
+        for path in filter(None, paths):
+            beside = storage.join(os.path.dirname(one.path), os.path.basename(path))  # the folder was moved
+            best = next((str(found) for found in (path, beside) if formats.exists(found)), "")
+            if best:
+                report.info(f"ckpt_path='best': {best!r}, as {one.path!r} says.")
+                return best
+    return ""
 
 
 # what is there

@@ -127,8 +127,8 @@ class TestPaths:
     def test_no_best(self):
         with refused(
             BROKEN,
-            "ckpt_path='best', but no best checkpoint is known.",
-            "a ModelCheckpoint that has saved in this Trainer.",
+            "ckpt_path='best', but no best checkpoint is known to this Trainer.",
+            "a ModelCheckpoint that has saved, in this Trainer or in a folder of its runs.",
             "call fit first, or pass a path.",
         ):
             trainer().fit(Net(), loader(), ckpt_path="best")

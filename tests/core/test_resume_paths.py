@@ -207,6 +207,43 @@ class TestLast:
         assert paths(find("last", tmp_path)) == ["interrupted.ckpt"]
 
 
+class TestBest:
+    """Of a Trainer in another process: the newest checkpoint of its folders knows which was the best."""
+
+    @staticmethod
+    def knows(folder, state_key="key"):
+        return callback(folder, state_key=state_key)
+
+    @staticmethod
+    def write(path, best, serial=1):
+        content = {"state_dict": {}, "callbacks": {"key": {"best_model_path": str(best)}}}
+        formats.save(content, str(path), Label(run="r", serial=serial, batch=serial))
+
+    def test_the_newest_says_it(self, tmp_path, caplog):
+        caplog.set_level("INFO", "lightlib")
+        one, two, three = (tmp_path / f"{name}.ckpt" for name in ("one", "two", "three"))
+        self.write(one, one, 1)
+        self.write(two, two, 2)
+        self.write(three, one, 3)
+        assert find("best", self.knows(tmp_path), fn=TEST).path == str(one)
+        assert caplog.messages == [f"ckpt_path='best': {str(one)!r}, as {str(three)!r} says."]
+
+    def test_the_folder_was_moved(self, tmp_path):
+        self.write(tmp_path / "a.ckpt", "/elsewhere/a.ckpt")
+        assert find("best", self.knows(tmp_path), fn=TEST).path == str(tmp_path / "a.ckpt")
+
+    def test_a_damaged_one_is_not_asked(self, tmp_path):
+        self.write(tmp_path / "a.ckpt", tmp_path / "a.ckpt", 1)
+        self.write(tmp_path / "b.ckpt", tmp_path / "b.ckpt", 2)
+        damage(tmp_path / "b.ckpt")
+        assert find("best", self.knows(tmp_path), fn=TEST).path == str(tmp_path / "a.ckpt")
+
+    def test_of_another_callback(self, tmp_path):
+        self.write(tmp_path / "a.ckpt", tmp_path / "a.ckpt")
+        with pytest.raises(CheckpointError, match="no best checkpoint is known to "):
+            find("best", self.knows(tmp_path, "another"), fn=TEST)
+
+
 class TestPath:
     def test_the_newest_goes_on_and_an_older_one_branches(self, tmp_path):
         old, new = write(tmp_path / "old.ckpt", batch=1), write(tmp_path / "new.ckpt", serial=2, batch=2)
