@@ -108,10 +108,16 @@ def shown(value: object) -> str:
 
 def closest(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the known name that is most like `name`, or `otherwise` when none is near."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1)), otherwise)
+    return next(iter(_matches(name, known)), otherwise)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string when none is near."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    matches = _matches(name, known)
     return f" Did you mean {matches[0]!r}?" if matches else ""
+
+
+def _matches(name: str, known: Iterable[str]) -> list[str]:
+    known = list(known)
+    same = [one for one in known if one.casefold() == name.casefold()]
+    return same[:1] or difflib.get_close_matches(name, known, n=1)

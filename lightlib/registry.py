@@ -1,16 +1,64 @@
-"""Names to classes: a built-in table first, then the entry points of installed packages."""
+"""Names to classes: a built-in table first, then the entry points of installed packages.
+
+Nothing is imported before its name is used, not even torch. Optimizers of packages that need not be installed are in
+the table as well; a name that is also torch's or ours has there another one: bitsandbytes' Adam is ``bnb_Adam``, and
+lion-pytorch's Lion is ``LionPytorch``, as ``Lion`` is `lightlib.optim.Lion`.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any
 
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest
 
-__all__ = ["BUILT_IN", "get", "names"]
+__all__ = ["BUILT_IN", "get", "names", "path"]
+
+
+def _from(module: str, names: str, prefix: str = "") -> dict[str, str]:
+    return {f"{prefix}{name}": f"{module}:{name}" for name in names.split()}
+
+
+# Modules of packages that need not be installed, and what to install. Sophia-Optimizer has renamed its module.
+_PACKAGES = {
+    "bitsandbytes": "bitsandbytes",
+    "dadaptation": "dadaptation",
+    "lion_pytorch": "lion-pytorch",
+    "sophia": "Sophia-Optimizer",
+    "Sophia": "Sophia-Optimizer",
+    "torch_npu": "torch-npu",
+}
+_WORKING = {"Sophia-Optimizer": "'Sophia-Optimizer!=0.2.5'"}  # 0.2.5 cannot be imported: it misses a part of itself
+_OPTIMIZERS = {
+    **_from(
+        "torch.optim", "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD"
+    ),
+    **_from("torch.optim", "SparseAdam"),
+    **_from("lightlib.optim", "LAMB LARS Lion"),
+    **_from("dadaptation", "DAdaptAdaGrad DAdaptAdam DAdaptSGD"),
+    "LionPytorch": "lion_pytorch:Lion",
+    **_from("sophia|Sophia", "DecoupledSophia Sophia Sophia2 SophiaG"),
+    **_from("bitsandbytes.optim", "Adagrad8bit Adam8bit AdamW8bit LAMB8bit LARS8bit Lion8bit PagedAdam8bit"),
+    **_from("bitsandbytes.optim", "PagedAdamW8bit PagedLion8bit RMSprop8bit SGD8bit"),
+    **_from("bitsandbytes.optim", "Adagrad Adam AdamW LAMB LARS Lion RMSprop SGD", prefix="bnb_"),
+    **_from("torch_npu.optim", "NpuFusedAdadelta NpuFusedAdam NpuFusedAdamP NpuFusedAdamW NpuFusedBertAdam"),
+    **_from("torch_npu.optim", "NpuFusedLamb NpuFusedRMSprop NpuFusedRMSpropTF NpuFusedSGD"),
+}
+_SCHEDULERS = {
+    **_from("torch.optim.lr_scheduler", "ChainedScheduler ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts"),
+    **_from("torch.optim.lr_scheduler", "CyclicLR ExponentialLR LambdaLR LinearLR MultiStepLR MultiplicativeLR"),
+    **_from("torch.optim.lr_scheduler", "OneCycleLR PolynomialLR SequentialLR StepLR"),
+    "ReduceLROnPlateau": "lightlib.cli:ReduceLROnPlateau",  # torch's, and the metric that it looks at
+}
+_CALLBACKS = _from(
+    "lightlib.callbacks",
+    "CheckpointGC EarlyStopping GradientAccumulationScheduler LambdaCallback LearningRateMonitor ModelCheckpoint "
+    "ModelSummary OnExceptionCheckpoint PlainProgressBar RichModelSummary RichProgressBar TQDMProgressBar "
+    "TerminateOnNaN Timer",
+)
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "accelerators": {
@@ -47,7 +95,14 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "mlflow": "lightlib.loggers.mlflow:MLFlowLogger",
         "comet": "lightlib.loggers.comet:CometLogger",
     },
-    "callbacks": {},
+    "callbacks": _CALLBACKS,
+    "optimizers": _OPTIMIZERS,
+    "schedulers": _SCHEDULERS,
+    # How LightningCLI marks hyperparameters from which objects are built: by its name in a checkpoint.
+    "instantiators": dict.fromkeys(
+        ("lightlib.cli.instantiate_module", "lightning.pytorch.cli.instantiate_module"),
+        "lightlib.config.hyperparameters:instantiate_module",
+    ),
     "environments": {
         "kubeflow": "lightlib.launch.clusters:kubeflow",
         "local": "lightlib.launch.environment:local",
@@ -60,6 +115,16 @@ BUILT_IN: dict[str, dict[str, str]] = {
 }
 
 
+# The argument of the Trainer that takes the names of a group.
+_ARGUMENTS = {
+    "accelerators": "accelerator",
+    "environments": "plugins",
+    "loggers": "logger",
+    "precision": "precision",
+    "strategies": "strategy",
+}
+
+
 def get(group: str, name: str) -> Callable[..., Any]:
     """Return the class or function that `name` stands for in `group`.
 
@@ -69,22 +134,46 @@ def get(group: str, name: str) -> Callable[..., Any]:
 
     Raises:
         UnknownNameError: Nothing has this name; the message lists the known ones and the nearest.
-        MisconfigurationException: An installed package declares a name that is built in, or two packages declare it.
+        MisconfigurationException: The package that the name belongs to is not installed, cannot be imported, or has it
+            no more; an installed package declares a name that is built in, or two packages declare it.
 
     Example:
-        >>> get("accelerators", "cpu").__name__
-        'CPUAccelerator'
+        >>> get("accelerators", "cpu").__name__, get("optimizers", "LARS").__module__
+        ('CPUAccelerator', 'lightlib.optim.lars')
+    """
+    place = path(group, name)
+    if name in BUILT_IN[group]:
+        found = _import(name, place)
+        return partial(found, name) if group == "strategies" and not isinstance(found, type) else found
+    try:
+        return _import(name, place)
+    except (ImportError, AttributeError) as error:
+        raise MisconfigurationException(
+            f"The entry point {name!r} = {place!r} of group 'lightlib.{group}' cannot be loaded: "
+            f"{type(error).__name__}: {error}",
+            expected="a module and a name in it.",
+            fix="correct the package that declares it, or uninstall it.",
+        ) from error
+
+
+def path(group: str, name: str) -> str:
+    """Return where to find what `name` stands for in `group`, as ``"module:attribute"``.
+
+    The arguments and errors are those of :func:`get`. Of a package that need not be installed the module is imported.
+
+    Example:
+        >>> path("optimizers", "Adam")
+        'torch.optim:Adam'
     """
     built_in, plugins = BUILT_IN[group], _plugins(group)
     if name in built_in:
-        found = _import(built_in[name])
-        return partial(found, name) if group == "strategies" and not isinstance(found, type) else found
+        modules, _, attribute = built_in[name].partition(":")
+        return f"{_installed(name, modules.split('|'))}:{attribute}"
     if name in plugins:
-        loaded: Callable[..., Any] = plugins[name].load()
-        return loaded
-    kind = "strategy" if group == "strategies" else group.removesuffix("s")
-    near = closest(name, names(group))
-    raise UnknownNameError(kind, name, names(group), fix=f"Trainer({kind}={near!r})" if near else "")
+        return plugins[name].value.partition("[")[0].strip()
+    kind, argument, near = _singular(group), _ARGUMENTS.get(group), closest(name, names(group))
+    fix = f"Trainer({argument}={near!r})" if near and argument else ""
+    raise UnknownNameError(kind, name, names(group), fix=fix)
 
 
 def names(group: str) -> list[str]:
@@ -108,7 +197,67 @@ def _plugins(group: str) -> dict[str, EntryPoint]:
     return found
 
 
-def _import(path: str) -> Callable[..., Any]:
-    module, _, attribute = path.partition(":")
-    loaded: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-    return loaded
+def _singular(group: str) -> str:
+    return "strategy" if group == "strategies" else group.removesuffix("s")
+
+
+def _installed(name: str, modules: list[str]) -> str:
+    """Return the first of several modules that can be imported, or the only one."""
+    package = _PACKAGES.get(modules[0].partition(".")[0])
+    if package is None:
+        return modules[0]
+    for module in modules:
+        top = module.partition(".")[0]
+        try:
+            importlib.import_module(top)
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != top:
+                raise _broken(name, package, module, error) from error
+        except Exception as error:  # what a package does when it is imported is up to it: it may look for a device
+            raise _broken(name, package, module, error) from error
+        else:
+            return module
+    raise MisconfigurationException(
+        f"{name!r} is a class of the package {package}, which is not installed.",
+        expected=f"the package {package}, as {name!r} is asked for.",
+        fix=f"pip install {_WORKING.get(package, package)}",
+    )
+
+
+def _broken(name: str, package: str, module: str, error: Exception) -> MisconfigurationException:
+    number = _version(package)
+    other = f"'{package}!={number.strip()}'" if number else f"--upgrade {package}"
+    return MisconfigurationException(
+        f"{name!r} is a class of {package}{number}, which is installed but cannot be imported: "
+        f"{type(error).__name__}: {error}",
+        expected=f"`import {module}` to work.",
+        fix=f"mend that, or install another version: pip install {other}",
+    )
+
+
+def _import(name: str, place: str) -> Callable[..., Any]:
+    """Return what stands at ``"module:attribute"``; a package may have it no more, or not yet."""
+    module, _, attribute = place.partition(":")
+    top = module.partition(".")[0]
+    loaded: Any = importlib.import_module(module)
+    try:
+        for part in attribute.split("."):
+            loaded = getattr(loaded, part)
+    except AttributeError as error:
+        if top not in (*_PACKAGES, "torch"):
+            raise
+        package = _PACKAGES.get(top, top)
+        raise MisconfigurationException(
+            f"{name!r} is not in the {package}{_version(package)} that is installed: {module} has no {attribute}.",
+            expected=f"a version of {package} that has it.",
+            fix=f"pip install --upgrade {package}, or choose another name.",
+        ) from error
+    return loaded  # type: ignore[no-any-return]
+
+
+def _version(package: str) -> str:
+    try:
+        return f" {version(package)}"
+    except PackageNotFoundError:
+        return ""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import subprocess
+import sys
+from collections import Counter
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 import torch
 
+from lightlib import callbacks as callback_classes
 from lightlib import registry
 from lightlib.accelerators import CPUAccelerator
 from lightlib.core.trainer import Trainer
@@ -117,9 +124,15 @@ def callbacks():
 HERE = __name__
 
 
+def own(group):
+    """The names of a group that need no package."""
+    places = registry.BUILT_IN[group]
+    return [name for name, place in places.items() if place.partition(".")[0] in ("lightlib", "torch")]
+
+
 @pytest.mark.parametrize("group", registry.BUILT_IN)
 def test_every_built_in_name_can_be_imported(group):
-    assert all(callable(registry.get(group, name)) for name in registry.BUILT_IN[group])
+    assert all(callable(registry.get(group, name)) for name in own(group))
 
 
 def test_names_are_sorted_and_complete(installed):
@@ -161,6 +174,179 @@ def test_the_same_plugin_found_twice_is_one(installed):
     assert registry.get("strategies", "mine") is Counting
 
 
+def test_a_plugin_that_cannot_be_loaded(installed):
+    installed(loggers=[("lost", "no_such_package.here:Logger"), ("gone", f"{HERE}:Gone")])
+    with pytest.raises(MisconfigurationException, match=r"'lost' = 'no_such_package.here:Logger' .* cannot be loaded"):
+        registry.get("loggers", "lost")
+    with pytest.raises(MisconfigurationException, match=r"AttributeError: .*'Gone'.*\n  Expected: .*\n  Fix: correct"):
+        registry.get("loggers", "gone")
+
+
+def test_a_name_is_found_without_importing_anything():
+    code = """
+import sys
+from lightlib import registry
+assert registry.path("optimizers", "Adam") == "torch.optim:Adam"
+assert "bnb_Adam" in registry.names("optimizers")
+print(*(name for name in ("torch", "bitsandbytes", "dadaptation") if name in sys.modules))
+"""
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=here)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "\n", "")
+
+
+class TestOptimizersAndSchedulers:
+    def test_all_of_torch_are_known(self):
+        """A name that a newer torch brings has to be written into the table."""
+        public = {
+            name for name in torch.optim.__all__ if isinstance(getattr(torch.optim, name), type) and name != "Optimizer"
+        }
+        assert {name for name, place in registry.BUILT_IN["optimizers"].items() if "torch.optim:" in place} == public
+        schedulers = set(torch.optim.lr_scheduler.__all__) - {"LRScheduler"}
+        assert set(registry.BUILT_IN["schedulers"]) == schedulers
+        for group, base in (
+            ("optimizers", torch.optim.Optimizer),
+            ("schedulers", torch.optim.lr_scheduler.LRScheduler),
+        ):
+            assert all(issubclass(registry.get(group, name), base) for name in own(group))
+
+    def test_ours_have_the_plain_names(self):
+        assert registry.get("optimizers", "Lion").__module__ == "lightlib.optim.lion"
+        assert registry.get("optimizers", "LAMB").__module__ == "lightlib.optim.lamb"
+        assert registry.get("schedulers", "ReduceLROnPlateau") is not torch.optim.lr_scheduler.ReduceLROnPlateau
+
+    def test_all_callbacks_are_known(self):
+        bases = {"Callback", "Checkpoint", "ProgressBar", "RichProgressBarTheme", "TimedProgressBar"}
+        public = {name for name in callback_classes.__all__ if isinstance(getattr(callback_classes, name), type)}
+        assert set(registry.BUILT_IN["callbacks"]) == public - bases
+
+    def test_those_of_packages(self):
+        """D-Adaptation 3, Lion 1, Sophia 4, bitsandbytes 11 and those whose name clashes, Ascend 9."""
+        counted = Counter(place.partition(":")[0] for place in registry.BUILT_IN["optimizers"].values())
+        assert {module: counted[module] for module in counted if not module.startswith(("torch.", "lightlib."))} == {
+            "dadaptation": 3,
+            "lion_pytorch": 1,
+            "sophia|Sophia": 4,
+            "bitsandbytes.optim": 11 + 8,
+            "torch_npu.optim": 9,
+        }
+        prefixed = {name for name in registry.BUILT_IN["optimizers"] if name.startswith("bnb_")}
+        assert all(name.removeprefix("bnb_") in registry.BUILT_IN["optimizers"] for name in prefixed)
+
+    @pytest.mark.parametrize(
+        ("name", "package", "install"),
+        [
+            ("DAdaptAdam", "dadaptation", ""),
+            ("LionPytorch", "lion-pytorch", ""),
+            ("SophiaG", "Sophia-Optimizer", "'Sophia-Optimizer!=0.2.5'"),
+            ("Adam8bit", "bitsandbytes", ""),
+            ("bnb_Adam", "bitsandbytes", ""),
+            ("NpuFusedSGD", "torch-npu", ""),
+        ],
+    )
+    def test_a_package_that_is_not_installed_is_named(self, name, package, install, monkeypatch):
+        for place in registry.BUILT_IN["optimizers"][name].partition(":")[0].split("|"):
+            monkeypatch.setitem(sys.modules, place.partition(".")[0], None)
+        with pytest.raises(MisconfigurationException) as caught:
+            registry.get("optimizers", name)
+        assert str(caught.value) == (
+            f"{name!r} is a class of the package {package}, which is not installed.\n"
+            f"  Expected: the package {package}, as {name!r} is asked for.\n"
+            f"  Fix: pip install {install or package}"
+        )
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Write packages that can be imported, and forget them afterwards."""
+    written = []
+
+    def write(files):
+        for name, text in files.items():
+            file = tmp_path / name
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+            written.append(name.partition("/")[0].removesuffix(".py"))
+        importlib.invalidate_caches()
+
+    monkeypatch.syspath_prepend(tmp_path)
+    yield write
+    for name in [name for name in sys.modules if name.partition(".")[0] in written]:
+        del sys.modules[name]
+
+
+OPTIMIZER = "import torch\nclass {}(torch.optim.SGD):\n    'From elsewhere.'\n"
+
+
+class TestPackagesOfOptimizers:
+    def test_it_is_imported_when_its_name_is_used(self, packages):
+        packages({"dadaptation.py": OPTIMIZER.format("DAdaptSGD")})
+        registry.get("optimizers", "SGD")
+        assert "dadaptation" not in sys.modules
+        assert registry.get("optimizers", "DAdaptSGD").__doc__ == "From elsewhere."
+
+    def test_a_clashing_name_has_a_prefix(self, packages):
+        both = OPTIMIZER.format("Adam") + OPTIMIZER.format("Adam8bit")
+        packages({"bitsandbytes/__init__.py": "", "bitsandbytes/optim.py": both})
+        assert registry.get("optimizers", "bnb_Adam").__module__ == "bitsandbytes.optim"
+        assert registry.get("optimizers", "Adam8bit").__module__ == "bitsandbytes.optim"
+        assert registry.get("optimizers", "Adam") is torch.optim.Adam
+
+    @pytest.mark.parametrize("module", ["sophia", "Sophia"])
+    def test_the_old_and_the_new_module_of_sophia(self, packages, module):
+        packages({f"{module}.py": OPTIMIZER.format("SophiaG")})
+        assert registry.path("optimizers", "SophiaG") == f"{module}:SophiaG"
+        assert registry.get("optimizers", "SophiaG").__module__ == module
+
+    def test_one_that_the_installed_version_has_not(self, packages):
+        packages({"sophia.py": OPTIMIZER.format("SophiaG")})
+        with pytest.raises(MisconfigurationException) as caught:
+            registry.get("optimizers", "Sophia2")
+        assert "'Sophia2' is not in the Sophia-Optimizer that is installed: sophia has no Sophia2." in str(caught.value)
+
+    def test_one_that_the_installed_torch_has_not(self, monkeypatch):
+        monkeypatch.delattr(torch.optim, "Muon")
+        with pytest.raises(MisconfigurationException, match=r"'Muon' is not in the torch 2[^ ]* that is installed"):
+            registry.get("optimizers", "Muon")
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("import not_there_either", "ModuleNotFoundError: No module named 'not_there_either'"),
+            ("raise RuntimeError('no device')", "RuntimeError: no device"),
+        ],
+    )
+    def test_one_that_is_installed_and_broken(self, packages, monkeypatch, text, words):
+        packages({"dadaptation.py": text})
+        with pytest.raises(MisconfigurationException) as caught:
+            registry.get("optimizers", "DAdaptAdam")
+        assert f"dadaptation, which is installed but cannot be imported: {words}" in str(caught.value)
+        assert "or install another version: pip install --upgrade dadaptation" in str(caught.value)
+        monkeypatch.setattr(registry, "version", lambda package: "3.2")
+        with pytest.raises(
+            MisconfigurationException, match=r"of dadaptation 3\.2, which(.|\n)*install 'dadaptation!=3\.2'"
+        ):
+            registry.get("optimizers", "DAdaptAdam")
+
+    def test_plugins_join_them(self, installed):
+        installed(optimizers=[("Mine", "torch.optim:SGD")], schedulers=[("Slow", "torch.optim.lr_scheduler:StepLR")])
+        assert registry.get("optimizers", "Mine") is torch.optim.SGD
+        assert registry.path("schedulers", "Slow") == "torch.optim.lr_scheduler:StepLR"
+        installed(optimizers=[("Adam", "elsewhere:Adam")])
+        with pytest.raises(MisconfigurationException, match=r"taken by 'torch.optim:Adam'"):
+            registry.names("optimizers")
+
+    @pytest.mark.parametrize(
+        ("group", "word"), [("optimizers", "Adamm"), ("schedulers", "StepLr"), ("callbacks", "Timr")]
+    )
+    def test_the_nearest_name(self, group, word):
+        with pytest.raises(UnknownNameError) as caught:
+            registry.get(group, word)
+        near = {"Adamm": "Adam", "StepLr": "StepLR", "Timr": "Timer"}[word]
+        assert f"Unknown {group[:-1]} {word!r}. Did you mean {near!r}?" in str(caught.value)
+        assert "Trainer(" not in str(caught.value)
+
+
 class TestPluginsInARun:
     def test_accelerator(self, installed):
         installed(accelerators=[("elsewhere", f"{HERE}:Elsewhere")])
@@ -197,7 +383,7 @@ class TestPluginsInARun:
         assert trainer.precision == "wide"
 
     def test_callbacks_join_every_trainer(self, installed):
-        installed(callbacks=[("greeter", f"{HERE}:callback"), ("greeters", f"{HERE}:callbacks")])
+        installed(callbacks_factory=[("greeter", f"{HERE}:callback"), ("greeters", f"{HERE}:callbacks")])
         module = Net()
         module.greeted = []
         Trainer(**QUIET, max_epochs=1).fit(module, batches(1))
