@@ -23,6 +23,7 @@ VARIABLES_THAT_MAY_CHANGE = {
     "KMP_DUPLICATE_LIB_OK",  # set by scikit-learn when it is imported first
     "PL_GLOBAL_SEED",  # seed_everything says the seed to the processes that are started later
     "PL_SEED_WORKERS",  # likewise
+    "LIGHTLIB_CHOSEN_SEED",  # likewise, of a seed that LightningCLI has made up
     "TORCHINDUCTOR_CACHE_DIR",  # set by torch when its compiler is imported first
 }
 # Threads that a library keeps for the whole process, by the start of their name.

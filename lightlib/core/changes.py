@@ -10,7 +10,7 @@ import torch
 
 from lightlib import report
 from lightlib.core.parts import Resume
-from lightlib.core.seed import SEED_VARIABLE
+from lightlib.core.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.errors import CheckpointError
 
 __all__ = ["compare", "setting"]
@@ -76,6 +76,8 @@ def _differences(
     saved: Mapping[str, Any], now: Mapping[str, Any], hparams: Mapping[str, Any], content: Mapping[str, Any]
 ) -> Iterator[str]:
     for name, words in _EXACT.items():
+        if name == "seed" and seed_was_chosen():
+            continue
         if name in saved and saved[name] != now[name]:
             yield f"{words}: {saved[name]!r} then, {now[name]!r} now"
     before = content.get("hyper_parameters")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
@@ -19,10 +21,25 @@ from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import is_secret
 
-__all__ = ["AttributeDict", "HyperparametersMixin", "plain_hparams"]
+__all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "plain_hparams"]
 
 
 _INITIALISERS = ("__init__", "__post_init__")
+# While an object of a class is built from a configuration: the class, and what was configured.
+_given: ContextVar[tuple[type, dict[str, Any]] | None] = ContextVar("given hyperparameters", default=None)
+
+
+@contextmanager
+def given_hyperparameters(kind: type, values: dict[str, Any]) -> Iterator[None]:
+    """Let `save_hyperparameters` of the `kind` that is built inside keep these values, not the arguments themselves.
+
+    What begins with an underscore is kept whatever the object asks for.
+    """
+    token = _given.set((kind, values))
+    try:
+        yield
+    finally:
+        _given.reset(token)
 
 
 class AttributeDict(dict[str, Any]):
@@ -111,7 +128,7 @@ class HyperparametersMixin:
                     expected="a call in __init__ itself, or one dictionary of hyperparameters.",
                     fix=f"move it to {type(self).__name__}.__init__.",
                 )
-            given = init_arguments(frame, self)
+            given = _configured(self) or init_arguments(frame, self)
             unknown = [arg for arg in args if arg not in given]
             if unknown:
                 raise MisconfigurationException(
@@ -119,7 +136,7 @@ class HyperparametersMixin:
                     expected="one of " + ", ".join(map(repr, given)) + ".",
                     fix="correct the name, or call save_hyperparameters() without names to keep all.",
                 )
-            given = {key: given[key] for key in args} if args else given
+            given = {key: given[key] for key in given if key in args or key.startswith("_")} if args else given
         kept = {key: value for key, value in given.items() if key not in left_out}
         for key in left_out:
             self.hparams.pop(key, None)
@@ -134,6 +151,11 @@ class HyperparametersMixin:
         self._log_hyperparams = logger
         self._hparams_name = name
         self.__dict__["_hparams_initial"] = AttributeDict({k: _copied(v) for k, v in self.hparams.items()})
+
+
+def _configured(owner: object) -> dict[str, Any] | None:
+    kind, values = _given.get() or (None, None)
+    return values if type(owner) is kind else None
 
 
 def _caller() -> FrameType:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lightlib import registry
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.stored import whole
 from lightlib.core.checkpoint import check
@@ -20,7 +21,7 @@ from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 __all__ = ["ClassOnly", "load_datamodule", "load_from_checkpoint"]
 
 
-# Lightning's command line puts these among the hyperparameters. No class is imported because a file names it.
+# LightningCLI puts these among the hyperparameters. No class is imported because a file names it, unless it is trusted.
 _NAMES_OF_CODE = ("_instantiator", "_class_path")
 
 
@@ -70,7 +71,7 @@ def load_from_checkpoint(
     """
     content = whole(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
-    module = _build(cls, content, hparams_file, kwargs)
+    module = _build(cls, content, hparams_file, kwargs, trust=weights_only is False)
     module.configure_model()
     module.on_load_checkpoint(content)
     strict = module.strict_loading if strict is None else strict
@@ -93,7 +94,7 @@ def load_datamodule(
     """Build a new data module from the hyperparameters and the state that a checkpoint holds for it."""
     content = whole(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
-    datamodule = _build(cls, content, hparams_file, kwargs)
+    datamodule = _build(cls, content, hparams_file, kwargs, trust=weights_only is False)
     if (state := content.get(cls.__qualname__)) is not None:
         datamodule.load_state_dict(state)
     return datamodule
@@ -106,10 +107,16 @@ def _present_device(storage: Any, location: str) -> Any:
     return storage if int(index or 0) >= count.get(kind, math.inf) else None
 
 
-def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, given: dict[str, Any]) -> Any:
+def _build(
+    cls: Any, content: dict[str, Any], hparams_file: str | Path | None, given: dict[str, Any], *, trust: bool
+) -> Any:
     saved = dict(content.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}))
     if hparams_file is not None:
         saved = _hparams_of(hparams_file)
+    if (kept := _of_command_line(saved, given)) is not None:
+        if trust and kept:
+            return registry.get("instantiators", saved["_instantiator"])(cls, {**saved, **given})
+        _refuse_classes(cls, kept)
     saved = {name: value for name, value in saved.items() if name not in _NAMES_OF_CODE}
     parameters = inspect.signature(cls.__init__).parameters
     name = content.get(cls.CHECKPOINT_HYPER_PARAMS_NAME, "kwargs")
@@ -125,6 +132,30 @@ def _build(cls: Any, content: dict[str, Any], hparams_file: str | Path | None, g
     except TypeError as error:
         raise _not_buildable(cls, saved, arguments, error) from None
     return cls(**arguments)
+
+
+def _of_command_line(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str] | None:
+    """Return the names of the hyperparameters that LightningCLI would build classes for; None for those of others."""
+    if saved.get("_instantiator") not in registry.names("instantiators"):
+        return None
+    return [name for name, value in saved.items() if name not in given and _names_a_class(value)]
+
+
+def _names_a_class(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "class_path" in value or any(map(_names_a_class, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_names_a_class, value))
+
+
+def _refuse_classes(cls: type, names: list[str]) -> None:
+    if names:
+        raise CheckpointError(
+            f"{cls.__name__} cannot be built from the checkpoint alone: its hyperparameters name classes to build, in "
+            f"{', '.join(map(repr, names))}, and to import what a file names can run any code.",
+            expected="objects for these, or a file that you trust.",
+            fix=f"{cls.__name__}.load_from_checkpoint(path, {', '.join(f'{name}=…' for name in names)}), or, if you "
+            "trust where it comes from, weights_only=False.",
+        )
 
 
 def _not_buildable(cls: type, saved: Mapping[str, Any], given: Mapping[str, Any], error: TypeError) -> CheckpointError:
@@ -147,7 +178,7 @@ def _not_buildable(cls: type, saved: Mapping[str, Any], given: Mapping[str, Any]
 
 def _hparams_of(path: str | Path) -> dict[str, Any]:
     """Read a file of hyperparameters."""
-    import yaml  # type: ignore[import-untyped]  # optional: PyYAML
+    import yaml  # optional: PyYAML
 
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))

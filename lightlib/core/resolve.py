@@ -20,6 +20,7 @@ from lightlib.precision.precision import Precision, named
 from lightlib.strategies.strategy import Strategy
 
 __all__ = [
+    "Plugin",
     "accumulation_of",
     "callbacks_of_packages",
     "largest_batch",
@@ -31,6 +32,8 @@ __all__ = [
     "requeue_of",
     "strategy_of",
 ]
+
+Plugin = Precision | Environment | SLURMEnvironment | str
 
 
 def strategy_of(given: Any, environment: Environment) -> Strategy:
@@ -178,9 +181,9 @@ def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str
 
 
 def callbacks_of_packages() -> list[Any]:
-    """Return the callbacks that installed packages add to every Trainer, by the entry points ``lightlib.callbacks``."""
+    """Return what installed packages add to every Trainer, by the entry points ``lightlib.callbacks_factory``."""
     found: list[Any] = []
-    for point in entry_points(group="lightlib.callbacks"):
+    for point in entry_points(group="lightlib.callbacks_factory"):
         made = point.load()()
         found.extend(made if isinstance(made, (list, tuple)) else [made])
     return found

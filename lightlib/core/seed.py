@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,10 +16,20 @@ import torch
 from lightlib import report
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["isolate_rng", "part_random_numbers", "rng_state", "seed_everything", "set_rng_state"]
+__all__ = [
+    "choose_seed",
+    "isolate_rng",
+    "part_random_numbers",
+    "rng_state",
+    "seed_everything",
+    "seed_was_chosen",
+    "set_rng_state",
+]
 
 SEED_VARIABLE = "PL_GLOBAL_SEED"
 WORKERS_VARIABLE = "PL_SEED_WORKERS"
+CHOSEN_VARIABLE = "LIGHTLIB_CHOSEN_SEED"  # what `choose_seed` returned, for this process and those that it starts
+_RENDEZVOUS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
 
 
 def seed_everything(seed: int | str | None = None, workers: bool = False, verbose: bool = True) -> int:
@@ -60,6 +72,27 @@ def seed_everything(seed: int | str | None = None, workers: bool = False, verbos
         sys.modules["numpy"].random.seed(value)
     torch.manual_seed(value)
     return value
+
+
+def choose_seed() -> int:
+    """Return a seed for those who want none in particular.
+
+    It is ``PL_GLOBAL_SEED`` where somebody has set it, the first process's in the processes that it has started, the
+    same on all processes that a launcher has started together, and else a random one.
+    """
+    given, chosen = os.environ.get(SEED_VARIABLE), os.environ.get(CHOSEN_VARIABLE)
+    several = "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    if given is not None and (given != chosen or several):
+        return seed_everything(verbose=False)
+    together = "".join(os.environ.get(name, "") for name in _RENDEZVOUS)
+    seed = zlib.crc32(together.encode()) if several else secrets.randbelow(2**32)
+    os.environ[CHOSEN_VARIABLE] = str(seed)
+    return seed
+
+
+def seed_was_chosen() -> bool:
+    """Whether the present seed is one that `choose_seed` made up, so that another one is no change of the run."""
+    return CHOSEN_VARIABLE in os.environ and os.environ.get(SEED_VARIABLE) == os.environ[CHOSEN_VARIABLE]
 
 
 def rng_state() -> dict[str, Any]:

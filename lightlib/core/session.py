@@ -295,6 +295,8 @@ class Session:
         for owner in (run.datamodule, run.module):
             if owner is not None and owner._log_hyperparams:  # noqa: SLF001  set by save_hyperparameters
                 for name, value in owner.hparams.items():
+                    if name in ("_class_path", "_instantiator"):  # LightningCLI's own: of which class it is
+                        continue
                     if name in params and not _same(params[name], value):
                         raise MisconfigurationException(
                             f"The hyperparameter {name!r} is {params[name]!r} in the data module "

@@ -14,6 +14,7 @@ import torch
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
+from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.label import Label
 from lightlib.core import elsewhere, loop
 from lightlib.core.arguments import checked_call
@@ -23,6 +24,7 @@ from lightlib.core.hooks import in_priority
 from lightlib.core.module import Module
 from lightlib.core.progress import Progress
 from lightlib.core.resolve import (
+    Plugin,
     callbacks_of_packages,
     loggers_of,
     place_of,
@@ -42,6 +44,7 @@ from lightlib.core.views import TrainerViews
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.loggers.logger import Logger
 from lightlib.precision.precision import Precision
+from lightlib.profilers.profiler import Profiler
 from lightlib.strategies.strategy import Strategy
 
 __all__ = ["Trainer"]
@@ -69,11 +72,14 @@ class Trainer(TrainerViews):
         callbacks: One or several; called in the order of their priority, then of this list.
         fast_dev_run: True or n: n batches of everything, no loggers, no checkpoints.
         max_epochs: Default: 1000 when `max_steps` is not given either. -1 is no limit.
-        min_epochs, min_steps: No early stop before both.
+        min_epochs: No early stop before this many epochs, nor before `min_steps`.
         max_steps: Optimizer steps. Default -1: no limit.
+        min_steps: No early stop before this many optimizer steps.
         max_time: ``"DD:HH:MM:SS"``, a timedelta or a dict of its arguments.
-        limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches: An int is a number of
-            batches, a float a fraction. Default 1.0.
+        limit_train_batches: Per epoch; an int is a number of batches, a float a fraction of them. Default 1.0.
+        limit_val_batches: Likewise for validation.
+        limit_test_batches: Likewise for testing.
+        limit_predict_batches: Likewise for predicting.
         overfit_batches: Train and validate on this many batches (int) or this fraction (float), in order. Default 0.0.
         val_check_interval: A float is a fraction of an epoch, an int a number of batches, a duration wall time.
             Default 1.0: at the end of the epoch.
@@ -122,7 +128,7 @@ class Trainer(TrainerViews):
         num_nodes: int = 1,
         precision: str | int | Precision | None = None,
         logger: Logger | Iterable[Logger] | bool | str | None = None,
-        callbacks: list[Any] | Any | None = None,
+        callbacks: list[Callback] | Callback | None = None,
         fast_dev_run: int | bool = False,
         max_epochs: int | None = None,
         min_epochs: int | None = None,
@@ -149,10 +155,10 @@ class Trainer(TrainerViews):
         benchmark: bool | None = None,
         inference_mode: bool = True,
         use_distributed_sampler: bool = True,
-        profiler: Any = None,
+        profiler: Profiler | str | None = None,
         detect_anomaly: bool = False,
         barebones: bool = False,
-        plugins: Any = None,
+        plugins: Plugin | list[Plugin] | None = None,
         sync_batchnorm: bool = False,
         reload_dataloaders_every_n_epochs: int = 0,
         default_root_dir: str | Path | None = None,
@@ -231,7 +237,7 @@ class Trainer(TrainerViews):
         weights_only: bool | None = None,
         resume: Any = None,
     ) -> None:
-        """Train `model`.
+        """Train and validate `model`.
 
         Args:
             model: The module.
@@ -250,6 +256,7 @@ class Trainer(TrainerViews):
         if elsewhere.wanted(self):
             elsewhere.call(self, "fit", locals())
             return
+        self.settings.tell_a_guess()
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only, resume)
         with self._session as run, _anomaly(self.settings.detect_anomaly):
@@ -264,7 +271,17 @@ class Trainer(TrainerViews):
         datamodule: Any = None,
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
-        """Validate `model` (default: the last, with its best weights); return the metrics, one dict per loader."""
+        """Validate `model` (default: the last, with its best weights); return the metrics, one dict per loader.
+
+        Args:
+            model: The module.
+            dataloaders: A loader, several, a Dataset or arrays. Default: the module's.
+            ckpt_path: A path, ``"last"`` or ``"best"``. Default: the weights that the module has, or the best ones of
+                the last fit when there is no `model`.
+            verbose: Print the metrics. Default True.
+            datamodule: A DataModule in place of loaders.
+            weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
+        """
         if elsewhere.wanted(self):
             return elsewhere.call(self, "validate", locals())  # type: ignore[no-any-return]
         given = {"val_dataloaders": dataloaders}
@@ -280,7 +297,14 @@ class Trainer(TrainerViews):
         datamodule: Any = None,
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
-        """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader."""
+        """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader.
+
+        Args:
+            model: As for `validate`, and so are the others.
+            ckpt_path: A path, ``"last"`` or ``"best"``. Default: the weights that the module has.
+            verbose: Print the metrics. Default True.
+            weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
+        """
         if elsewhere.wanted(self):
             return elsewhere.call(self, "test", locals())  # type: ignore[no-any-return]
         given = {"test_dataloaders": dataloaders}
@@ -302,7 +326,14 @@ class Trainer(TrainerViews):
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
     ) -> Any:
-        """Return what `predict_step` gives for each batch: a list, or a list of lists with several loaders."""
+        """Return what `predict_step` gives for each batch: a list, or a list of lists with several loaders.
+
+        Args:
+            model: As for `validate`, and so are the others.
+            return_predictions: False keeps and returns nothing; a callback may write them. Default True.
+            ckpt_path: A path, ``"last"`` or ``"best"``. Default: the weights that the module has.
+            weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
+        """
         if elsewhere.wanted(self):
             return elsewhere.call(self, "predict", locals())
         keep = return_predictions is not False

@@ -267,7 +267,7 @@ def _numbers(entries: list[str]) -> list[int]:
 
 def _yaml(params: dict[str, Any]) -> str:
     try:
-        import yaml  # type: ignore[import-untyped]  # optional: pyyaml
+        import yaml  # optional: pyyaml
     except ImportError as error:
         raise MisconfigurationException(
             f"{HPARAMS_FILE} cannot be written: {error}",

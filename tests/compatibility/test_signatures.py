@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lightlib
-from lightlib import callbacks, loggers, precision, registry, strategies
+from lightlib import callbacks, cli, loggers, precision, registry, strategies
 from lightlib.errors import MisconfigurationException
 
 LIST = json.loads(pathlib.Path(__file__).with_name("lightning_2_6.json").read_text(encoding="utf-8"))
@@ -63,6 +63,10 @@ def owner_of(section, trainer):
         "Strategy members": strategies.Strategy,
         "precision": precision,
         "Precision members": precision.Precision,
+        "cli": cli,
+        "LightningCLI members": cli.LightningCLI,
+        "LightningArgumentParser members": cli.LightningArgumentParser,
+        "SaveConfigCallback members": cli.SaveConfigCallback,
         "elsewhere": lightlib,
     }[section]
 

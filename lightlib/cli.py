@@ -1,0 +1,422 @@
+"""LightningCLI: a module, its data and a Trainer, built from files and the command line."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import yaml
+from jsonargparse import ActionConfigFile, Namespace, class_from_function  # type: ignore[attr-defined]
+from torch.optim import Optimizer
+
+from lightlib import report
+from lightlib.config.checkpoint import with_hyperparameters
+from lightlib.config.hyperparameters import Recorded, instantiate_module
+from lightlib.config.optimizers import (
+    SCHEDULERS,
+    ConfiguredOptimizers,
+    LRSchedulerCallable,
+    OptimizerCallable,
+    ReduceLROnPlateau,
+    instantiate_class,
+    with_class_path,
+)
+from lightlib.config.parser import LightningArgumentParser
+from lightlib.config.save_config import SaveConfigCallback
+from lightlib.core.datamodule import DataModule
+from lightlib.core.module import Module
+from lightlib.core.seed import choose_seed, seed_everything
+from lightlib.core.trainer import Trainer
+from lightlib.errors import MisconfigurationException
+from lightlib.version import __version__
+
+__all__ = [
+    "ArgsType",
+    "LRSchedulerCallable",
+    "LightningArgumentParser",
+    "LightningCLI",
+    "OptimizerCallable",
+    "ReduceLROnPlateau",
+    "SaveConfigCallback",
+    "instantiate_class",
+    "instantiate_module",
+]
+
+_PLAIN = (bool, int, float, str, Enum, Mapping, Namespace, os.PathLike, timedelta)
+ArgsType = list[str] | dict[str, Any] | Namespace | None
+
+
+class LightningCLI:
+    """Makes a program of a module and a data module: ``python main.py fit --config run.yaml --trainer.max_epochs 5``.
+
+    Everything in its constructor happens in this order: the parser is made, the arguments are parsed, the seed is
+    set, the classes are built, the sub-command is run. Each step is a method that a subclass can override, and
+    ``before_fit``, ``after_fit`` (and so on for each sub-command) are called where a subclass defines them.
+
+    Args:
+        model_class: A Module class, or a function annotated to return a Module. Default: any, by its class path.
+        datamodule_class: Likewise for a DataModule. Default: any, or none.
+        save_config_callback: Writes the configuration beside the logs of a run. None: nobody does.
+        save_config_kwargs: Its arguments.
+        trainer_class: A Trainer class, or a function annotated to return one.
+        trainer_defaults: Other defaults for the Trainer; ``"callbacks"`` are always added. An object, such as a
+            profiler, is used wherever the configuration leaves the Trainer's own default.
+        seed_everything_default: A seed; True (default) chooses one, which the saved configuration holds; False: none.
+        parser_kwargs: Arguments of every parser, or of those of sub-commands: ``{"fit": {"default_env": True}}``.
+        parser_class: Of the parser.
+        subclass_mode_model: Take subclasses of `model_class` as well, by their class path.
+        subclass_mode_data: Likewise.
+        args: What to parse instead of the command line: words, or a dictionary.
+        run: Whether there are sub-commands. False only builds: ``cli.model``, ``cli.datamodule``, ``cli.trainer``.
+        auto_configure_optimizers: Add ``--optimizer`` and ``--lr_scheduler`` where the parser has none.
+        load_from_checkpoint_support: Let `save_hyperparameters` keep the configuration instead of the built objects.
+
+    Attributes:
+        parser, subcommand, config (as parsed), config_init (with objects), model, datamodule, trainer: What their names
+            say.
+
+    Example:
+        >>> from lightlib.testing import BoringModule
+        >>> cli = LightningCLI(BoringModule, args=["--trainer.max_epochs=2", "--seed_everything=1"], run=False)
+        >>> cli.trainer.max_epochs, type(cli.model).__name__
+        (2, 'BoringModule')
+    """
+
+    def __init__(
+        self,
+        model_class: type[Module] | Callable[..., Module] | None = None,
+        datamodule_class: type[DataModule] | Callable[..., DataModule] | None = None,
+        save_config_callback: type[SaveConfigCallback] | None = SaveConfigCallback,
+        save_config_kwargs: dict[str, Any] | None = None,
+        trainer_class: type[Trainer] | Callable[..., Trainer] = Trainer,
+        trainer_defaults: dict[str, Any] | None = None,
+        seed_everything_default: bool | int = True,
+        parser_kwargs: dict[str, Any] | dict[str, dict[str, Any]] | None = None,
+        parser_class: type[LightningArgumentParser] = LightningArgumentParser,
+        subclass_mode_model: bool = False,
+        subclass_mode_data: bool = False,
+        args: ArgsType = None,
+        run: bool = True,
+        auto_configure_optimizers: bool = True,
+        load_from_checkpoint_support: bool = True,
+    ) -> None:
+        self.model_class = model_class
+        self.datamodule_class = datamodule_class
+        self.save_config_callback = save_config_callback
+        self.save_config_kwargs = save_config_kwargs or {}
+        self.trainer_class = trainer_class
+        self.trainer_defaults = trainer_defaults or {}
+        self.seed_everything_default = seed_everything_default
+        self.parser_kwargs = parser_kwargs or {}
+        self.parser_class = parser_class
+        self.subclass_mode_model = model_class is None or subclass_mode_model
+        self.subclass_mode_data = datamodule_class is None or subclass_mode_data
+        self.auto_configure_optimizers = auto_configure_optimizers
+        self._parsers: dict[str, LightningArgumentParser] = {}
+        self._verb_arguments: dict[str, list[str]] = {}
+
+        verbs = self.subcommands()
+        main_kwargs = {name: value for name, value in self.parser_kwargs.items() if name not in verbs}
+        self.setup_parser(run, main_kwargs, {n: v for n, v in self.parser_kwargs.items() if n in verbs})
+        self.parse_arguments(self.parser, args)
+        self.subcommand: str | None = self.config["subcommand"] if run else None
+        self._set_seed()
+        if load_from_checkpoint_support:
+            self._record_hyperparameters()
+        self.before_instantiate_classes()
+        self.instantiate_classes()
+        self.after_instantiate_classes()
+        if self.subcommand is not None:
+            self._run_subcommand(self.subcommand)
+
+    # the parser
+    def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
+        """Return a parser with the option ``--config``."""
+        kwargs.setdefault("dump_header", [f"lightlib=={__version__}"])
+        parser = self.parser_class(**kwargs)
+        parser.add_argument(
+            "-c",
+            "--config",
+            action=ActionConfigFile,
+            help="A configuration file (YAML or JSON); of several the last wins.",
+        )
+        return parser
+
+    def setup_parser(
+        self, add_subcommands: bool, main_kwargs: dict[str, Any], subparser_kwargs: dict[str, Any]
+    ) -> None:
+        """Make ``self.parser``, with sub-commands or without."""
+        self.parser = self.init_parser(**main_kwargs)
+        if not add_subcommands:
+            self._add_arguments(self.parser)
+            return
+        trainer_class: Any = self.trainer_class
+        if not isinstance(trainer_class, type):
+            trainer_class = class_from_function(trainer_class)
+        added = self.parser.add_subcommands()
+        for verb, skipped in self.subcommands().items():
+            about = inspect.getdoc(getattr(trainer_class, verb)) or ""
+            options = {"description": about.partition("\n")[0].replace("`", ""), **subparser_kwargs.get(verb, {})}
+            parser = self.init_parser(**options)
+            self._add_arguments(parser)
+            self._verb_arguments[verb] = parser.add_method_arguments(trainer_class, verb, skip=set(skipped))
+            self._parsers[verb] = parser
+            self.parser.take_over(verb, parser)
+            added.add_subcommand(verb, parser, help=options["description"])
+
+    def _add_arguments(self, parser: LightningArgumentParser) -> None:
+        self.add_default_arguments_to_parser(parser)
+        self.add_core_arguments_to_parser(parser)
+        self.add_arguments_to_parser(parser)
+        if self.auto_configure_optimizers:
+            if not parser.optimizers:
+                parser.add_optimizer_args((Optimizer,))
+            if not parser.lr_schedulers:
+                parser.add_lr_scheduler_args(SCHEDULERS)
+        self.link_optimizers_and_lr_schedulers(parser)
+
+    def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add ``--seed_everything``."""
+        parser.add_argument(
+            "--seed_everything",
+            type=bool | int,
+            default=self.seed_everything_default,
+            help="The seed of all random numbers. true chooses one, which the saved configuration holds; false: none.",
+        )
+
+    def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the groups ``trainer``, ``model`` and ``data``."""
+        parser.add_lightning_class_args(self.trainer_class, "trainer")
+        defaults = {f"trainer.{name}": value for name, value in self.trainer_defaults.items() if name != "callbacks"}
+        parser.set_defaults({key: value for key, value in defaults.items() if not _is_object(value)})
+        self._objects = {key: parser.get_default(key) for key, value in defaults.items() if _is_object(value)}
+        parser.add_lightning_class_args(self.model_class or Module, "model", self.subclass_mode_model)
+        parser.add_lightning_class_args(
+            self.datamodule_class or DataModule,
+            "data",
+            self.subclass_mode_data,
+            required=self.datamodule_class is not None,  # a module may have loaders of its own
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Override to add arguments, or links: ``parser.link_arguments("data.batch_size", "model.batch_size")``."""
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Return the Trainer's methods that are sub-commands, each with those of its arguments that are no options."""
+        data = {"model", "dataloaders", "datamodule"}
+        return {
+            "fit": {"model", "train_dataloaders", "val_dataloaders", "datamodule"},
+            "validate": data,
+            "test": data,
+            "predict": data,
+        }
+
+    @staticmethod
+    def link_optimizers_and_lr_schedulers(parser: LightningArgumentParser) -> None:
+        """Link the optimizers and schedulers that were added with ``link_to="model.…"``."""
+        for key, (kind, target) in {**parser.optimizers, **parser.lr_schedulers}.items():
+            if target != "AUTOMATIC":
+                one_class: dict[str, Any] = (
+                    {} if isinstance(kind, tuple) else {"compute_fn": partial(with_class_path, kind)}
+                )
+                parser.link_arguments(key, target, **one_class)
+
+    # parsing
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        """Parse, and keep the result as ``self.config``."""
+        if args is not None and len(sys.argv) > 1:
+            report.warn(
+                f"LightningCLI got args={args!r:.80}, and the program was called with {sys.argv[1:]}, which is not "
+                "read. Leave out args to read the command line.",
+                report.PossibleUserWarning,
+            )
+        self.config: Any
+        if args is None or isinstance(args, (list, tuple)):
+            self._parse_words(parser, sys.argv[1:] if args is None else args)
+        else:
+            self.config = parser.parse_object(args)
+
+    def _parse_words(self, parser: LightningArgumentParser, words: Sequence[str]) -> None:
+        model = self.model_class or Module
+        self.config = parser.parse_args(with_hyperparameters(words, self._parsers, model, self.subclass_mode_model))
+
+    def _set_seed(self) -> None:
+        asked = self._get(self.config, "seed_everything")
+        if asked is not False:
+            seed = seed_everything(choose_seed() if asked is True else asked, workers=True)
+            self._part(self.config)["seed_everything"] = seed
+
+    # building
+    def _record_hyperparameters(self) -> None:
+        model: Any = self.model_class or Module
+        data: Any = self.datamodule_class or DataModule
+        for key, given, subclasses in (
+            ("model", model, self.subclass_mode_model),
+            ("data", data, self.subclass_mode_data),
+        ):
+            kind = given if isinstance(given, type) else inspect.signature(given, eval_str=True).return_annotation
+            recorded = Recorded(partial(self._configured, key), key)
+            self.parser.add_instantiator(recorded, kind, subclasses=subclasses)
+
+    def _configured(self, key: str) -> dict[str, Any]:
+        """Return what was configured for the model or the data, as plain values."""
+        if not hasattr(self, "config_dump"):
+            text = self.parser.dump(self.config, skip_link_targets=False, skip_none=False, format="yaml")
+            self.config_dump = yaml.safe_load(text)
+            if self.subcommand is not None:
+                self.config_dump = self.config_dump[self.subcommand]
+        return self.config_dump.get(key) or {}
+
+    def before_instantiate_classes(self) -> None:
+        """Override to do something before the classes are built."""
+
+    def instantiate_classes(self) -> None:
+        """Build the data module, the model and the Trainer."""
+        self.config_init = self.parser.instantiate(self.config)
+        self.datamodule = self._get(self.config_init, "data")
+        self.model = self._get(self.config_init, "model")
+        self._configure_optimizers_of_model()
+        self.trainer = self.instantiate_trainer()
+
+    def after_instantiate_classes(self) -> None:
+        """Override to do something after the classes are built."""
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Return the Trainer.
+
+        Args:
+            kwargs: Arguments that take the place of configured ones.
+        """
+        arguments = {**self._get(self.config_init, "trainer", {}), **kwargs}
+        for key, default in self._objects.items():  # what no configuration can say, where it says nothing else
+            name = key.removeprefix("trainer.")
+            if arguments.get(name) == default:
+                arguments[name] = self.trainer_defaults[name]
+        added = [self._get(self.config_init, key) for key in self._parser.callback_keys]
+        added += _as_list(self.trainer_defaults.get("callbacks"))
+        if self.save_config_callback is not None and not arguments.get("fast_dev_run"):
+            config = self._part(self.config)
+            added.append(self.save_config_callback(self._parser, config, **self.save_config_kwargs))
+        if "callbacks" in arguments:
+            arguments["callbacks"] = [*_as_list(arguments["callbacks"]), *added]
+        elif added:
+            report.warn(
+                f"{self.trainer_class.__qualname__} has no argument `callbacks`, so these are left out: "
+                f"{', '.join(type(callback).__name__ for callback in added)}.",
+                report.PossibleUserWarning,
+            )
+        return self.trainer_class(**arguments)
+
+    @staticmethod
+    def configure_optimizers(
+        lightning_module: Module,  # noqa: ARG004  for those who override it
+        optimizer: Optimizer,
+        lr_scheduler: Any = None,
+    ) -> Any:
+        """Return what the module's `configure_optimizers` returns. Override to combine the two differently.
+
+        Args:
+            lightning_module: The model.
+            optimizer: Built from ``optimizer``.
+            lr_scheduler: Built from ``lr_scheduler``, or None.
+        """
+        if lr_scheduler is None:
+            return optimizer
+        if isinstance(lr_scheduler, ReduceLROnPlateau):
+            entry = {"scheduler": lr_scheduler, "monitor": lr_scheduler.monitor}
+            return {"optimizer": optimizer, "lr_scheduler": entry}
+        return [optimizer], [lr_scheduler]
+
+    def _configure_optimizers_of_model(self) -> None:
+        if not self.auto_configure_optimizers:
+            return
+        parser = self._parser
+        chosen = [
+            _automatic(kinds, self._part(self.config_init)) for kinds in (parser.optimizers, parser.lr_schedulers)
+        ]
+        if any(len(entries) > 1 for entries in chosen):
+            keys = [key for entries in chosen for key in entries]
+            raise MisconfigurationException(
+                f"{type(self).__name__} has several optimizers or schedulers with link_to='AUTOMATIC': "
+                f"{', '.join(keys)}.",
+                expected="one of each, or arguments of the model that they are linked to.",
+                fix=f'parser.add_optimizer_args(…, "{keys[0]}", link_to="model.{keys[0]}_init"), and '
+                "configure_optimizers in the model.",
+            )
+        optimizer, lr_scheduler = (next(iter(entries.values()), None) for entries in chosen)
+        if not optimizer:
+            if lr_scheduler:
+                raise _scheduler_alone()
+            return
+        if type(self.model).configure_optimizers is not Module.configure_optimizers:
+            report.warn(
+                f"The configuration's `optimizer` takes the place of {type(self.model).__name__}.configure_optimizers.",
+                report.PossibleUserWarning,
+            )
+        self.model.configure_optimizers = ConfiguredOptimizers(
+            self.model, optimizer, lr_scheduler, type(self).configure_optimizers
+        )
+
+    # running
+    def _run_subcommand(self, verb: str) -> None:
+        for name in (f"before_{verb}", verb, f"after_{verb}"):
+            method = getattr(self, name, None)
+            if name == verb:
+                (method or getattr(self.trainer, verb))(**self._arguments_of(verb))
+            elif callable(method):
+                method()
+
+    def _arguments_of(self, verb: str) -> dict[str, Any]:
+        config = self.config_init[verb]
+        arguments = {name: config[name] for name in self._verb_arguments[verb] if name in config}
+        if self.datamodule is not None:
+            arguments["datamodule"] = self.datamodule
+        return {**arguments, "model": self.model}
+
+    # where things stand
+    @property
+    def _parser(self) -> LightningArgumentParser:
+        return self.parser if self.subcommand is None else self._parsers[self.subcommand]
+
+    def _part(self, config: Any) -> Any:
+        return config if self.subcommand is None else config[self.subcommand]
+
+    def _get(self, config: Any, key: str, default: Any = None) -> Any:
+        return self._part(config).get(key, default)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a default of the Trainer is, or holds, an object that a configuration cannot hold."""
+    if isinstance(value, (list, tuple, set)):
+        return any(map(_is_object, value))
+    return not (value is None or isinstance(value, _PLAIN) or hasattr(value, "lazy_get_init_args"))
+
+
+def _automatic(kinds: Mapping[str, tuple[Any, str]], config: Any) -> dict[str, Any]:
+    """Return, by its key, what was configured of optimizers or schedulers that the model is to get by itself."""
+    found = {}
+    for key, (kind, target) in kinds.items():
+        if target == "AUTOMATIC":
+            value = config.get(key)
+            plain = value.as_dict() if hasattr(value, "as_dict") else value
+            found[key] = plain if isinstance(kind, tuple) else with_class_path(kind, plain)
+    return found
+
+
+def _scheduler_alone() -> MisconfigurationException:
+    return MisconfigurationException(
+        "The configuration has an `lr_scheduler`, but no `optimizer`: it would not be used.",
+        expected="both, or neither and the module's configure_optimizers.",
+        fix="--optimizer AdamW --optimizer.lr 1e-3",
+    )

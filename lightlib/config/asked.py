@@ -1,0 +1,190 @@
+"""What was asked for, and where: which flag, or which line of which file, an error is about."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from lightlib.config.yaml_file import ConfigError, Place, Sources, text_of
+from lightlib.errors import closest
+
+__all__ = ["Asked", "Spot", "plain"]
+
+
+def plain(key: str) -> str:
+    """Return a key as it is written on the command line: without `init_args` and the index in a list.
+
+    Example:
+        >>> plain("trainer.callbacks.0.init_args.patience")
+        'trainer.callbacks.patience'
+    """
+    return ".".join(part for part in key.split(".") if part != "init_args" and not part.isdigit())
+
+
+class Spot(NamedTuple):
+    """Where a value comes from; `text` goes behind what is said: ``" (run.yaml, line 7)"``."""
+
+    text: str
+    in_file: bool = False
+
+
+class Flag(NamedTuple):
+    """One option of the command line."""
+
+    key: str
+    word: str
+    value: str | None
+
+
+class Asked:
+    """What a parser was asked to parse.
+
+    Args:
+        parser: The parser that found the mistake: the main one, or that of a sub-command.
+        sources: The files that were read.
+        argv: The words of the command line. Default: those that the parser was given.
+    """
+
+    def __init__(
+        self, parser: argparse.ArgumentParser, sources: Sources | None = None, argv: Sequence[str] | None = None
+    ) -> None:
+        self.parser = parser
+        self.main: argparse.ArgumentParser = getattr(parser, "parent_parser", None) or parser
+        self.sources = sources or Sources()
+        given = getattr(self.main, "args", None) if argv is None else argv
+        self.argv = list(sys.argv[1:] if given is None else given)
+        self.verbs = _verbs_of(self.main)
+        own = getattr(parser, "subcommand", None) if parser is not self.main else None
+        self.verb: str | None = own or next((word for word in self.argv if word in self.verbs), None)
+
+    @property
+    def command(self) -> str:
+        """How the program is called, with its sub-command: ``"lightlib fit"``."""
+        return f"{self.main.prog} {self.verb}" if self.verb else self.main.prog
+
+    @property
+    def flags(self) -> list[Flag]:
+        """The options of the command line, in their order."""
+        found = []
+        for word, following in zip(self.argv, [*self.argv[1:], "--"], strict=True):
+            if word.startswith("-") and word.strip("-"):
+                option, equals, value = word.partition("=")
+                after = None if following.startswith("--") else following
+                key = option.lstrip("-").removesuffix("+").removesuffix(".class_path")
+                found.append(Flag("config" if key == "c" else plain(key), option, value if equals else after))
+        return found
+
+    def options(self, verb: str | None = None) -> list[str]:
+        """Return the keys that can be given: of a sub-command, by default of that which was chosen."""
+        parser = self.verbs.get(verb or self.verb or "", self.parser)
+        return [action.dest for action in _actions_of(parser) if action.option_strings and "help" not in action.dest]
+
+    def without_verb(self, key: str) -> str:
+        """Return a key without the sub-command it may begin with."""
+        verb, _, rest = key.partition(".")
+        return rest if verb in self.verbs and rest else key
+
+    def action(self, key: str) -> argparse.Action | None:
+        """Return the parser's action for a key."""
+        parser = self.verbs.get(self.verb or "", self.parser)
+        return next((action for action in _actions_of(parser) if action.dest == self.without_verb(key)), None)
+
+    def spot(self, key: str, value: str | None = None) -> Spot:
+        """Return where the value of `key` comes from, or what it belongs to; `value`, as text, tells which."""
+        at = self.without_verb(key)
+        found = self._spot_of(at, value)
+        while not found.text and "." in at:
+            at = at.rpartition(".")[0]
+            found = self._spot_of(at, None)
+        return found
+
+    def class_spot(self, key: str, class_path: str) -> Spot:
+        """Return where a class is named at `key`, or in the list at `key`."""
+        name = class_path.rpartition(".")[2]
+        for rest, (place, value) in self.sources.below(self.without_verb(key)).items():
+            last = rest.rpartition(".")[2]
+            if isinstance(value, str) and value.rpartition(".")[2] == name and (last == "class_path" or last.isdigit()):
+                return Spot(f" ({place})", in_file=True)
+        return self.spot(key)
+
+    def value(self, key: str) -> Any:
+        """Return the value of a key in the files; in lists of objects, of the first item that has it."""
+        found = self._find(self.without_verb(key), None)
+        return found[1] if found else None
+
+    def nearest_key(self, key: str) -> str:
+        """Return the key that was probably meant, or an empty string."""
+        known = self.options()
+        first, _, rest = key.partition(".")
+        leaf = key.rpartition(".")[2]
+        same_leaf = [one for one in known if one.rpartition(".")[2] == leaf]
+        if same_leaf:
+            return closest(key, same_leaf, same_leaf[0])
+        groups = {one.partition(".")[0] for one in known}
+        if first in groups:
+            near = closest(rest, [one.partition(".")[2] for one in known if one.startswith(f"{first}.")])
+            return f"{first}.{near}" if near else ""
+        group = closest(first, groups)
+        if group:
+            return f"{group}.{rest}" if rest else group
+        leaves = {one.rpartition(".")[2]: one for one in known}
+        return leaves.get(closest(leaf, leaves), "")
+
+    def _spot_of(self, key: str, value: str | None) -> Spot:
+        flags = [flag for flag in self.flags if flag.key == plain(key)]
+        typed = value is not None and any(flag.value == value for flag in flags)
+        found = None if typed else self._find(key, value)
+        if found and not (flags and value is not None and value not in str(found[1])):
+            return Spot(f" ({found[0]})", in_file=True)
+        if flags:
+            return Spot(" (on the command line)")
+        variable = self._variable(key)
+        return Spot(f" (in the environment variable {variable})" if variable else "")
+
+    def _find(self, key: str, value: str | None) -> tuple[Place, Any] | None:
+        """Return place and value of a key; in lists of objects, of the first item that has it, or that has `value`."""
+        exact = self.sources.place(key)
+        if exact:
+            return exact, self.sources.value(key)
+        above, rest = key, ""
+        while above:
+            above, _, last = above.rpartition(".")
+            rest = f"{last}.{rest}" if rest else last
+            below = self.sources.below(above) if above else {}
+            same = [found for name, found in below.items() if plain(name) == plain(rest)]
+            if same:
+                return next((found for found in same if str(found[1]) == value), same[0])
+            part = self._part(above)
+            place = part.place(rest)
+            if place:
+                return place, part.value(rest)
+        return None
+
+    def _part(self, key: str) -> Sources:
+        """Return what is known of the file that is the value of a key."""
+        part, place = Sources(), self.sources.place(key)
+        given = next((flag.value for flag in self.flags if flag.key == key and key), self.sources.value(key))
+        if isinstance(given, str) and given.endswith((".yaml", ".yml", ".json")):
+            beside = os.path.join(os.path.dirname(place.name), given) if place else given
+            with suppress(ConfigError):  # told where it is read
+                part.read(text_of(beside), beside)
+        return part
+
+    def _variable(self, key: str) -> str | None:
+        if not getattr(self.parser, "default_env", False):
+            return None
+        end = "__".join(plain(key).upper().split("."))
+        return next((name for name in os.environ if name.endswith((f"__{end}", f"_{end}")) or name == end), None)
+
+
+def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return parser._actions  # noqa: SLF001  # argparse has no other way, and has had this one since 2009
+
+
+def _verbs_of(parser: argparse.ArgumentParser) -> Mapping[str, Any]:
+    found = (action.choices for action in _actions_of(parser) if isinstance(action.choices, dict))
+    return next(found, None) or {}

@@ -1,0 +1,56 @@
+"""Build what a configuration names: what a constructor raises comes through as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+__all__ = ["construct", "is_building", "let_through"]
+
+T = TypeVar("T")
+_building: ContextVar[bool] = ContextVar("building", default=False)
+
+
+class _Raised(BaseException):
+    """Carries an error past jsonargparse, which takes any Exception for a sign that the type is another one."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def construct(class_type: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Build one object: an instantiator for jsonargparse, for any class."""
+    if not _building.get():  # a factory that is called later
+        return class_type(*args, **kwargs)
+    token = _building.set(False)
+    try:
+        return class_type(*args, **kwargs)
+    except Exception as error:  # `let_through` raises it again
+        raise _Raised(error) from error
+    finally:
+        _building.reset(token)
+
+
+def is_building() -> bool:
+    """Return whether `let_through` is under way, and no constructor."""
+    return _building.get()
+
+
+def let_through(build: Callable[[], T]) -> T:
+    """Call `build`; what :func:`construct` met with within it is raised as it was.
+
+    Example:
+        >>> let_through(lambda: construct(int, "ten"))
+        Traceback (most recent call last):
+        ValueError: invalid literal for int() with base 10: 'ten'
+    """
+    token = _building.set(True)
+    try:
+        return build()
+    except _Raised as raised:
+        error = raised.error
+    finally:
+        _building.reset(token)
+    raise error  # outside of the except clause, so that its context stays its own

@@ -1,0 +1,88 @@
+"""Hyperparameters under the command line: what was configured is saved, and built from again."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lightlib.config.build import construct
+from lightlib.config.compatible import CompatibleParser
+from lightlib.core.hparams import given_hyperparameters
+
+__all__ = ["BY_COMMAND_LINE", "Recorded", "instantiate_module"]
+
+BY_COMMAND_LINE = "lightlib.cli.instantiate_module"  # what is said of such hyperparameters in a checkpoint
+_PLAIN = (bool, int, float, str)
+
+
+class Recorded:
+    """An instantiator for jsonargparse: while an object is built, `save_hyperparameters` keeps its configuration.
+
+    So a checkpoint holds class paths and plain values, also where `__init__` gets objects that were built for it.
+
+    Args:
+        configured: Returns what was configured for the object, when it is built.
+        key: Where it stands in the configuration: ``"model"`` or ``"data"``.
+    """
+
+    def __init__(self, configured: Callable[[], Mapping[str, Any]], key: str) -> None:
+        self.configured = configured
+        self.key = key
+
+    def __call__(self, class_type: type, *args: Any, applied_instantiation_links: Any = None, **kwargs: Any) -> Any:
+        found = copy.deepcopy(dict(self.configured()))
+        if "class_path" in found:
+            rest = {**(found.get("init_args") or {}), **(found.get("dict_kwargs") or {})}
+            found = {"_class_path": found["class_path"], **rest}
+        for name, value in (applied_instantiation_links or {}).items():
+            if name.startswith(f"{self.key}."):
+                _set(found, name.removeprefix(f"{self.key}.").removeprefix("init_args.").split("."), value)
+        if not _is_built_from(found, class_type, kwargs):  # a part of it, of the same kind
+            return construct(class_type, *args, **kwargs)
+        with given_hyperparameters(class_type, {**found, "_instantiator": BY_COMMAND_LINE}):
+            return construct(class_type, *args, **kwargs)
+
+
+def _is_built_from(configured: Mapping[str, Any], class_type: type, arguments: Mapping[str, Any]) -> bool:
+    module, _, name = configured.get("_class_path", "").rpartition(".")
+    chosen = getattr(importlib.import_module(module), name, None) if module else class_type
+    if isinstance(chosen, type) and chosen is not class_type:
+        return False
+    plain = {key: value for key, value in configured.items() if isinstance(value, _PLAIN)}
+    given = {key: arguments[key] for key in plain if isinstance(arguments.get(key), _PLAIN)}
+    return all(value == plain[key] for key, value in given.items())
+
+
+def _set(tree: dict[str, Any], path: list[str], value: Any) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = value
+
+
+def instantiate_module(class_type: type, config: Mapping[str, Any]) -> Any:
+    """Build a module or data module from what `Recorded` has kept, with all that it is made of.
+
+    It imports what the configuration names: only for one that is trusted as code is.
+
+    Args:
+        class_type: The class, or a base of it.
+        config: The hyperparameters of a checkpoint.
+
+    Example:
+        >>> from lightlib.testing import BoringModule
+        >>> type(instantiate_module(BoringModule, {})).__name__
+        'BoringModule'
+    """
+    parser = CompatibleParser(exit_on_error=False)
+    plain = {name: value for name, value in config.items() if name not in ("_class_path", "_instantiator")}
+    chosen = "_class_path" in config
+    if chosen:
+        parser.add_subclass_arguments(class_type, "module", fail_untyped=False)
+        plain = {"class_path": config["_class_path"], "dict_kwargs": plain}
+    else:
+        parser.add_class_arguments(class_type, "module", fail_untyped=False)
+    parser.add_instantiator(Recorded(lambda: plain, "module"), class_type, subclasses=chosen)
+    namespace = parser.parse_object({"module": plain})
+    return parser.instantiate(namespace).module

@@ -1,0 +1,325 @@
+"""LightningArgumentParser: jsonargparse's parser, which knows our classes and reads files safely."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, TypeVar
+
+import jsonargparse
+import yaml
+from jsonargparse import Namespace, class_from_function  # type: ignore[attr-defined]
+from torch.optim import Optimizer
+
+from lightlib.callbacks.callback import Callback
+from lightlib.config import names
+from lightlib.config.compatible import CompatibleParser
+from lightlib.config.explain import explain
+from lightlib.config.help import HelpFormatter, with_base_classes
+from lightlib.config.optimizers import SCHEDULERS
+from lightlib.config.yaml_file import ConfigError, Sources, dump, loader, text_of
+from lightlib.core.datamodule import DataModule
+from lightlib.core.module import Module
+from lightlib.core.trainer import Trainer
+from lightlib.errors import ArgumentTypeError, LightlibError, shown
+
+__all__ = ["LightningArgumentParser"]
+
+T = TypeVar("T")
+Classes = type | tuple[type, ...]
+_KINDS = (Trainer, Module, DataModule, Callback)
+_NO_NAMES = ("null", "true", "false")
+# Arguments of the Trainer that take names themselves: there only a class path is looked up, and `csv` stays `csv`.
+_TAKEN_BY_TRAINER = {
+    "trainer.accelerator": "accelerators",
+    "trainer.logger": "loggers",
+    "trainer.profiler": "profilers",
+    "trainer.strategy": "strategies",
+}
+_YAML = ("yaml", "omegaconf", "omegaconf+")
+
+
+class LightningArgumentParser(CompatibleParser):
+    """jsonargparse's ArgumentParser, with `add_lightning_class_args`, `add_optimizer_args` and `add_lr_scheduler_args`.
+
+    Configuration files are read safely, class paths of Lightning mean ours, and errors say what to write instead.
+
+    Args:
+        args, kwargs: As jsonargparse's.
+        description: What the help begins with.
+        env_prefix: Of the environment variables that are read with `default_env`: ``PL_FIT__TRAINER__MAX_EPOCHS``.
+        default_env: Whether they are read.
+
+    Attributes:
+        callback_keys: Where callbacks were added by `add_lightning_class_args`.
+        sources: The configuration files that were read, and what stands where in them.
+        named: Where the name of a class may stand: the group of the registry by key.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        description: str = "Train, validate, test and predict, from configuration files and the command line.",
+        env_prefix: str = "PL",
+        default_env: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("formatter_class", HelpFormatter)
+        kwargs.setdefault("allow_abbrev", False)  # --trainer.max_epoch is a mistake, not short for something
+        self.callback_keys: list[str] = []
+        self.sources = Sources()
+        self.named: dict[str, str] = {"trainer.callbacks": "callbacks", **_TAKEN_BY_TRAINER}
+        self.optimizers: dict[str, tuple[Classes, str]] = {}
+        self.lr_schedulers: dict[str, tuple[Classes, str]] = {}
+        self._file: str | None = None
+        super().__init__(*args, description=description, env_prefix=env_prefix, default_env=default_env, **kwargs)
+
+    # what can be added
+    def add_lightning_class_args(
+        self,
+        lightning_class: Callable[..., Any] | type,
+        nested_key: str,
+        subclass_mode: bool = False,
+        required: bool = True,
+    ) -> list[str]:
+        """Add a group: the arguments of a Trainer, Module, DataModule or Callback, or of a function that returns one.
+
+        Args:
+            lightning_class: The class or the function, whose result must be annotated.
+            nested_key: The name of the group.
+            subclass_mode: Also take any subclass, by its `class_path`.
+            required: Whether it has to be given; for `subclass_mode`.
+
+        Returns:
+            The names of the arguments.
+
+        Raises:
+            ArgumentTypeError: It is something else.
+        """
+        kind: Any = lightning_class
+        if callable(kind) and not isinstance(kind, type):
+            kind = class_from_function(kind)
+        if not (isinstance(kind, type) and issubclass(kind, _KINDS)):
+            raise ArgumentTypeError(
+                f"add_lightning_class_args got {shown(lightning_class)}.",
+                expected="a subclass of Trainer, Module, DataModule or Callback, or a function that is annotated so.",
+                fix="parser.add_argument(…) or parser.add_class_arguments(…) for anything else.",
+            )
+        if issubclass(kind, Callback):
+            self.callback_keys.append(nested_key)
+        added: list[str]
+        if subclass_mode:
+            added = self.add_subclass_arguments(kind, nested_key, fail_untyped=False, required=required)
+        else:
+            build = not issubclass(kind, Trainer)
+            added = self.add_class_arguments(kind, nested_key, fail_untyped=False, instantiate=build, sub_configs=True)
+        return added
+
+    def add_optimizer_args(
+        self,
+        optimizer_class: Classes = (Optimizer,),
+        nested_key: str = "optimizer",
+        link_to: str = "AUTOMATIC",
+    ) -> None:
+        """Add the arguments of an optimizer.
+
+        Args:
+            optimizer_class: A class; or a tuple of classes, of which any subclass can be chosen.
+            nested_key: The name of the group.
+            link_to: The argument that gets it, for instance ``"model.optimizer1"``; or ``"AUTOMATIC"``: the module's
+                `configure_optimizers` returns it.
+        """
+        self._add_chosen(optimizer_class, nested_key, Optimizer, "params")
+        self.named[nested_key] = "optimizers"
+        self.optimizers[nested_key] = (optimizer_class, link_to)
+
+    def add_lr_scheduler_args(
+        self,
+        lr_scheduler_class: Classes = SCHEDULERS,
+        nested_key: str = "lr_scheduler",
+        link_to: str = "AUTOMATIC",
+    ) -> None:
+        """Add the arguments of a learning-rate scheduler; the arguments are those of `add_optimizer_args`."""
+        self._add_chosen(lr_scheduler_class, nested_key, SCHEDULERS, "optimizer")
+        self.named[nested_key] = "schedulers"
+        self.lr_schedulers[nested_key] = (lr_scheduler_class, link_to)
+
+    def _add_chosen(self, given: Classes, key: str, base: Classes, first: str) -> None:
+        several: Any = given if isinstance(given, tuple) else (given,)
+        for kind in several:
+            if not (isinstance(kind, type) and issubclass(kind, base)):
+                raise ArgumentTypeError(
+                    f"The arguments of {shown(kind)} were to be added as {key!r}.",
+                    expected=" or ".join(one.__name__ for one in (base if isinstance(base, tuple) else (base,)))
+                    + ", or subclasses of it.",
+                    fix="pass the class, not an instance; a tuple lets the configuration choose any subclass.",
+                )
+        options: dict[str, Any] = {"instantiate": False, "fail_untyped": False, "skip": {first}}
+        if isinstance(given, tuple):
+            self.add_subclass_arguments(given, key, **options)
+        else:
+            self.add_class_arguments(given, key, sub_configs=True, **options)
+
+    def take_over(self, verb: str, parser: LightningArgumentParser) -> None:
+        """Know what the parser of a sub-command knows, and share the files that are read."""
+        parser.sources = self.sources
+        self.named |= parser.named | {f"{verb}.{key}": group for key, group in parser.named.items()}
+
+    # reading
+    def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Parse the command line. A mistake is explained, and ends the program with status 2."""
+        given: Any = list(sys.argv[1:] if args is None else args)
+        call = super().parse_args
+        return self._checked(lambda: call(list(with_base_classes(self, self._words(given))), *rest, **kwargs))
+
+    def parse_object(self, obj: Any, *rest: Any, **kwargs: Any) -> Any:
+        """Parse a dictionary or a Namespace."""
+        call = super().parse_object
+        return self._checked(lambda: call(obj if isinstance(obj, Namespace) else self._ours(obj), *rest, **kwargs))
+
+    def parse_path(self, path: Any, *rest: Any, **kwargs: Any) -> Any:
+        """Parse a configuration file."""
+        if "://" not in str(path):
+            text_of(path)  # it exists and is text in UTF-8, or an error says what it is
+        outer, self._file = self._file, str(path)
+        try:
+            return super().parse_path(path, *rest, **kwargs)
+        finally:
+            self._file = outer
+
+    def parse_string(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the text of a configuration, after it was read once for what must not be in it."""
+        if self.parser_mode in _YAML:
+            name = next((name for name in ("content", "cfg_str") if name in kwargs), None)
+            text = args[0] if name is None else kwargs[name]
+            value = self.sources.read(text, self._file)
+            groups = self.group_names()
+            self.sources.check_groups(groups)
+            try:
+                ours = self._ours(value)
+            except LightlibError as error:  # a name that is not known
+                raise ConfigError(f"{self.sources.place_of_name(str(error))}: {error}") from error
+            ours = _without_empty(ours, groups)
+            text = dump(ours)
+            args, kwargs = ((text, *args[1:]), kwargs) if name is None else (args, {**kwargs, name: text})
+        return super().parse_string(*args, **kwargs)
+
+    def _checked(self, parse: Callable[[], T]) -> T:
+        try:
+            with _our_names_in_values():
+                return parse()
+        except LightlibError as error:
+            self.error(str(error), error)
+
+    def _words(self, arguments: Iterable[str]) -> Iterator[str]:
+        """Yield the words of a command line, with names and class paths of Lightning replaced by our class paths."""
+        group: str | None = None
+        for word in arguments:
+            option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+            if word.startswith("-"):
+                name = option.lstrip("-").removesuffix("+")
+                key = name.removesuffix(".class_path").removesuffix(".help")
+                group = self.named.get(key) if key != name or not _taken_by_trainer(key) else None
+            if not word.startswith("-") or equals:
+                value = _full(value, group)
+                group = None
+            yield option + equals + value
+
+    def _ours(self, config: Any) -> Any:
+        """Return a configuration with names and class paths of Lightning replaced by our class paths."""
+        return _with_full_names(names.translated(config), self.named)
+
+    def group_names(self) -> set[str]:
+        """Return the keys below which there are others, also with the sub-command in front."""
+        options = (action.dest for action in self._actions if action.option_strings)
+        groups = {dest.rpartition(".")[0] for dest in options if "." in dest and not dest.endswith(".help")}
+        for verb, parser in (self._subcommands_action.choices if self._subcommands_action else {}).items():
+            groups |= {verb, *(f"{verb}.{group}" for group in parser.group_names())}
+        return groups
+
+    # errors
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Say what is wrong, what was expected and how to mend it; end the program with status 2."""
+        parser = getattr(ex, "subcommand_parser", None) or self
+        ours = _cause_of_ours(ex)
+        known = ours is not None and "sub-config file" not in message  # which explain reads again, to name it
+        text = str(ours) if known else explain(message, parser=parser, sources=self.sources)
+        if not self.exit_on_error:
+            super().error(text, ex)
+        sys.stderr.write(f"{text}\n")
+        self.exit(2)
+
+
+def _full(name: str, group: str | None) -> str:
+    """Return the class path for a name that stands where an object of `group` is asked for."""
+    if group is not None and name[:1] in ("[", "{"):
+        with suppress(ConfigError):  # jsonargparse says what is wrong
+            chosen = _chosen(names.translated(loader(name)), group)
+            return dump(chosen, flow=True)
+    if group is None or name in _NO_NAMES or not all(part.isidentifier() for part in name.split(".")):
+        translated: str = names.translated(name)
+        return translated
+    return names.class_path(group, name)
+
+
+def _with_full_names(config: Any, named: Mapping[str, str], prefix: str = "") -> Any:
+    """Return a configuration in which what stands at the keys of `named` has its full class path."""
+    if not isinstance(config, dict):
+        return config
+    found = {}
+    for key, value in config.items():
+        at = f"{prefix}{key}"
+        if at in named:
+            found[key] = _chosen(value, named[at], not _taken_by_trainer(at))
+        elif any(one.startswith(f"{at}.") for one in named):
+            found[key] = _with_full_names(value, named, f"{at}.")
+        else:
+            found[key] = value
+    return found
+
+
+def _without_empty(config: dict[str, Any], groups: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """Return a configuration without the groups below which nothing stands."""
+    return {
+        key: _without_empty(value, groups, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in config.items()
+        if not (value is None and f"{prefix}{key}" in groups)
+    }
+
+
+def _taken_by_trainer(key: str) -> bool:
+    return key.endswith(tuple(_TAKEN_BY_TRAINER))
+
+
+def _chosen(value: Any, group: str, words: bool = True) -> Any:
+    """Return a value with full class paths; `words`: also where it is nothing but a name."""
+    if isinstance(value, str):
+        return _full(value, group) if words else value
+    if isinstance(value, list):
+        return [_chosen(one, group, words) for one in value]
+    if isinstance(value, dict) and isinstance(value.get("class_path"), str):
+        return {**value, "class_path": _full(value["class_path"], group)}
+    return value
+
+
+def _cause_of_ours(error: BaseException | None) -> LightlibError | None:
+    """Return our own error behind one of jsonargparse's, which says more."""
+    while error is not None and not isinstance(error, LightlibError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _translated(text: str) -> Any:
+    return names.translated(loader(text))
+
+
+@contextmanager
+def _our_names_in_values() -> Iterator[None]:
+    """Translate class paths of Lightning also where jsonargparse reads: flags, variables, parts of files."""
+    before = jsonargparse.get_loader("yaml")
+    jsonargparse.set_loader("yaml", _translated, (ConfigError,))
+    try:
+        yield
+    finally:
+        jsonargparse.set_loader("yaml", before, (ConfigError, yaml.YAMLError))
