@@ -1,0 +1,309 @@
+"""Checks: what is wrong with what lightlib runs on, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.version import InvalidVersion, Version
+
+from lightlib.command import facts
+from lightlib.command.facts import Package, first_line
+from lightlib.errors import LightlibError
+
+__all__ = ["OLDEST_TORCH", "TESTED_TORCH", "Check", "examine"]
+
+OLDEST_TORCH, TESTED_TORCH = "2.6", "2.13"
+_LITTLE_SPACE = 2**30
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  looked at, not written to
+_SLOW = {
+    "CUDA_LAUNCH_BLOCKING": ("1", "waits for each kernel"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("1", "asks the driver for each tensor's memory"),
+    "TORCH_DISTRIBUTED_DEBUG": ("DETAIL", "compares each collective among the processes"),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was looked at and found.
+
+    Attributes:
+        name: What was looked at.
+        status: ``"ok"``, ``"warning"`` or ``"failed"``.
+        found: What was found.
+        fix: What to do about it; empty where there is nothing to do.
+    """
+
+    name: str
+    status: str
+    found: str
+    fix: str = ""
+
+
+def examine(packages: Sequence[Package]) -> Iterator[Check]:
+    """Look at everything, and give each finding as it is made. What needs torch is left out where there is none."""
+    by_name = {package.name: package for package in packages}
+    yield from _packages(packages)
+    yield from _folder()
+    yield from _shared_memory()
+    yield from _variables()
+    if by_name["torch"].version is None or by_name["torch"].error:
+        return
+    yield from _torch(by_name["torch"])
+    yield from _processes()
+    yield from _gpus()
+    yield _rendezvous()
+    if not any(package.needed and (package.error or package.version is None) for package in packages):
+        yield _one_step()
+
+
+def _packages(packages: Sequence[Package]) -> Iterator[Check]:
+    wrong = False
+    for package in packages:
+        if package.needed and package.version is None:
+            found = f"{package.name} is not installed, and lightlib needs it"
+            yield Check("packages", "failed", found, f"pip install {package.name}")
+        elif package.error:
+            wrong = True
+            again = f"pip install --force-reinstall {package.name}"
+            fix = again if package.needed else f"{again}, or pip uninstall {package.name} if you do not use it"
+            status = "failed" if package.needed else "warning"
+            yield Check("packages", status, f"{package.name} {package.describe()}", fix)
+    for name, version, wanted in _other_versions():
+        wrong = True
+        found = f"{name} {version} is installed, and lightlib needs {wanted}"
+        yield Check("packages", "failed", found, f"pip install '{wanted}'")
+    if not wrong:
+        yield Check("packages", "ok", "all that lightlib needs is there and can be imported")
+
+
+def _other_versions() -> Iterator[tuple[str, str, str]]:
+    """Installed packages whose version is not what the installed lightlib declares; a checkout declares nothing."""
+    try:
+        declared = importlib.metadata.requires("lightlib") or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    for wanted in map(Requirement, declared):
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = importlib.metadata.version(wanted.name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # said already
+        if not wanted.specifier.contains(version, prereleases=True):
+            yield wanted.name, version, f"{wanted.name}{wanted.specifier}"
+
+
+def _folder() -> Iterator[Check]:
+    try:
+        with tempfile.TemporaryFile(dir=os.curdir) as file:
+            file.write(b"lightlib")
+        free = shutil.disk_usage(os.curdir).free
+    except OSError as error:
+        found = f"nothing can be written in the current folder, as runs do by default: {error.strerror or error}"
+        yield Check("folder", "failed", found, "go to a folder of yours, or give Trainer(default_root_dir=...)")
+        return
+    if free < _LITTLE_SPACE:
+        found = f"only {facts.size(free)} are free in the current folder, where runs write checkpoints by default"
+        yield Check("folder", "warning", found, "free some space, or give Trainer(default_root_dir=...)")
+    else:
+        yield Check("folder", "ok", f"files can be written in the current folder, {facts.size(free)} are free")
+
+
+def _shared_memory() -> Iterator[Check]:
+    if not os.path.isdir(_SHARED_MEMORY):
+        return
+    usage = shutil.disk_usage(_SHARED_MEMORY)
+    if usage.free < _LITTLE_SPACE:
+        yield Check(
+            "shared memory",
+            "warning",
+            f"{_SHARED_MEMORY} has {facts.size(usage.free)} free of {facts.size(usage.total)}; a DataLoader's workers "
+            "hand over their batches there, and end with a bus error when it is full",
+            "docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir with `medium: Memory` at /dev/shm; or "
+            "DataLoader(num_workers=0)",
+        )
+    else:
+        yield Check(
+            "shared memory", "ok", f"{_SHARED_MEMORY} has {facts.size(usage.free)} free for a DataLoader's workers"
+        )
+
+
+def _variables() -> Iterator[Check]:
+    for name, (value, what) in _SLOW.items():
+        if os.environ.get(name, "").upper() == value:
+            found = f"{name}={value} makes a run slow: it {what}"
+            yield Check("variables", "warning", found, f"unset {name}, unless you are looking for an error")
+
+
+def _torch(package: Package) -> Iterator[Check]:
+    try:
+        version = Version(package.version or "").release[:2]
+    except InvalidVersion:
+        yield Check("torch", "warning", f"the version of torch cannot be read: {package.version}")
+        return
+    if version < Version(OLDEST_TORCH).release:
+        found = f"torch {package.version} is older than lightlib works with"
+        yield Check("torch", "failed", found, f"pip install 'torch>={OLDEST_TORCH},<3'")
+    elif version < Version(TESTED_TORCH).release:
+        found = f"torch {package.version} is older than the {TESTED_TORCH} that lightlib is tested with"
+        yield Check("torch", "warning", found, f"if something fails: pip install 'torch~={TESTED_TORCH}.0'")
+    elif version > Version(TESTED_TORCH).release:
+        yield Check(
+            "torch", "ok", f"torch {package.version} is newer than the {TESTED_TORCH} that lightlib is tested with"
+        )
+    else:
+        yield Check("torch", "ok", f"torch {package.version} is what lightlib is tested with")
+
+
+def _processes() -> Iterator[Check]:
+    """Who starts the processes, and whether they have too many threads."""
+    import torch  # optional: torch, only when it can be imported
+
+    from lightlib.launch.environment import detect  # optional: torch, only when it can be imported
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            place = detect(None)
+        except LightlibError as error:
+            what, _, rest = str(error).partition("\n")
+            yield Check("launcher", "failed", what, rest.partition("Fix:")[2].strip())
+            return
+    for warning in said:
+        yield Check("launcher", "warning", str(warning.message))
+    by_itself = "none is seen; lightlib starts the processes itself"
+    yield Check("launcher", "ok", place.describe() if place.launched else by_itself)
+
+    threads, (_, allowed) = torch.get_num_threads(), facts.processors()
+    local = place.local_size if place.launched else 1
+    whose = f"{threads} threads" if local == 1 else f"{local} processes with {threads} threads each"
+    if threads * local > math.ceil(allowed):
+        told = "" if "OMP_NUM_THREADS" in os.environ else " (OMP_NUM_THREADS is not set)"
+        found = f"torch would use {whose} on {allowed:g} cores{told}: they get in each other's way"
+        yield Check("threads", "warning", found, f"export OMP_NUM_THREADS={max(1, int(allowed) // local)}")
+    else:
+        yield Check("threads", "ok", f"torch uses {whose}, on {allowed:g} cores")
+
+
+def _gpus() -> Iterator[Check]:
+    import torch  # optional: torch, only when it can be imported
+
+    from lightlib.accelerators.cuda import CUDAAccelerator  # optional: torch, only when it can be imported
+
+    with facts.quiet():
+        count = torch.cuda.device_count()
+    found = [torch.device("cuda", index) for index in range(count)]
+    if torch.backends.mps.is_available():
+        found.append(torch.device("mps"))
+    if not found and (facts.driver() or torch.version.cuda or torch.version.hip):
+        what, fix = CUDAAccelerator.why_unavailable()
+        without = "" if facts.driver() else "nothing, if this machine has no GPU; else "
+        yield Check("gpu", "warning", f"no GPU is found, runs use the CPU: {what}", without + fix)
+    elif not found:
+        yield Check("gpu", "ok", "this machine has none, and torch is built for none: runs use the CPU")
+    for device in found:
+        yield _computes(device)
+
+
+def _computes(device: Any) -> Check:
+    import torch  # optional: torch, only when it can be imported
+
+    began = time.perf_counter()
+    try:
+        with facts.quiet():
+            ones = torch.ones(64, 64, device=device)
+            right = (ones @ ones).sum().item() == 64**3
+    except Exception as error:  # noqa: BLE001  a device may fail in any way, which is what we are to tell
+        fix = "see whether another process holds it (nvidia-smi), and whether torch's build fits it and its driver"
+        return Check("gpu", "failed", f"{device} cannot compute: {first_line(error)}", fix)
+    if not right:
+        return Check("gpu", "failed", f"{device} computes wrongly: 64 x 64 ones", "test the device; do not train on it")
+    return Check("gpu", "ok", f"{device} computes ({time.perf_counter() - began:.1f} s)")
+
+
+def _rendezvous() -> Check:
+    """Let this process meet itself, as the processes of a run on one machine meet each other."""
+    import torch  # optional: torch, only when it can be imported
+
+    distributed: Any = torch.distributed
+    limit = timedelta(seconds=10)
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        found = "this build of torch has no gloo: a run has one process"
+        return Check("network", "warning", found, "install torch from pytorch.org, if you want several")
+    began = time.perf_counter()
+    try:
+        with facts.quiet():
+            store = distributed.TCPStore("127.0.0.1", 0, 1, True, timeout=limit, wait_for_workers=False)
+            distributed.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=limit)
+            try:
+                distributed.all_reduce(torch.ones(1))
+            finally:
+                distributed.destroy_process_group()
+    except (RuntimeError, ValueError) as error:
+        interface = os.environ.get("GLOO_SOCKET_IFNAME")
+        fix = "see whether this machine's own name has an address (getent hosts `hostname`), and whether a firewall "
+        fix += "forbids 127.0.0.1; export GLOO_SOCKET_IFNAME=<interface> names the one to use"
+        if interface is not None:
+            fix = f"unset GLOO_SOCKET_IFNAME, which is {interface!r}, or name an interface that is there"
+        return Check("network", "failed", f"several processes could not meet here: {first_line(error)}", fix)
+    seconds = time.perf_counter() - began
+    return Check(
+        "network", "ok", f"processes of this machine can meet, by a store and gloo on 127.0.0.1 ({seconds:.1f} s)"
+    )
+
+
+def _one_step() -> Check:
+    """Fit a tiny module for one step on the CPU, as one process whatever has started this one."""
+    import torch  # optional: torch, only when it can be imported
+
+    from lightlib.core.module import Module  # optional: torch, only when it can be imported
+    from lightlib.core.trainer import Trainer  # optional: torch, only when it can be imported
+    from lightlib.launch.place import Environment  # optional: torch, only when it can be imported
+
+    class Tiny(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+
+        def training_step(self, batch: torch.Tensor) -> torch.Tensor:
+            return self.layer(batch).square().mean()  # type: ignore[no-any-return]  # a module returns anything
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    began = time.perf_counter()
+    try:
+        with tempfile.TemporaryDirectory() as folder, facts.quiet():
+            trainer = Trainer(
+                accelerator="cpu",
+                devices=1,
+                num_nodes=1,
+                strategy="single_device",
+                plugins=Environment(),
+                max_steps=1,
+                logger=False,
+                default_root_dir=folder,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+            )
+            trainer.fit(Tiny(), torch.utils.data.DataLoader(torch.ones(4, 2)))  # type: ignore[arg-type]
+    except Exception as error:  # noqa: BLE001  whatever goes wrong here is what we are to tell
+        fix = "report it with the output of `lightlib env`, unless the message says what to do"
+        return Check("self-test", "failed", f"a fit of one step on the CPU ended with {first_line(error)}", fix)
+    if trainer.global_step != 1:
+        return Check(
+            "self-test", "failed", f"a fit of one step made {trainer.global_step}", "report it with `lightlib env`"
+        )
+    return Check("self-test", "ok", f"a fit of one step on the CPU ({time.perf_counter() - began:.1f} s)")

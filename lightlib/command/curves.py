@@ -1,0 +1,370 @@
+"""Learning curves as they are in a run's logs: metrics.csv and TensorBoard's event files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from lightlib.errors import LightlibError, MisconfigurationException, closest
+from lightlib.loggers import event_files, log_files
+from lightlib.loggers.run_directory import filesystem, is_url
+
+__all__ = ["Curve", "Run", "find_runs", "read_run"]
+
+_CSV_NAME, _EVENTS_MARK = "metrics.csv", "tfevents"
+_DEPTH = 3  # as in logs/name/version_0
+_MOST_NOTES = 5  # on broken lines of one file
+
+
+@dataclass
+class Curve:
+    """One metric of one run: a value by step. A value may be NaN or infinite."""
+
+    values: dict[int, float] = field(default_factory=dict)
+    _last: int | None = None
+
+    def add(self, step: int, value: float) -> int | None:
+        """Keep a value, in place of an earlier one of the same step. Return the step from which it went back, if so."""
+        before, self._last = self._last, step
+        self.values[step] = value
+        return before if before is not None and step < before else None
+
+    def points(self) -> list[tuple[int, float]]:
+        """Return steps and values in the order of the steps."""
+        return sorted(self.values.items())
+
+
+@dataclass
+class Run:
+    """What the logs of one run hold.
+
+    Attributes:
+        name: How it is called in pictures.
+        path: The folder or file it was read from.
+        curves: By metric. ``epoch`` is not among them.
+        epoch_ends: By epoch, counted from 0: the last step that was logged in it.
+        seconds: By step: how long the run had been running. Event files know it, metrics.csv does not.
+        notes: What was amiss in the files, and what was done about it.
+    """
+
+    name: str
+    path: str
+    curves: dict[str, Curve] = field(default_factory=dict)
+    epoch_ends: dict[int, int] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, name: str, step: int, value: float, source: str) -> None:
+        """Keep one number."""
+        if name == "epoch" and math.isfinite(value):
+            self.epoch_ends[int(value)] = max(step, self.epoch_ends.get(int(value), step))
+        elif name not in ("epoch", "step"):
+            before = self.curves.setdefault(name, Curve()).add(step, value)
+            back = f"{source}: the steps go back"
+            if before is not None and not any(note.startswith(back) for note in self.notes):
+                self.notes.append(
+                    f"{back}, first in {name!r} from {before} to {step}; of a step that was logged twice the later "
+                    "value counts."
+                )
+
+
+# Finding
+
+
+def find_runs(path: str) -> list[str]:
+    """Return the folders and files that hold logs: `path` itself, or what is below it.
+
+    Raises:
+        MisconfigurationException: There is no such path, or nothing in it is a log.
+    """
+    path = path if is_url(path) else os.path.normpath(os.path.expanduser(path))
+    if log_files.size_of(path) is not None:
+        if not (path.endswith(".csv") or _EVENTS_MARK in os.path.basename(path)):
+            raise MisconfigurationException(
+                f"{path!r} is no log of a run.",
+                expected=f"a run's folder, a {_CSV_NAME}, or an event file of TensorBoard (events.out.tfevents.…).",
+                fix=f"lightlib plot {os.path.dirname(path) or '.'}",
+            )
+        return [path]
+    _check_exists(path)
+    found = list(_runs_below(path, _DEPTH))
+    if not found:
+        raise MisconfigurationException(
+            f"There are no logs in {path!r}.",
+            expected=f"{_CSV_NAME} (CSVLogger) or event files (TensorBoardLogger), {_DEPTH} folders deep.",
+            fix="give the folder of a run, for example lightning_logs/version_0.",
+        )
+    return found
+
+
+def _runs_below(folder: str, depth: int) -> Iterator[str]:
+    names = log_files.file_names(folder)
+    if _CSV_NAME in names or any(_EVENTS_MARK in name for name in names):
+        yield folder
+    elif depth:
+        for name in sorted(log_files.folder_names(folder), key=_natural):
+            yield from _runs_below(log_files.below(folder, name), depth - 1)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sort key which puts version_2 before version_10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _check_exists(path: str) -> None:
+    if is_url(path):
+        files, key = filesystem(path)
+        if files.exists(key):
+            return
+        near = ""
+    else:
+        if os.path.isdir(path):
+            return
+        parent, name = os.path.split(path.rstrip(os.sep))
+        while parent and not os.path.isdir(parent):
+            parent, name = os.path.split(parent)
+        likely = closest(name, os.listdir(parent or "."))
+        near = f" Did you mean {os.path.join(parent, likely)!r}?" if likely else ""
+    raise MisconfigurationException(
+        f"{path!r} does not exist.{near}",
+        expected=f"the folder of a run, a {_CSV_NAME}, or an event file of TensorBoard.",
+        fix="check the path; if not told otherwise, logs are in lightning_logs/ where the run was started.",
+    )
+
+
+# Reading
+
+
+def read_run(path: str, name: str) -> Run:
+    """Read the logs of one run. What is damaged is left out and said in the run's `notes`.
+
+    In a folder with both kinds of logs a metric is taken from metrics.csv, which has all digits, and from the event
+    files if it is only there.
+
+    Raises:
+        MisconfigurationException: A metrics.csv has no column ``step``.
+        LightlibError: A file cannot be read.
+    """
+    run = Run(name, path)
+    try:
+        if log_files.size_of(path) is not None:
+            single = os.path.basename(path)
+            _read_csv(run, path) if path.endswith(".csv") else _read_events(run, {single: path})
+        else:
+            if _CSV_NAME in log_files.file_names(path):
+                _read_csv(run, log_files.below(path, _CSV_NAME))
+            names = sorted(event_files.sizes(path), key=lambda file: ("/" in file, file))
+            # A version below a version is a run of its own.
+            events = {one: log_files.below(path, one) for one in names if not re.match(r"version_\d+/", one)}
+            if events:
+                from_events = Run(name, path)
+                _read_events(from_events, events)
+                run.curves = {**from_events.curves, **run.curves}
+                run.epoch_ends = run.epoch_ends or from_events.epoch_ends
+                run.seconds, run.notes = from_events.seconds, run.notes + from_events.notes
+    except OSError as error:
+        raise LightlibError(
+            f"The logs in {path!r} cannot be read: {error}",
+            expected="files that this user may read.",
+            fix="look at the permissions of the folder and its files.",
+        ) from error
+    return run
+
+
+def _open(path: str) -> BinaryIO:
+    if is_url(path):
+        files, key = filesystem(path)
+        remote: BinaryIO = files.open(key, "rb")
+        return remote
+    return open(path, "rb")
+
+
+# metrics.csv
+
+
+def _read_csv(run: Run, path: str) -> None:
+    with _open(path) as file:
+        text = file.read().decode("utf-8-sig", errors="backslashreplace")
+    if not text.strip():
+        run.notes.append(f"{path} is empty.")
+        return
+    torn = text[text.rfind("\n") + 1 :]
+    if torn:  # a number that is cut off still looks like a number
+        run.notes.append(f"{path}: the last line was not written to its end and is left out: {torn[:60]!r}")
+        text = text[: -len(torn)]
+    header, first = _header(text)
+    if "step" not in header:
+        raise MisconfigurationException(
+            f"{path!r} has no column 'step'; its first line has {', '.join(map(repr, header[:8])) or 'nothing'}.",
+            expected="a metrics.csv as CSVLogger writes it: a line of names with 'step', then lines of numbers.",
+            fix="give the metrics.csv of a run.",
+        )
+    for name in sorted({name for name in header if header.count(name) > 1}):
+        run.notes.append(f"{path}: several columns are called {name!r}; the last one that has a number counts.")
+    broken: list[str] = []
+    for number, line in enumerate(text.split("\n")[first:], first + 1):
+        if line.strip():
+            broken += (f"{path}, line {number}: {what}" for what in _read_row(run, path, header, line.rstrip("\r")))
+    run.notes += broken[:_MOST_NOTES]
+    if len(broken) > _MOST_NOTES:
+        run.notes.append(f"{path}: {len(broken) - _MOST_NOTES} more like these.")
+
+
+def _header(text: str) -> tuple[list[str], int]:
+    """Return the names in the first record, and the number of lines it takes: a quoted name may hold line ends."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        return next(reader, []), reader.line_num
+    except csv.Error:
+        return [], 1
+
+
+def _read_row(run: Run, path: str, header: list[str], line: str) -> Iterator[str]:
+    """Read one line by itself, so that a stray quote in it cannot swallow the next ones. Yield what is wrong."""
+    try:
+        cells = next(csv.reader([line])) if '"' in line else line.split(",")
+    except csv.Error as error:
+        yield f"left out, {error}."
+        return
+    if len(cells) != len(header):
+        yield f"left out, it has {len(cells)} values for {len(header)} columns."
+        return
+    row: dict[str, float] = {}
+    for name, cell in zip(header, cells, strict=True):
+        if cell:
+            try:
+                row[name] = float(cell)
+            except ValueError:
+                yield f"{cell[:40]!r} in column {name!r} is no number, left out."
+    step = row.get("step", math.nan)
+    if not math.isfinite(step):
+        yield "left out, it has no step."
+        return
+    for name, value in row.items():
+        run.add(name, int(step), value, path)
+
+
+# Event files
+
+
+def _read_events(run: Run, files: dict[str, str]) -> None:
+    """Read event files in the order of their names, which begin with the second in which they were made."""
+    idle, end = 0.0, None
+    for name, path in files.items():
+        folder, _, _ = name.rpartition("/")
+        started = None
+        for wall_time, step, scalars in _records(run, path):
+            if not folder:
+                if started is None:
+                    started = wall_time
+                    idle += started if end is None else max(0.0, started - end)
+                end = max(wall_time, end or wall_time)
+                if scalars:
+                    run.seconds[step] = max(0.0, wall_time - idle)
+            for tag, value in scalars:
+                run.add(_full_name(tag, folder), step, value, path)
+    hp_metric = run.curves.get("hp_metric")
+    if hp_metric is not None and set(hp_metric.values.values()) == {-1.0}:
+        del run.curves["hp_metric"]  # the place holder that makes TensorBoard show its page of hyperparameters
+
+
+def _full_name(tag: str, folder: str) -> str:
+    """Return the metric's name: several curves in one diagram have one tag, in folders called tag_curve."""
+    if not folder:
+        return tag
+    return f"{tag}/{folder.removeprefix(tag.replace('/', '_') + '_')}"
+
+
+def _records(run: Run, path: str) -> Iterator[tuple[float, int, list[tuple[str, float]]]]:
+    """Yield time, step and numbers of every event: the file is a row of length, checksum, event, checksum."""
+    event_type = _event_type()
+    position, damaged = 0, 0
+    with _open(path) as file:
+        while head := file.read(12):
+            length = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
+            if len(head) == 12 and _checksum(head[:8]) != struct.unpack("<I", head[8:])[0]:
+                run.notes.append(f"{path}: damaged at byte {position}; what comes after it is not read.")
+                break
+            record = file.read(length + 4) if len(head) == 12 else b""
+            if len(head) < 12 or len(record) < length + 4:
+                run.notes.append(f"{path}: ends within an event, at byte {position}; what is before it is read.")
+                break
+            position += len(head) + len(record)
+            event, scalars = event_type(), []
+            try:
+                event.ParseFromString(record[:-4])
+                scalars = [(one.tag, number) for one in event.summary.value if (number := _number(one)) is not None]
+            except Exception:  # noqa: BLE001  # protobuf's DecodeError, whose place depends on its version
+                damaged += 1
+                continue
+            # The checksum is slow in Python, so images and the like go without.
+            if scalars and _checksum(record[:-4]) != struct.unpack("<I", record[-4:])[0]:
+                damaged += 1
+                continue
+            yield event.wall_time, event.step, scalars
+    if damaged:
+        run.notes.append(f"{path}: {damaged} {'event is' if damaged == 1 else 'events are'} damaged and left out.")
+
+
+def _number(value: Any) -> float | None:
+    """Return the number of a summary's value, of either kind that TensorBoard has; None when it is none."""
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        return float(value.simple_value)
+    if (
+        kind != "tensor"
+        or value.metadata.plugin_data.plugin_name not in ("scalars", "")
+        or value.tensor.tensor_shape.dim
+    ):
+        return None
+    tensor = value.tensor
+    if tensor.float_val or tensor.double_val:
+        return float([*tensor.float_val, *tensor.double_val][0])
+    formats = {1: "<f", 2: "<d"}  # DT_FLOAT, DT_DOUBLE
+    layout = formats.get(tensor.dtype)
+    if layout is None or len(tensor.tensor_content) != struct.calcsize(layout):
+        return None
+    return float(struct.unpack(layout, tensor.tensor_content)[0])
+
+
+def _event_type() -> Any:
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]  # optional: tensorboard
+    except ImportError as error:
+        raise MisconfigurationException(
+            f"Reading event files needs the package 'tensorboard', which cannot be imported: {error}",
+            expected="'tensorboard' installed in this environment.",
+            fix="pip install tensorboard, or give the metrics.csv of a run.",
+        ) from error
+    return Event
+
+
+def _crc_table() -> list[int]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
+    return table
+
+
+_CRC_TABLE = _crc_table()
+
+
+def _checksum(data: bytes) -> int:
+    """Return the masked CRC-32C that event files have; tensorboard's own function imports much that is slow.
+
+    Example:
+        >>> hex(_checksum(b"123456789"))  # of the CRC-32C 0xe3069283
+        '0xc78ab0e5'
+    """
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,84 @@
+"""`lightlib doctor`: what lightlib runs on, what is wrong with it, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from lightlib.command import facts
+from lightlib.command.checks import Check, examine
+
+__all__ = ["add_arguments", "run"]
+
+_EPILOG = """The last line counts the warnings and failures; the exit status is 1 when a check has failed, else 0.
+Nothing is sent anywhere, and nothing is left on the disk. `lightlib env` is what a bug report needs of it.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lightlib doctor` takes."""
+    parser.epilog = _EPILOG
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what is here and what is wrong; return 1 when a check has failed."""
+    packages = facts.packages()
+    torch = next(package for package in packages if package.name == "torch")
+    has_torch = torch.version is not None and not torch.error
+    found: dict[str, dict[str, Any]] = {
+        "versions": facts.versions(packages),
+        "devices": facts.devices(has_torch),
+        "network": facts.network() if has_torch else {},
+        "environment": facts.environment(),
+        "disk": facts.disk(),
+    }
+    if options.json:
+        checks = list(examine(packages))
+        print(json.dumps({**found, "checks": [asdict(check) for check in checks]}, indent=2))
+    else:
+        for title, group in found.items():
+            _print_group(title, group)
+        checks = _print_checks(examine(packages))
+    return int(any(check.status == "failed" for check in checks))
+
+
+def _print_group(title: str, group: Mapping[str, Any]) -> None:
+    print(title.capitalize())
+    width = max(map(len, group), default=0)
+    for name, value in group.items():
+        print(f"  {name:{width}}  {value}")
+    if not group:
+        print("  nothing that bears on a run is set" if title == "environment" else "  needs torch")
+    print()
+
+
+def _print_checks(checks: Iterable[Check]) -> list[Check]:
+    print("Checks")
+    width, done = max(60, shutil.get_terminal_size().columns), []
+    for check in checks:
+        done.append(check)
+        print(_wrapped(f"{check.name}: {check.found}", width, f"  {check.status:9}", 11))
+        if check.fix:
+            print(_wrapped(f"Fix: {check.fix}", width, " " * 11, 16))
+    counts = Counter(check.status for check in done)
+    warnings = f"{counts['warning']} warning{'' if counts['warning'] == 1 else 's'}"
+    print(f"\n{counts['ok']} ok, {warnings}, {counts['failed']} failed.")
+    return done
+
+
+def _wrapped(text: str, width: int, start: str, indent: int) -> str:
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

@@ -1,0 +1,35 @@
+"""`lightlib env`: the block that a bug report needs, as Markdown."""
+
+from __future__ import annotations
+
+import argparse
+
+from lightlib.command import facts
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lightlib env` takes: nothing."""
+    parser.epilog = "Secrets are masked. Paste the output as it is; `lightlib doctor` says what is wrong, if anything."
+
+
+def run(options: argparse.Namespace) -> int:  # noqa: ARG001  as each command takes them
+    """Print versions, devices and variables as Markdown."""
+    packages = facts.packages()
+    torch = next(package for package in packages if package.name == "torch")
+    groups = {
+        "Versions": facts.versions(packages),
+        "Devices": facts.devices(torch.version is not None and not torch.error),
+        "Environment": facts.environment() or {"variables": "none that bear on a run"},
+    }
+    blocks = []
+    for title, group in groups.items():
+        lines = [
+            f"- {name}: `{str(value).replace('`', chr(39))}`"
+            for name, value in group.items()
+            if name != "not installed"
+        ]
+        blocks.append("\n".join([f"**{title}**", "", *lines]))
+    print("\n\n".join(blocks))
+    return 0

@@ -1,0 +1,334 @@
+"""Facts: what lightlib runs on, for `lightlib doctor` and `lightlib env`; nothing is changed or sent."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import io
+import math
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightlib import report
+from lightlib.version import __version__
+
+__all__ = [
+    "OPTIONAL",
+    "REQUIRED",
+    "Package",
+    "devices",
+    "disk",
+    "driver",
+    "environment",
+    "first_line",
+    "network",
+    "packages",
+    "processors",
+    "quiet",
+    "size",
+    "versions",
+]
+
+# By the name under which pip knows it: what Python imports.
+REQUIRED = {
+    "torch": "torch",
+    "torchmetrics": "torchmetrics",
+    "fsspec": "fsspec",
+    "jsonargparse": "jsonargparse",
+    "packaging": "packaging",
+    "rich": "rich",
+    "tensorboard": "tensorboard",
+}
+OPTIONAL = {
+    "numpy": "numpy",
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+    "torchdata": "torchdata",
+    "comet-ml": "comet_ml",
+    "deepspeed": "deepspeed",
+    "matplotlib": "matplotlib",
+    "mlflow-skinny": "mlflow",
+    "omegaconf": "omegaconf",
+    "onnx": "onnx",
+    "onnxscript": "onnxscript",
+    "psutil": "psutil",
+    "s3fs": "s3fs",
+    "safetensors": "safetensors",
+    "shtab": "shtab",
+    "tqdm": "tqdm",
+    "wandb": "wandb",
+}
+_THAT_MATTER = re.compile(
+    r"(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_|GROUP_)?WORLD_SIZE|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+|"
+    r"SLURM_(JOB_(ID|NAME|NUM_NODES)|STEP\w*|PROCID|LOCALID|NODEID|NNODES|N?TASKS\w*|CPUS\w*|GPUS?\w*|PTY_PORT)|"
+    r"OMPI_COMM_WORLD_\w+|PMI_\w+|PALS_\w+|MV2_COMM_WORLD_\w+|MPI_LOCAL\w+|JSM_NAMESPACE_\w+|LSB_JOBID|"
+    r"(CUDA|NVIDIA|HIP|ROCR)_\w+|(NCCL|GLOO|UCX|TORCH|PYTORCH)_\w+|(OMP|MKL|KMP|OPENBLAS)_\w+|"
+    r"(PL|LIGHTLIB)_\w+|POSSIBLE_USER_WARNINGS|PYTHONHASHSEED"
+)
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # of a URL: user:password@
+_DRIVER_FILE = Path("/proc/driver/nvidia/version")
+_GROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package as it is found here.
+
+    Attributes:
+        name: The name under which pip knows it.
+        needed: Whether lightlib cannot do without it.
+        version: None when it is not installed.
+        error: The first line of what its import raised, or an empty string.
+    """
+
+    name: str
+    needed: bool
+    version: str | None
+    error: str = ""
+
+    def describe(self) -> str:
+        """Return its version, and what is wrong with it."""
+        wrong = f", but cannot be imported: {self.error}" if self.error else ""
+        return "not installed" if self.version is None else self.version + wrong
+
+
+def packages() -> list[Package]:
+    """Import what lightlib needs, and what it can use as far as it is installed; say which can be imported."""
+    needed = [_package(name, module, True) for name, module in REQUIRED.items()]
+    return needed + [_package(name, module, False) for name, module in OPTIONAL.items()]
+
+
+def _package(name: str, module: str, needed: bool) -> Package:
+    if module not in sys.modules and importlib.util.find_spec(module) is None:
+        return Package(name, needed, None)
+    error, imported = "", None
+    with quiet():
+        try:
+            imported = importlib.import_module(module)
+        except Exception as raised:  # noqa: BLE001  a broken package may raise anything
+            error = first_line(raised)
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        version = str(getattr(imported, "__version__", "version unknown"))
+    return Package(name, needed, version, error)
+
+
+def versions(found: list[Package]) -> dict[str, Any]:
+    """Return Python, lightlib, and the packages, with what torch was built with."""
+    facts: dict[str, Any] = {
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "system": platform.platform(),
+        "lightlib": __version__,
+    }
+    for package in found:
+        if package.needed or package.version is not None:
+            facts[package.name] = package.describe()
+        if package.name == "torch" and not package.error:
+            facts.update(_built_with())
+    missing = [package.name for package in found if not package.needed and package.version is None]
+    facts["not installed"] = ", ".join(missing) or "none"
+    return facts
+
+
+def _built_with() -> dict[str, Any]:
+    import torch  # optional: torch, only when it can be imported
+
+    if torch.version.hip is not None:
+        return {"torch build": f"ROCm {torch.version.hip}"}
+    if torch.version.cuda is None:
+        return {"torch build": "CPU only"}
+    facts: dict[str, Any] = {"torch build": f"CUDA {torch.version.cuda}"}
+    asked: dict[str, Any] = {"cudnn": torch.backends.cudnn, "nccl": torch.cuda.nccl}
+    for name, module in asked.items():
+        try:
+            with quiet():
+                version = module.version()
+            facts[name] = ".".join(map(str, version)) if isinstance(version, tuple) else str(version or "none")
+        except Exception as error:  # noqa: BLE001  a library that does not fit may fail in any way
+            facts[name] = first_line(error)
+    return facts
+
+
+def devices(with_torch: bool = True) -> dict[str, Any]:
+    """Return processors, memory and accelerators."""
+    cores, allowed = processors()
+    facts: dict[str, Any] = {"cpu": _cpu_model(), "cores": cores, "cores allowed": allowed, **_memory()}
+    if with_torch:
+        with quiet():
+            facts.update(_accelerators())
+    return facts
+
+
+def _accelerators() -> dict[str, Any]:
+    import torch  # optional: torch, only when it can be imported
+
+    facts: dict[str, Any] = {"gpus": torch.cuda.device_count()}
+    for index in range(torch.cuda.device_count()):
+        try:
+            gpu = torch.cuda.get_device_properties(index)
+            facts[f"gpu {index}"] = f"{gpu.name}, {size(gpu.total_memory)}, compute capability {gpu.major}.{gpu.minor}"
+        except Exception as error:  # noqa: BLE001  a driver may fail in any way, which is what we are to tell
+            facts[f"gpu {index}"] = f"cannot be used: {first_line(error)}"
+    facts["gpu driver"] = driver() or "none found"
+    facts["mps"] = "available" if torch.backends.mps.is_available() else "not available"
+    return facts
+
+
+def driver() -> str:
+    """Return the version of the NVIDIA driver, or an empty string."""
+    with contextlib.suppress(OSError):
+        version = re.search(r"\d+\.\d+(\.\d+)?", _DRIVER_FILE.read_text())
+        return version.group() if version else "version unknown"
+    if shutil.which("nvidia-smi") is None:
+        return ""
+    return _said_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0]
+
+
+def processors() -> tuple[int, float]:
+    """Return how many cores there are, and how many this process may use: by its affinity and its control group."""
+    cores = os.cpu_count() or 1
+    allowed: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    for text in _limits("cpu.max"):  # "200000 100000": microseconds in each period
+        quota, _, period = text.partition(" ")
+        if quota.isdigit() and period.isdigit():
+            allowed = min(allowed, int(quota) / int(period))
+    for quota, period in zip(_limits("cpu/cpu.cfs_quota_us"), _limits("cpu/cpu.cfs_period_us"), strict=False):
+        if quota.isdigit() and period.isdigit():
+            allowed = min(allowed, int(quota) / int(period))
+    return cores, int(allowed) if allowed == int(allowed) else round(allowed, 2)
+
+
+def _memory() -> dict[str, str]:
+    facts: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # Windows has no sysconf
+        facts["memory"] = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with contextlib.suppress(OSError):
+        available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        if available:
+            facts["memory available"] = size(int(available.group(1)) * 1024)
+    limits = [
+        int(text) for text in (*_limits("memory.max"), *_limits("memory/memory.limit_in_bytes")) if text.isdigit()
+    ]
+    if limits and min(limits) < 2**60:  # cgroup v1 writes a huge number for none
+        facts["memory allowed"] = size(min(limits))
+    return facts
+
+
+def _limits(name: str) -> Iterator[str]:
+    """Read what the control groups of this process say, from its own up to the root."""
+    place = _GROUPS / _own_group()
+    for folder in (place, *place.parents):
+        if folder == _GROUPS or _GROUPS in folder.parents:
+            with contextlib.suppress(OSError):
+                yield (folder / name).read_text().strip()
+
+
+def _own_group() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::/"):
+                return line.removeprefix("0::/")
+    return ""
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if model:
+            return f"{model.group(1)} ({platform.machine()})"
+    named = _said_by("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else platform.processor()
+    return f"{named or 'model unknown'} ({platform.machine()})"
+
+
+def _said_by(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603  a literal
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def network() -> dict[str, str]:
+    """Return which backends of torch.distributed there are, and the names of the network interfaces."""
+    import torch  # optional: torch, only when it can be imported
+
+    there = torch.distributed.is_available()
+    backends = {
+        name: there and getattr(torch.distributed, f"is_{name}_available")() for name in ("gloo", "nccl", "mpi")
+    }
+    try:
+        interfaces = ", ".join(name for _, name in socket.if_nameindex())
+    except (OSError, AttributeError):  # older Pythons on Windows
+        interfaces = "unknown"
+    return {**{name: "yes" if has else "no" for name, has in backends.items()}, "interfaces": interfaces or "none"}
+
+
+def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that bear on a run, without secrets.
+
+    Example:
+        >>> environment({"RANK": "0", "HOME": "/me", "PL_API_KEY": "abc", "PL_STORE": "s3://me:pass@host/bucket"})
+        {'PL_API_KEY': '***', 'PL_STORE': 's3://***@host/bucket', 'RANK': '0'}
+    """
+    return {
+        name: report.MASK if report.is_secret(name, value) else _CREDENTIALS.sub(report.MASK, value)
+        for name, value in sorted(variables.items())
+        if _THAT_MATTER.fullmatch(name)
+    }
+
+
+def disk() -> dict[str, str]:
+    """Return how much space is free where runs write."""
+    facts: dict[str, str] = {}
+    for name, path in (("current folder", "."), ("/dev/shm", "/dev/shm")):  # noqa: S108  looked at, not written to
+        with contextlib.suppress(OSError):
+            usage = shutil.disk_usage(path)
+            facts[name] = f"{size(usage.free)} free of {size(usage.total)}"
+    return facts
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what others print or warn of away from the output."""
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def first_line(error: BaseException) -> str:
+    r"""Return an error as one line.
+
+    Example:
+        >>> first_line(OSError("no libcudart\n in any of\n …"))
+        'OSError: no libcudart'
+    """
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def size(number: float) -> str:
+    """Return a number of bytes for people.
+
+    Example:
+        >>> size(64 * 2**20), size(1.5 * 2**30), size(0)
+        ('64 MiB', '1.5 GiB', '0 MiB')
+    """
+    mebibytes = number / 2**20
+    return f"{math.floor(mebibytes)} MiB" if mebibytes < 1024 else f"{mebibytes / 1024:.1f} GiB"

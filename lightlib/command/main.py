@@ -1,0 +1,160 @@
+"""The command `lightlib`: which sub-command it is. Only what that one needs is imported."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lightlib import errors
+from lightlib.errors import LightlibError, nearest
+from lightlib.version import __version__
+
+__all__ = ["main"]
+
+RUNS = ("fit", "validate", "test", "predict")
+HELP = """usage: lightlib COMMAND [options]
+
+Train PyTorch models from configuration files and the command line.
+
+run a model
+  fit         train and validate
+  validate    validate with the weights of a checkpoint
+  test        test with the weights of a checkpoint
+  predict     predict with the weights of a checkpoint
+
+begin and look
+  init        write a small project that runs and tests at once
+  plot        draw the learning curves of a run
+  checkpoint  inspect, verify, convert, consolidate or export checkpoints
+
+find out what is wrong
+  doctor      versions, devices, networks, a self-test, and what to do
+  env         the block that a bug report needs
+
+options of these four, besides what their --help shows
+  --verbose        say which configuration file has overridden which
+  --allow PACKAGE  class paths may name these packages only (repeatable)
+  --interpolate    resolve ${...} in files (pip install lightlib[interpolate])
+
+examples
+  lightlib init my_project --template classifier
+  lightlib fit --config config.yaml --trainer.max_epochs 3
+  lightlib fit --model pkg.Model --data pkg.Data --print_config > config.yaml
+  lightlib test --config config.yaml --ckpt_path best
+  lightlib COMMAND --help
+
+Class paths are looked for in the current folder first. A configuration names
+classes to build: treat it as code.
+"""
+_BEFORE = ("-c", "--config", "--print_config", "--verbose", "--interpolate", "--allow")  # a run, not a part of one
+_MODULES = {
+    "init": "lightlib.command.init",
+    "plot": "lightlib.command.plot",
+    "doctor": "lightlib.command.doctor",
+    "env": "lightlib.command.env",
+    "checkpoint": "lightlib.checkpoint.command",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit status: 0 done, 1 failed, 2 a mistake in what was asked for.
+
+    Example:
+        >>> main(["--version"]) == 0
+        lightlib ...
+        True
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    at = next((i for i, word in enumerate(words) if word in (*RUNS, *_MODULES)), None)
+    try:
+        if at is None or _asks_for_help(words[:at]):
+            return _without_command(words)
+        command = words[at]
+        first = next((word for word in words[:at] if word.startswith("-")), "")
+        if (at and command not in RUNS) or (first and first.partition("=")[0] not in _BEFORE):
+            _refuse(f"`{words[0]}` stands before the command.", f"lightlib {command} {' '.join(words[:at])}")
+        if command in RUNS:
+            from lightlib.command.train import run  # optional: torch, only for those commands
+
+            return run(words)
+        return _other(command, words[at + 1 :])
+    except LightlibError as error:
+        if _in_code_of_users(error):
+            raise
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+def _without_command(words: Sequence[str]) -> int:
+    if not words or _asks_for_help(words):
+        sys.stdout.write(HELP)
+        return 0 if words else 2
+    if words[0] in ("--version", "-V", "version"):
+        sys.stdout.write(f"lightlib {__version__}\n")
+        return 0
+    if words[0].startswith("-"):
+        _refuse(f"`{words[0]}` was given without a command.", f"lightlib fit {' '.join(words)}")
+    return _refuse(f"There is no command {words[0]!r}.{nearest(words[0], (*RUNS, *_MODULES))}", "lightlib --help")
+
+
+def _asks_for_help(words: Sequence[str]) -> bool:
+    return any(word in ("-h", "--help", "help") for word in words)
+
+
+def _refuse(what: str, fix: str) -> NoReturn:
+    raise LightlibError(what, expected=f"one of {', '.join((*RUNS, *_MODULES))} first.", fix=fix)
+
+
+def _other(command: str, words: Sequence[str]) -> int:
+    module: Any = importlib.import_module(_MODULES[command])
+    about = next(line.strip() for line in HELP.splitlines() if line.strip().startswith(f"{command} "))
+    parser = _Parser(
+        prog=f"lightlib {command}",
+        description=f"{about.removeprefix(command).strip().capitalize()}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if command == "checkpoint":
+        module.add_commands(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
+    else:
+        module.add_arguments(parser)
+    status: int = module.run(parser.parse_args(words))
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says a mistake as all errors here are said, with the nearest right word."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.match(r"unrecognized arguments: (\S+)|argument .*?: invalid choice: '(.*?)'", message)
+        what = f"{self.prog}: {message.partition(' (choose from')[0]}."
+        raise LightlibError(
+            what + (nearest(wrong[1] or wrong[2], _known(self)) if wrong else ""),
+            expected=f"what `{self.prog} --help` lists.",
+            fix=f"{self.prog} --help",
+        )
+
+
+def _known(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the options, choices and commands of a parser and of those below it."""
+    for action in parser._actions:  # noqa: SLF001  there is no other way to them
+        yield from action.option_strings
+        yield from map(str, action.choices or ())
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for below in action.choices.values():
+                yield from _known(below)
+
+
+def _in_code_of_users(error: BaseException) -> bool:
+    """Whether an error was raised below code that is neither ours nor an installed package's: where is of interest."""
+    ours = str(Path(errors.__file__).parent)
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = os.path.dirname(os.__file__)
+    return any(not name.startswith((ours, own, "<")) and "site-packages" not in name for name in frames[1:])

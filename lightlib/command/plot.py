@@ -1,0 +1,263 @@
+"""`lightlib plot`: learning curves as PNG and HTML, from the logs of one or several runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from lightlib.command import page, picture
+from lightlib.command.curves import Run, find_runs, read_run
+from lightlib.command.panels import AXES, Row, chosen, make_panels, summary
+from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
+from lightlib.loggers.run_directory import is_url
+
+__all__ = ["add_arguments", "run"]
+
+FORMATS = ("png", "html")
+_MARKS = {"png": picture.MARK, "html": page.MARK}
+_MOST_ROWS = 40
+
+_EXAMPLES = """examples:
+  lightlib plot lightning_logs/version_0
+  lightlib plot lightning_logs --metrics loss,val_accuracy --smooth 0.6
+  lightlib plot runs/a runs/b --x epoch --format html --output pictures
+
+Several runs go into one picture. Only curves.png and curves.html of an earlier `lightlib plot` are replaced."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `lightlib plot`."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = "Draw learning curves to PNG and HTML, from the logs of one or several runs."
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="a run's folder, a folder of runs, a metrics.csv or a TensorBoard event file",
+    )
+    parser.add_argument(
+        "--output", metavar="DIR", help="where to write curves.png and curves.html (default: RUN; for several runs: .)"
+    )
+    parser.add_argument(
+        "--metrics", type=_listed, default=[], metavar="A,B*", help="names or patterns of metrics (default: all)"
+    )
+    parser.add_argument(
+        "--smooth",
+        type=float,
+        default=0.0,
+        metavar="0..1",
+        help="smooth values per step by a running mean (default: 0)",
+    )
+    parser.add_argument("--x", default="step", metavar="|".join(AXES), help="the x-axis (default: step)")
+    parser.add_argument(
+        "--format", type=_listed, default=None, metavar=",".join(FORMATS), help="what to write (default: png,html)"
+    )
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw, and print what was written and a summary.
+
+    Raises:
+        LightlibError: There is nothing to draw, an option has no meaning, or a file cannot be written.
+    """
+    _check(options)
+    runs = _read(options.runs)
+    names = chosen(runs, options.metrics)
+    panels, x = make_panels(runs, names, options.x)
+    rows = summary(runs, names)
+    notes = [note for one in runs for note in one.notes] + _not_finite(rows)
+    formats, unavailable = _formats(options.format)
+    if "png" in formats and len(panels) > picture.MOST_PANELS:
+        notes.append(f"The PNG has the first {picture.MOST_PANELS} of {len(panels)} panels; --metrics chooses others.")
+    paths = _targets(options.output, runs, formats)
+
+    run_names = [one.name for one in runs]
+    title = f"Learning curves of {', '.join(run_names) if len(runs) <= 3 else f'{len(runs)} runs'}"
+    if "png" in paths:
+        _write(paths["png"], picture.draw_picture(title, run_names, panels, x, options.smooth))
+    if "html" in paths:
+        text = page.draw_page(title, run_names, panels, rows, notes, x, options.smooth)
+        _write(paths["html"], text.encode(errors="backslashreplace"))
+
+    _print_table(rows, len(runs) > 1)
+    for path in paths.values():
+        print(f"Wrote {_printable(path)}")
+    for note in notes:
+        print(f"Warning: {_printable(note)}", file=sys.stderr)
+    if unavailable:
+        print(f"Warning: {unavailable}", file=sys.stderr)
+    return 0
+
+
+# What was asked for
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not 0 <= options.smooth < 1:
+        raise MisconfigurationException(
+            f"--smooth is {options.smooth:g}.",
+            expected="a number from 0, which smooths nothing, to below 1.",
+            fix="--smooth 0.6",
+        )
+    if options.x not in AXES:
+        raise UnknownNameError("x-axis", options.x, AXES, fix="--x step, --x epoch or --x time.")
+    for name in options.format if options.format is not None else FORMATS:
+        if name not in FORMATS:
+            raise UnknownNameError("format", name, FORMATS, fix="--format png, --format html, or --format png,html.")
+    if options.format == []:
+        raise MisconfigurationException("--format is empty.", expected="png, html or both.", fix="--format png,html")
+
+
+def _formats(asked: list[str] | None) -> tuple[list[str], str]:
+    """Return what to write, and what is to be said about it.
+
+    Raises:
+        MisconfigurationException: A PNG was asked for by name, and there is no matplotlib.
+    """
+    if asked is not None:
+        if "png" in asked:
+            picture.check_matplotlib()
+        return list(dict.fromkeys(asked)), ""
+    try:
+        picture.check_matplotlib()
+    except MisconfigurationException as error:
+        return ["html"], f"No PNG was drawn. {error}"
+    return list(FORMATS), ""
+
+
+def _read(given: Sequence[str]) -> list[Run]:
+    paths: dict[str, str] = {}
+    for path in given:
+        found = find_runs(path)
+        if found != [path] and len(found) > 1:
+            print(f"{len(found)} runs in {_printable(path)}: {_printable(', '.join(_names(found)))}")
+        paths.update({one if is_url(one) else os.path.realpath(one): one for one in found})
+    runs = [read_run(path, name) for path, name in zip(paths.values(), _names(list(paths.values())), strict=True)]
+    full = [one for one in runs if one.curves]
+    if not full:
+        said = "".join(f"\n  {note}" for one in runs for note in one.notes)
+        raise MisconfigurationException(
+            f"No number was logged in {', '.join(repr(one.path) for one in runs)}.{said}",
+            expected="logs with at least one metric.",
+            fix="call self.log in the module; values per step are logged every Trainer(log_every_n_steps=50) steps.",
+        )
+    for one in runs:
+        if not one.curves:
+            full[0].notes.append(f"{one.name}: no number was logged in {one.path!r}; it is not drawn.")
+    return full
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Return the shortest ends of the paths which tell them apart; the folder of a file stands for it.
+
+    Example:
+        >>> _names(["/logs/a/version_0", "/logs/b/version_0/metrics.csv"])
+        ['a/version_0', 'b/version_0']
+    """
+    full = [path if is_url(path) else os.path.abspath(path).replace(os.sep, "/") for path in paths]
+    folders = [path.rpartition("/")[0] if path.endswith(".csv") or "tfevents" in path else path for path in full]
+    split = [folder.rstrip("/").split("/") for folder in folders]
+    for count in range(1, max(map(len, split), default=0) + 1):
+        names = ["/".join(parts[-count:]) for parts in split]
+        if len(set(names)) == len(names):
+            return names
+    return full
+
+
+# What is written
+
+
+def _targets(output: str | None, runs: Sequence[Run], formats: Sequence[str]) -> dict[str, str]:
+    """Return by format the path to write, after a look at what is there."""
+    folder = output
+    if folder is None:
+        path = runs[0].path
+        folder = "." if len(runs) > 1 or is_url(path) else path if os.path.isdir(path) else os.path.dirname(path)
+    elif is_url(folder) or os.path.isfile(folder):
+        raise MisconfigurationException(
+            f"--output is {folder!r}.",
+            expected="a folder of this machine; it is made if there is none.",
+            fix="--output pictures, in which curves.png and curves.html are written.",
+        )
+    targets = {name: os.path.join(folder, f"curves.{name}") for name in formats}
+    for name, path in targets.items():
+        if os.path.lexists(path) and not _is_ours(path, _MARKS[name]):
+            raise MisconfigurationException(
+                f"{path!r} exists, and was not written by `lightlib plot`.",
+                expected="no such file, or an earlier picture of ours, which is replaced.",
+                fix="--output DIR for another folder, or move that file away.",
+            )
+    return targets
+
+
+def _is_ours(path: str, mark: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return mark.encode() in file.read(2048)
+    except OSError:
+        return False
+
+
+def _write(path: str, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    folder, name = os.path.split(path)
+    part = os.path.join(folder, f".{name}.{os.getpid()}.part")
+    try:
+        os.makedirs(folder or ".", exist_ok=True)
+        try:
+            with open(part, "xb") as file:
+                file.write(content)
+            os.replace(part, path)
+        except OSError:
+            if os.path.exists(part):
+                os.remove(part)
+            raise
+    except OSError as error:
+        raise LightlibError(
+            f"{path!r} cannot be written: {error}",
+            expected="a folder that this user may write to.",
+            fix="--output DIR",
+        ) from error
+
+
+# What is said
+
+
+def _not_finite(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"{row.run}: {row.name} is not finite (NaN or infinite) at {row.not_finite} of {row.points} steps, first at "
+        f"step {row.first_not_finite}; there its line has a gap."
+        for row in rows
+        if row.not_finite
+    ]
+
+
+def _print_table(rows: Sequence[Row], several: bool) -> None:
+    table = [["run", "metric", "last", "best", "at step"]]
+    for row in rows[:_MOST_ROWS]:
+        best = ["-", "-"] if row.best is None else [f"{row.best:.6g}", str(row.step)]
+        table.append([_printable(row.run), _printable(row.name), f"{row.last:.6g}", *best])
+    if not several:
+        table = [line[1:] for line in table]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    texts = 2 if several else 1
+    for line in table:
+        cells = [
+            cell.ljust(width) if number < texts else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+    if len(rows) > _MOST_ROWS:
+        print(f"… and {len(rows) - _MOST_ROWS} more; --metrics chooses some.")
+
+
+def _printable(text: str) -> str:
+    """Return a text from a log without what a terminal would obey."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

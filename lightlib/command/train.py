@@ -1,0 +1,153 @@
+"""`lightlib fit`, `validate`, `test` and `predict`: LightningCLI for any model and any data."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import jsonargparse
+from torch import nn
+
+from lightlib import report
+from lightlib.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightlib.errors import MisconfigurationException
+
+__all__ = ["run"]
+
+# What a configuration may name besides the packages that are allowed: nothing here builds or calls what it is told to.
+_HARMLESS = (
+    "lightlib.accelerators",
+    "lightlib.callbacks",
+    "lightlib.cli.ReduceLROnPlateau",
+    "lightlib.config.optimizers.ReduceLROnPlateau",
+    "lightlib.launch.place.Environment",
+    "lightlib.launch.slurm",
+    "lightlib.loggers",
+    "lightlib.optim",
+    "lightlib.precision",
+    "lightlib.profilers",
+    "lightlib.strategies",
+    "torch.optim",
+    "torch.nn.modules",
+    *(f"torch.nn.{name}" for name in nn.modules.__all__),
+)
+
+
+class _CLI(LightningCLI):
+    """LightningCLI that parses the words it is given, and says what overrides what when asked to."""
+
+    def __init__(self, words: Sequence[str], verbose: bool, restricted: bool, parser_kwargs: dict[str, Any]) -> None:
+        self._words, self._verbose, self._restricted = list(words), verbose, restricted
+        super().__init__(parser_kwargs=parser_kwargs)
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        try:
+            self._parse_words(parser, self._words)
+        except Exception as error:
+            if not type(error).__module__.startswith("omegaconf."):
+                raise
+            raise _not_interpolated(error, parser.sources.where(getattr(error, "full_key", None) or "")) from error
+        if self._verbose:
+            for line in parser.sources.overridden():
+                report.info(str(line))
+        if self._restricted and self.config[self.config["subcommand"]].get("weights_only") is False:
+            raise MisconfigurationException(
+                "--allow was given, and `weights_only` is false: such a checkpoint can name any code.",
+                expected="weights_only: null or true, with which a checkpoint is only data.",
+                fix="delete `weights_only`; or leave out --allow, if you trust configuration and checkpoint.",
+            )
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one of the four commands; return its exit status.
+
+    Raises:
+        MisconfigurationException: Something does not fit.
+    """
+    rest, verbose, interpolate, allowed = _own_options(words)
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    if allowed is not None:
+        _restrict(allowed)
+    if interpolate:
+        _check_interpolation()
+    mode = {"parser_mode": "omegaconf+"} if interpolate else {}
+    kwargs: dict[str, Any] = {verb: dict(mode) for verb in LightningCLI.subcommands()}
+    _CLI(rest, verbose, allowed is not None, {"prog": "lightlib", **mode, **kwargs})
+    return 0
+
+
+def _own_options(words: Sequence[str]) -> tuple[list[str], bool, bool, list[str] | None]:
+    """Take the options of the command itself out of a command line."""
+    rest: list[str] = []
+    verbose = interpolate = False
+    allowed: list[str] | None = None
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        value = word.partition("=")[2]
+        if word == "--allow" or word.startswith("--allow="):
+            value = value or (left.pop(0) if left else "")
+            allowed = (allowed or []) + _packages(value)
+        elif word == "--interpolate":
+            interpolate = True
+        elif word == "--verbose" and (not left or left[0].lower() not in ("true", "false", "yes", "no")):
+            verbose = True  # with a value it is the argument of Trainer.validate and test
+        else:
+            rest.append(word)
+    return rest, verbose, interpolate, allowed
+
+
+def _packages(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    wrong = [name for name in names if not all(part.isidentifier() for part in name.split("."))]
+    if wrong or not names:
+        raise MisconfigurationException(
+            f"--allow got {text!r}.",
+            expected="names of packages or modules.",
+            fix="--allow my_package,torchvision.models",
+        )
+    return names
+
+
+def _restrict(allowed: Sequence[str]) -> None:
+    """Let configurations name only these packages, and those parts of lightlib and torch that do no harm.
+
+    Raises:
+        MisconfigurationException: The installed jsonargparse cannot do it.
+    """
+    known = inspect.signature(jsonargparse.set_parsing_settings).parameters
+    if "import_path_allowlist" not in known:
+        raise MisconfigurationException(
+            f"--allow was given, but jsonargparse {jsonargparse.__version__} cannot restrict class paths.",
+            expected="jsonargparse 4.53 or newer.",
+            fix="pip install --upgrade jsonargparse",
+        )
+    jsonargparse.set_parsing_settings(
+        import_path_denylist=["*"],
+        import_path_allowlist=[*_HARMLESS, *allowed],
+        instantiate_subclass_spec_in_any=False,
+    )
+
+
+def _not_interpolated(error: Exception, place: str | None) -> MisconfigurationException:
+    what = str(error).partition("\n")[0].rstrip(".")
+    return MisconfigurationException(
+        f"--interpolate cannot resolve a value{f' ({place})' if place else ''}: {what}.",
+        expected="${...} with the key of a value of the configuration files, for instance ${trainer.max_epochs}.",
+        fix="correct the key; in the arguments of a class it has `init_args`: ${model.init_args.width}.",
+    )
+
+
+def _check_interpolation() -> None:
+    try:
+        import omegaconf  # noqa: F401  # optional: omegaconf
+    except ImportError as error:
+        raise MisconfigurationException(
+            f"--interpolate was given, but omegaconf cannot be imported: {error}.",
+            expected="omegaconf, which resolves ${...}.",
+            fix="pip install lightlib[interpolate]",
+        ) from error

@@ -1,0 +1,267 @@
+"""A table of command lines, right and wrong, of `lightlib`: their exit status, and what they print or build."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import yaml
+
+from lightlib.version import __version__
+from tests.command.project import CONFIG, status_of, written_project  # noqa: F401  the fixture
+
+pytestmark = pytest.mark.usefixtures("project")
+
+RUN = "--model model.Model --data data.Data --trainer.accelerator cpu"
+DEV = f"{RUN} --trainer.fast_dev_run true"
+
+
+class Line(NamedTuple):
+    """One command line: its words, its exit status, and what must be printed."""
+
+    words: str
+    status: int
+    printed: tuple[str, ...]
+
+
+def line(words: str, status: int, *printed: str) -> Any:
+    full = words.replace("RUN", RUN).replace("DEV", DEV).replace("CFG", "--config config.yaml")
+    return pytest.param(Line(full, status, printed), id=words or "nothing")
+
+
+LINES = [
+    # which command
+    line("", 2, "usage: lightlib COMMAND", "lightlib fit --config"),
+    line("--help", 0, "run a model", "--allow PACKAGE"),
+    line("-h", 0, "usage: lightlib COMMAND"),
+    line("help", 0, "usage: lightlib COMMAND"),
+    line("--version", 0, f"lightlib {__version__}\n"),
+    line("fitt", 2, "There is no command 'fitt'. Did you mean 'fit'?", "Expected: one of fit, validate,"),
+    line("checkpiont inspect x", 2, "Did you mean 'checkpoint'?"),
+    line("CFG", 2, "`--config` was given without a command.", "Fix: lightlib fit --config"),
+    line("--trainer.max_epochs 3 fit", 2, "stands before the command.", "Fix: lightlib fit --trainer.max_epochs 3"),
+    line("--template lm init", 2, "`--template` stands before the command.", "Fix: lightlib init --template lm"),
+    line("CFG fit", 2, "the file was given before it", "Fix: lightlib fit --config config.yaml"),
+    line("fit test", 2, "'test' is a second sub-command."),
+    # each command does what it is for
+    line("fit CFG", 0, "width 3, head Identity, seed 1", "SGD lr=0.5"),
+    line("fit DEV", 0, "width 4", "SGD lr=0.5 [] ["),
+    line("validate CFG", 0, "validate metric", "val_loss"),
+    line("validate CFG --verbose false", 0, "single_device"),
+    line("test CFG", 0, "test metric", "test_loss"),
+    line("predict CFG --trainer.limit_predict_batches 1", 0, "predicts 4"),
+    line("fit --help", 0, "usage: lightlib fit [--config FILE]", "--trainer.max_epochs  int", "Machines."),
+    line("fit --model.help model.Model", 0, "--model.width  int, default 4"),
+    line("init new --template gan", 0, "Wrote two networks that play against each other", "cd new"),
+    line("init --template clasifier", 2, "Unknown template 'clasifier'. Did you mean 'classifier'?"),
+    line("init --tempate lm", 2, "unrecognized arguments: --tempate. Did you mean '--template'?"),
+    line("init .", 2, "already has config.yaml, data.py, model.py", "Nothing was written."),
+    line("plot nothing", 2, "'nothing' does not exist."),
+    line("plot", 2, "the following arguments are required: RUN", "Fix: lightlib plot --help"),
+    line("env", 0, "**Versions**", f"- lightlib: `{__version__}"),
+    line("doctor --jsn", 2, "Did you mean '--json'?"),
+    line("checkpoint", 2, "the following arguments are required: COMMAND"),
+    line("checkpoint inspekt x", 2, "invalid choice: 'inspekt'. Did you mean 'inspect'?"),
+    line("checkpoint inspect nothing.ckpt", 1, "Error: There is no checkpoint 'nothing.ckpt'."),
+    line("checkpoint verify nothing.ckpt", 1, "There is no checkpoint 'nothing.ckpt'."),
+    line("checkpoint convert a b --to fyle", 2, "invalid choice: 'fyle'. Did you mean 'file'?"),
+    line("checkpoint export --help", 0, "usage: lightlib checkpoint export", "--strip PREFIX"),
+    # what is built
+    line("fit DEV --model.width 7 --seed_everything 5", 0, "width 7, head Identity, seed 5"),
+    line("fit DEV --model.head torch.nn.Softsign", 0, "head Softsign"),
+    line("fit DEV --model.head torch.nn.PReLU --model.head.init 0.1", 0, "head PReLU"),
+    line("fit DEV --optimizer AdamW --optimizer.lr 0.25", 0, "AdamW lr=0.25"),
+    line("fit DEV --optimizer Lion --lr_scheduler StepLR --lr_scheduler.step_size 2", 0, "Lion lr=", "['StepLR']"),
+    line("fit CFG --trainer.callbacks EarlyStopping --trainer.callbacks.monitor val_loss", 0, "'EarlyStopping'"),
+    line("fit CFG --trainer.callbacks+=lightning.pytorch.callbacks.Timer", 0, "'Timer'"),
+    line("fit CFG --config lightning.yaml", 0, "Adam lr=0.01 ['StepLR']", "EarlyStopping", "SingleDevice"),
+    line("fit CFG --config other.yaml", 0, "width 5", "epochs 2"),
+    line("fit --config epochs.yaml CFG", 0, "width 3", "epochs 1"),
+    line("fit CFG --trainer.max_epochs 0 --config other.yaml", 0, "width 5", "epochs 2"),
+    line("fit CFG --config other.yaml --trainer trainer.yaml", 0, "width 5", "epochs 4"),
+    # keys that are misspelt
+    line("fit DEV --trainer.max_epoch 3", 2, "--trainer.max_epoch is not an option", "Fix: --trainer.max_epochs=3"),
+    line("fit DEV --ckpt_pth x", 2, "Did you mean --ckpt_path?"),
+    line("test CFG --trainer.max_epoch 3", 2, "not an option of `lightlib test`"),
+    line("fit DEV --model.widht 3", 2, "has no argument 'widht'", "Did you mean 'width'?", "Fix: --model.width=3"),
+    line("fit --config top.yaml", 2, "'trainr' (top.yaml, line 1)", "Did you mean 'trainer'?"),
+    line("fit --config nested.yaml", 2, "'trainer.max_epoch' (nested.yaml, line 3)", "Did you mean 'max_epochs'?"),
+    line("fit --config arguments.yaml", 2, "no argument 'widht' (arguments.yaml, line 4)", "Fix: width: 3"),
+    line("fit CFG --config callback_key.yaml", 2, "'patiense' (callback_key.yaml, line 4)", "Fix: patience: 2"),
+    # names that are misspelt
+    line("fit CFG --config callback.yaml", 2, "(callback.yaml, line 3)", "Did you mean 'EarlyStopping'?"),
+    line("fit DEV --trainer.callbacks EarlyStoping", 2, "Unknown callback 'EarlyStoping'.", "'EarlyStopping'?"),
+    line("fit DEV --trainer.callbacks lightning.pytorch.callbacks.EarlyStoping", 2, "is no class of Lightning 2.6."),
+    line("fit DEV --trainer.callbacks lightning.pytorch.callbacks.LearningRateFinder", 2, "that lightlib has not"),
+    line("fit DEV --optimizer Adamm", 2, "Unknown optimizer 'Adamm'. Did you mean 'Adam'?"),
+    line("fit DEV --optimizer Adam8bit", 2, "bitsandbytes, which is not installed", "Fix: pip install bitsandbytes"),
+    line("fit DEV --trainer.accelerator gpuu", 2, "Unknown accelerator 'gpuu'. Did you mean 'gpu'?"),
+    line("fit RUN --trainer.strategy dpp", 2, "Unknown strategy 'dpp'. Did you mean 'ddp'?"),
+    # values of the wrong type
+    line("fit DEV --trainer.max_epochs ten", 2, "trainer.max_epochs got 'ten'", "Expected: a whole number or null."),
+    line("fit DEV --trainer.max_epochs 1.5", 2, "trainer.max_epochs got '1.5'"),
+    line("fit --config wrong.yaml --model model.Model", 2, "(wrong.yaml, line 2)", "Expected: a whole number or null."),
+    line("fit DEV --model.width wide", 2, "width of model.Model got 'wide'"),
+    line("fit DEV --trainer 3", 2, "trainer got '3'", "a group of arguments"),
+    line("fit DEV --seed_everything x", 2, "Expected: true, false or a whole number."),
+    line("predict CFG --return_predictions fals", 2, "Expected: true, false or null."),
+    # what is missing
+    line("fit", 2, "model is missing.", "Fix: lightlib fit --model=my_module.MyClass"),
+    line("fit --config", 2, "--config has no value."),
+    line("fit --model", 2, "--model has no value."),
+    line("fit --model model.Classes", 2, "model.Classes (on the command line) is missing its argument 'classes'."),
+    line("fit DEV --optimizer.lr 3", 2, "which class it is was not said before."),
+    line("fit DEV --lr_scheduler StepLR --lr_scheduler.step_size 2", 2, "an `lr_scheduler`, but no `optimizer`"),
+    line("fit --model model.Model --trainer.fast_dev_run 1", 2, "there are no validation loaders"),
+    line("fit DEV extra words", 2, "'extra', 'words' belong to no option."),
+    # classes that cannot be had
+    line("fit --model modle.Model", 2, "No module named 'modle'", "Fix: --model=model.Model"),
+    line("fit --model model.Modle", 2, "has no attribute 'Modle'. Did you mean 'Model'?"),
+    line("fit --model model", 2, "which is a module, not a class."),
+    line("fit --model syntax_bad.Model", 2, "cannot be imported: invalid syntax (syntax_bad.py, line 1)"),
+    line("fit --model raises.Model", 2, "cannot be imported: no licence"),
+    line("fit --model needs.Model", 2, "No module named 'not_there_at_all'", 'python -c "import needs" shows where'),
+    line("fit --model data.Data", 2, "'data.Data' (on the command line), which is not a subclass of lightlib.Module."),
+    line("fit --model model.NoModule", 2, "not a subclass of lightlib.Module."),
+    line("fit --model model.make", 2, "a function, and not annotated to return a lightlib.Module."),
+    line("fit --model model.Model --data model.Model", 2, "not a subclass of lightlib.DataModule."),
+    line("fit DEV --trainer.callbacks torch.optim.Adam", 2, "not a subclass of lightlib.Callback."),
+    # files that cannot be read
+    line("fit --config broken.yaml", 2, "broken.yaml, line 3, column 6: did not find expected ',' or ']'"),
+    line("fit --config tab.yaml", 2, "tab.yaml, line 3, column 1: a tab stands in the indentation."),
+    line("fit --config twice.yaml", 2, "twice.yaml, line 3, column 3: the key 'max_epochs' stands here again"),
+    line("fit --config bomb.yaml", 2, "bomb.yaml, line 6, column 5: the values are more than 100000"),
+    line("fit --config list.yaml", 2, "list.yaml holds a list at the top."),
+    line("fit --config empty.yaml", 2, "empty.yaml holds nothing at the top."),
+    line("fit --config latin.yaml", 2, "latin.yaml, line 1: the byte b'\\xe9' is not UTF-8."),
+    line("fit --config folder.yaml", 2, "'folder.yaml' is a folder.", "folder.yaml/a.yaml"),
+    line("fit --config conifg.yaml", 2, "'conifg.yaml' does not exist. Did you mean 'config.yaml'?"),
+    line("fit --config memory://nothing.yaml", 2, "'memory://nothing.yaml' does not exist, or cannot be reached."),
+    line("fit --config apply.yaml", 2, "line 1, column 8: the tag !!python/object/apply:os.system would run"),
+    line("fit --config new.yaml", 2, "the tag !!python/object/new:subprocess.Popen would run Python code"),
+    line("fit --config name.yaml", 2, "!!python/name:os.system would run Python code"),
+    line("test CFG --ckpt_path nothing.ckpt", 2, "There is no checkpoint 'nothing.ckpt'."),
+    # options of the command itself
+    line("fit CFG --allow", 2, "--allow got ''."),
+    line("fit CFG --allow model/x", 2, "--allow got 'model/x'."),
+    line("fit CFG --allow torchvision", 2, "model got 'model.Model' (config.yaml, line 11)", "--allow model,"),
+    line("fit CFG --allow model", 2, "data got 'data.Data' (config.yaml, line 15)"),
+    line("fit CFG --allow model,data", 0, "width 3"),
+    line("fit CFG --allow=model --allow data --config lightning.yaml", 0, "EarlyStopping"),
+    line("fit DEV --allow model,data --model.head torch.nn.Softsign --optimizer Lion", 0, "head Softsign", "Lion lr="),
+    line("fit DEV --allow model,data --model.head torch.hub.load", 2, "importing torch is not allowed"),
+    line("fit DEV --allow model,data --weights_only false", 2, "such a checkpoint can name any code"),
+    line("fit CFG --config interpolated.yaml", 2, "width of model.Model got '${trainer.max_epochs}'"),
+    line("fit CFG --config interpolated.yaml --interpolate", 0, "width 1"),
+    line("fit CFG --config interpolated_wrong.yaml --interpolate", 2, "(interpolated_wrong.yaml, line 3)"),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:The configuration's `optimizer`")
+@pytest.mark.parametrize("case", LINES)
+def test_a_command_line(case: Line, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture) -> None:
+    status = status_of(case.words)
+    out, error = capsys.readouterr()
+    said = out + error + caplog.text
+    assert (status, [text for text in case.printed if text not in said]) == (case.status, []), said
+    assert "Traceback" not in error
+    assert not Path("canary").exists()
+    if status == 2 and case.words:
+        assert "\n  Fix: " in error
+        assert "\n  Expected: " in error
+
+
+def test_there_are_enough() -> None:
+    assert len(LINES) >= 50
+    assert sum(one.values[0].status == 0 for one in LINES) >= 20
+
+
+def test_an_optimizer_of_the_configuration_takes_the_place_of_the_models(capsys: pytest.CaptureFixture) -> None:
+    with pytest.warns(UserWarning, match=r"`optimizer` takes the place of Model.configure_optimizers"):
+        assert status_of(f"fit {DEV} --optimizer AdamW --optimizer.lr 0.25") == 0
+    assert "AdamW lr=0.25" in capsys.readouterr().out
+
+
+def test_verbose_says_what_overrides_what(caplog: pytest.LogCaptureFixture) -> None:
+    assert status_of("fit --config config.yaml --config other.yaml --verbose") == 0
+    said = caplog.text
+    assert "trainer.max_epochs: 2 (other.yaml, line 2) instead of 1 (config.yaml, line 4)" in said
+    assert "model.init_args.width: 5 (other.yaml, line 5) instead of 3 (config.yaml, line 13)" in said
+
+
+def test_what_is_printed_can_be_run_again(capsys: pytest.CaptureFixture) -> None:
+    assert status_of("fit --config config.yaml --model.width 6 --optimizer SGD --print_config") == 0
+    printed = capsys.readouterr().out
+    config = yaml.safe_load(printed)
+    assert printed.startswith(f"# lightlib=={__version__}\n")
+    assert config["model"]["init_args"]["width"] == 6
+    assert config["trainer"]["max_epochs"] == 1
+    assert config["data"] == {"class_path": "data.Data", "init_args": {"batch_size": 4, "count": 8}}
+    assert config["optimizer"]["class_path"] == "torch.optim.SGD"
+    Path("printed.yaml").write_text(printed, encoding="utf-8")
+    assert status_of("fit --config printed.yaml --print_config") == 0
+    assert yaml.safe_load(capsys.readouterr().out) == config
+    assert not Path("lightning_logs").exists()
+
+
+@pytest.mark.filterwarnings("ignore:The configuration's `optimizer`")
+def test_a_saved_configuration_gives_the_same_weights_again() -> None:
+    kept = "--trainer.logger csv --trainer.enable_checkpointing true --trainer.max_epochs 3 --optimizer Adam"
+    assert status_of(f"fit --config config.yaml --seed_everything true {kept}") == 0
+    assert status_of("fit --config lightning_logs/version_0/config.yaml") == 0
+    first, second = (
+        torch.load(next(Path(f"lightning_logs/version_{run}/checkpoints").iterdir()), weights_only=True)["state_dict"]
+        for run in (0, 1)
+    )
+    assert torch.equal(first["net.weight"], second["net.weight"])
+
+
+def test_without_a_logger_the_configuration_that_was_read_is_left_as_it_is(
+    capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert status_of("fit --config config.yaml") == 0
+    assert Path("config.yaml").read_text(encoding="utf-8") == CONFIG
+    assert "config.yaml is a configuration of this run and is left as it is" in caplog.text
+    assert status_of(f"fit {RUN} --trainer.logger false --trainer.max_epochs 1") == 2
+    assert "There is a configuration already" in capsys.readouterr().err
+
+
+# as a program of its own
+PROGRAM = """
+import sys, time
+began = time.perf_counter()
+from lightlib.command.main import main
+status = main(sys.argv[1:])
+seconds = time.perf_counter() - began
+heavy = sorted({"torch", "jsonargparse", "yaml", "numpy", "lightlib.core"} & set(sys.modules))
+import json
+sys.stderr.write(json.dumps({"status": status, "seconds": seconds, "heavy": heavy}))
+"""
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "fitt", "init new", "init --template x"])
+def test_what_needs_no_torch_does_not_import_it(words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words.split()], capture_output=True, text=True, timeout=60, check=True
+    )
+    found = json.loads(done.stderr[done.stderr.rindex("{") :])
+    assert found["heavy"] == []
+    assert found["seconds"] < 1
+
+
+def test_it_is_a_module_that_can_be_run() -> None:
+    call = [sys.executable, "-m", "lightlib"]
+    done = subprocess.run([*call, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"lightlib {__version__}\n", "")
+    words = ["fit", "--config", "config.yaml", "--trainer.max_epoch", "3"]
+    done = subprocess.run([*call, *words], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("--trainer.max_epoch is not an option of `lightlib fit`. Did you mean --trainer.max_")
+    words = words[:3]
+    done = subprocess.run([*call, *words], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "width 3, head Identity, seed 1")
