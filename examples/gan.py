@@ -23,6 +23,18 @@ from torch.utils.data import DataLoader
 import lightlib as L
 
 
+class Digits(L.DataModule):
+    """1797 real digits, without saying which."""
+
+    def __init__(self, batch_size: int = 64) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+
+    def train_dataloader(self) -> DataLoader:
+        digits = torch.tensor(load_digits().images, dtype=torch.float32) / 16
+        return DataLoader(digits, self.batch_size, shuffle=True, drop_last=True)
+
+
 class GAN(L.Module):
     """A generator and a discriminator, each with an optimizer of its own."""
 
@@ -97,7 +109,6 @@ def main() -> None:
     args = parser.parse_args()
 
     L.seed_everything(0)
-    digits = torch.tensor(load_digits().images, dtype=torch.float32) / 16
     trainer = L.Trainer(
         accelerator=args.accelerator,
         precision=args.precision,
@@ -105,7 +116,7 @@ def main() -> None:
         log_every_n_steps=20,
         callbacks=PaintedDigits(args.picture),
     )
-    trainer.fit(GAN(), DataLoader(digits, batch_size=64, shuffle=True, drop_last=True))
+    trainer.fit(GAN(), Digits())
 
 
 if __name__ == "__main__":

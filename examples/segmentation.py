@@ -4,13 +4,13 @@ Run it:
 
     python examples/segmentation.py
 
-Every image is a noisy canvas with a few handwritten digits on it, made on the fly; its mask says for each pixel 0, the
-background, or 1 to 5, the digits 0 to 4.
+Handwritten digits lie on noisy canvases; a mask says for each pixel 0, the background, or 1 to 5, the digits 0 to 4.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,36 +19,45 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchmetrics import JaccardIndex
 
 import lightlib as L
 from lightlib.callbacks import ModelCheckpoint
 
-DIGITS = 5
-CLASSES = 1 + DIGITS
+DIGITS, CLASSES = 5, 6
 
 
-class Canvases(Dataset):
-    """Images of 32x32 pixels with four to eight digits, and their masks. Every index always gives the same canvas."""
+def canvas(digits: torch.Tensor, labels: torch.Tensor, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return 32x32 pixels with four to eight digits, and their mask: the same ones for the same index."""
+    random = torch.Generator().manual_seed(index)
+    image, mask = 0.2 * torch.rand(1, 32, 32, generator=random), torch.zeros(32, 32, dtype=torch.long)
+    places = torch.randperm(9, generator=random)[: 4 + index % 5]
+    for place, which in zip(places, torch.randint(len(digits), (len(places),), generator=random), strict=True):
+        top, left = (10 * torch.stack([place // 3, place % 3]) + torch.randint(3, (2,), generator=random)).tolist()
+        image[0, top : top + 8, left : left + 8] += digits[which]
+        mask[top : top + 8, left : left + 8][digits[which] > 0.2] = labels[which] + 1
+    return image, mask
 
-    def __init__(self, digits: torch.Tensor, labels: torch.Tensor, count: int) -> None:
-        self.digits, self.labels, self.count = digits, labels, count
 
-    def __len__(self) -> int:
-        return self.count
+class Canvases(L.DataModule):
+    """Images and their masks, with other digits to validate with than to learn from."""
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        random = torch.Generator().manual_seed(index)
-        image, mask = 0.2 * torch.rand(1, 32, 32, generator=random), torch.zeros(32, 32, dtype=torch.long)
-        places = torch.randperm(9, generator=random)[: 4 + index % 5]
-        for place, which in zip(places, torch.randint(len(self.digits), (len(places),), generator=random), strict=True):
-            shift = torch.randint(3, (2,), generator=random)
-            top, left = (10 * torch.stack([place // 3, place % 3]) + shift).tolist()
-            digit = self.digits[which]
-            image[0, top : top + 8, left : left + 8] += digit
-            mask[top : top + 8, left : left + 8][digit > 0.2] = self.labels[which] + 1
-        return image, mask
+    def __init__(self, images: int = 800, batch_size: int = 32) -> None:
+        super().__init__()
+        self.images, self.batch_size = images, batch_size
+
+    def setup(self, stage: str) -> None:
+        data = load_digits(n_class=DIGITS)
+        digits, labels = torch.tensor(data.images, dtype=torch.float32) / 16, torch.tensor(data.target)
+        self.train_data = [canvas(digits[:700], labels[:700], index) for index in range(self.images)]
+        self.val_data = [canvas(digits[700:], labels[700:], index) for index in range(200)]
+
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.train_data, self.batch_size, shuffle=True)
+
+    def val_dataloader(self) -> DataLoader:
+        return DataLoader(self.val_data, batch_size=50)
 
 
 def convolutions(inputs: int, outputs: int) -> nn.Sequential:
@@ -76,8 +85,7 @@ class UNet(L.Module):
         middle = self.middle(F.max_pool2d(fine, 2))
         coarse = self.coarse(F.max_pool2d(middle, 2))
         middle = self.up_middle(torch.cat([F.interpolate(coarse, scale_factor=2), middle], dim=1))
-        fine = self.up_fine(torch.cat([F.interpolate(middle, scale_factor=2), fine], dim=1))
-        return self.head(fine)
+        return self.head(self.up_fine(torch.cat([F.interpolate(middle, scale_factor=2), fine], dim=1)))
 
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
         images, masks = batch
@@ -94,10 +102,8 @@ class UNet(L.Module):
 
     def configure_optimizers(self) -> dict:
         optimizer = torch.optim.AdamW(self.parameters(), self.hparams.lr)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": self.schedule, "interval": "step"}}
-
-    def schedule(self, optimizer: torch.optim.Optimizer, total_steps: int) -> OneCycleLR:
-        return OneCycleLR(optimizer, self.hparams.lr, total_steps)
+        schedule = partial(OneCycleLR, max_lr=self.hparams.lr)  # the Trainer passes total_steps
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 class MaskPictures(L.Callback):
@@ -111,12 +117,11 @@ class MaskPictures(L.Callback):
     ) -> None:
         if batch_idx > 0 or trainer.sanity_checking:
             return
-        images, masks = batch
         figure, axes = plt.subplots(3, self.count, figsize=(2 * self.count, 6), squeeze=False, layout="tight")
-        rows = {"image": images[:, 0], "mask": masks, "prediction": outputs}
+        rows = {"image": batch[0][:, 0], "mask": batch[1], "prediction": outputs}
         for line, (name, row) in zip(axes, rows.items(), strict=True):
             line[0].set_ylabel(name)
-            for axis, picture in zip(line, row.cpu(), strict=False):
+            for axis, picture in zip(line, row.cpu().numpy(), strict=False):
                 colours = {"cmap": "gray"} if name == "image" else {"cmap": "tab10", "vmin": 0, "vmax": 9}
                 axis.imshow(picture, **colours)
                 axis.set(xticks=[], yticks=[])
@@ -133,17 +138,12 @@ def main() -> None:
     parser.add_argument("--accelerator", default="auto")
     parser.add_argument("--pictures", default="masks", help="the folder of the pictures")
     args = parser.parse_args()
-
     L.seed_everything(0)
-    data = load_digits(n_class=DIGITS)
-    digits, labels = torch.tensor(data.images, dtype=torch.float32) / 16, torch.tensor(data.target)
-    train = Canvases(digits[:700], labels[:700], args.images)
-    val = Canvases(digits[700:], labels[700:], 200)
-    best = ModelCheckpoint(monitor="val_iou", mode="max")
-    pictures = MaskPictures(args.pictures)
-    trainer = L.Trainer(accelerator=args.accelerator, max_epochs=args.max_epochs, callbacks=[best, pictures])
-    trainer.fit(UNet(), DataLoader(train, 32, shuffle=True), DataLoader(val, 50))
-    print(f"best intersection over union {best.best_model_score:.3f}, pictures in {Path(args.pictures).resolve()}")
+    callbacks = [ModelCheckpoint(monitor="val_iou", mode="max"), MaskPictures(args.pictures)]
+    trainer = L.Trainer(accelerator=args.accelerator, max_epochs=args.max_epochs, callbacks=callbacks)
+    trainer.fit(UNet(), Canvases(args.images))
+    score = trainer.checkpoint_callback.best_model_score
+    print(f"best intersection over union {score:.3f}, pictures in {Path(args.pictures).resolve()}")
 
 
 if __name__ == "__main__":
