@@ -231,7 +231,7 @@ class LightningCLI:
     # parsing
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Parse, and keep the result as ``self.config``."""
-        if args is not None and len(sys.argv) > 1:
+        if args is not None and len(sys.argv) > 1 and self._parsers:
             report.warn(
                 f"LightningCLI got args={args!r:.80}, and the program was called with {sys.argv[1:]}, which is not "
                 "read. Leave out args to read the command line.",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.config.hyperparameters import BY_COMMAND_LINE
 from lightlib.config.names import translated
@@ -37,9 +39,9 @@ def with_hyperparameters(words: Sequence[str], verbs: Iterable[str], kind: Any, 
     path = _checkpoint_of(words)
     if at is None or path is None or not Path(path).exists():
         return words
-    found = _plain(_saved(path))
-    made_by = found.pop("_instantiator", None)
-    name = found.pop("_class_path", None)
+    saved = dict(_saved(path))
+    made_by, name = saved.pop("_instantiator", None), saved.pop("_class_path", None)
+    found = _plain(saved)
     if not subclasses:
         known = inspect.signature(kind).parameters
         model = {key: value for key, value in found.items() if key in known}
@@ -47,6 +49,13 @@ def with_hyperparameters(words: Sequence[str], verbs: Iterable[str], kind: Any, 
         model = {"class_path": name, "init_args": found}
     else:
         return words
+    left = sorted(saved.keys() - found.keys() - _given(words))
+    if left:
+        report.warn(
+            f"--ckpt_path: what {path!r} says of {', '.join(map(repr, left))} is not taken, as it would import or read "
+            f"something that only the file names. --model.{left[0]}=… gives it.",
+            report.PossibleUserWarning,
+        )
     if not model:
         return words
     return [*words[: at + 1], f"--config={json.dumps({'model': model})}", *words[at + 1 :]]
@@ -62,16 +71,29 @@ def _saved(path: str) -> Mapping[str, Any]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can be written down, without what names a class to build."""
+    """Return what can be written down, without what would make the parser import or read something."""
     kept = {}
     for name, value in values.items():
         try:
-            text = json.dumps(value)
+            json.dumps(value)
         except (TypeError, ValueError):
             continue
-        if '"class_path"' not in text:
+        if not _names_code(value):
             kept[name] = value
     return kept
+
+
+def _names_code(value: Any) -> bool:
+    """Whether a value is or holds a class to build, the path of anything that can be imported, or a file."""
+    if isinstance(value, Mapping):
+        return "class_path" in value or any(map(_names_code, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_names_code, value))
+    if not isinstance(value, str):
+        return False
+    parts = value.split(".")
+    importable = len(parts) > 1 and all(part.isidentifier() for part in parts) and find_spec(parts[0]) is not None
+    return importable or Path(value).is_file()
 
 
 def _value_of(option: str, words: Sequence[str]) -> str | None:
@@ -101,6 +123,19 @@ def _classes(words: Sequence[str]) -> Iterator[str]:
         named = model.get("class_path") if isinstance(model, dict) else model
         if isinstance(named, str):
             yield translated(named)
+
+
+def _given(words: Sequence[str]) -> set[str]:
+    """Return the arguments of the model that the command line or its files give."""
+    options = (
+        word.removeprefix("--model.").removeprefix("init_args.") for word in words if word.startswith("--model.")
+    )
+    found = {option.partition("=")[0].partition(".")[0] for option in options}
+    for part in _parts(words):
+        model = part.get("model")
+        if isinstance(model, dict):
+            found |= {*model, *(model.get("init_args") or {})}
+    return found
 
 
 def _parts(words: Sequence[str]) -> Iterator[dict[str, Any]]:

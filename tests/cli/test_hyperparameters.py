@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 
 from lightlib.cli import LightningCLI, instantiate_module
 from lightlib.errors import CheckpointError
+from lightlib.report import PossibleUserWarning
 from tests.cli.parts import QUIET, AroundLine, BentLine, Built, PointsInTens, PointsOfLine, SteepLine, WithEncoder
 from tests.core.plain import same_weights
 
@@ -146,6 +148,38 @@ def test_a_checkpoint_chooses_no_class(capsys):
     with pytest.raises(SystemExit):
         LightningCLI(None, PointsOfLine, args=["test", *QUIET, "--ckpt_path=line.ckpt"])
     assert "model" in capsys.readouterr().err
+
+
+class Activated(SteepLine):
+    """Takes a function, and a module, by name."""
+
+    def __init__(self, lr: float = 0.05, act: Callable = torch.relu, part: torch.nn.Module | None = None):
+        super().__init__(lr=lr)
+        self.act, self.part = act, part
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"act": "canary.shout"},
+        {"part": "canary.Shout"},
+        {"part": {"class_path": "canary.Shout"}},
+        {"part": "part.yaml"},
+        {"part": ["canary.Shout"]},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_imports_nothing(hostile, monkeypatch):
+    monkeypatch.syspath_prepend(".")
+    Path("canary.py").write_text("import torch\nopen('sung', 'w')\nshout = print\nclass Shout(torch.nn.Module): pass\n")
+    Path("part.yaml").write_text("class_path: canary.Shout\n")
+    torch.save({"state_dict": {}, "hyper_parameters": {"lr": 0.5, **hostile}}, "hostile.ckpt")
+    with pytest.warns(PossibleUserWarning, match=f"hostile.ckpt' says of '{next(iter(hostile))}' is not taken"):
+        cli = Built(Activated, PointsOfLine, args=["fit", *QUIET, "--ckpt_path=hostile.ckpt"])
+    assert (cli.model.lr, cli.model.act, cli.model.part) == (0.5, torch.relu, None)
+    given = [f"--model.{next(iter(hostile))}={'torch.tanh' if 'act' in hostile else 'null'}"]  # so nothing is missed
+    assert Built(Activated, PointsOfLine, args=["fit", *QUIET, *given, "--ckpt_path=hostile.ckpt"]).model.lr == 0.5
+    assert not Path("sung").exists()
 
 
 def test_what_a_checkpoint_does_not_have_is_no_matter():

@@ -419,7 +419,8 @@ def test_a_dictionary_without_sub_commands():
 def test_arguments_in_two_places_are_said(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["main.py", "--model.lr=2"])
     with pytest.warns(PossibleUserWarning, match=r"called with \['--model.lr=2'\], which is not read"):
-        assert built("--model.lr=1").model.lr == 1
+        assert Built(SteepLine, PointsOfLine, args=["fit", *QUIET, "--model.lr=1"]).model.lr == 1
+    assert built("--model.lr=1").model.lr == 1  # run=False: a program with options of its own
     cli = LightningCLI(SteepLine, PointsOfLine, run=False)
     assert cli.model.lr == 2
 

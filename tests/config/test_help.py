@@ -134,7 +134,7 @@ def test_top_of_the_help_of_fit(cli, capsys):
 usage: lightlib fit [--config FILE] [--model CLASS] [--data CLASS] [--optimizer CLASS]
                     [--lr_scheduler CLASS] [options]
 
-Train model.
+Train and validate model.
 
 Options
   -h, --help
