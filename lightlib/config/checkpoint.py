@@ -1,4 +1,4 @@
-"""Hyperparameters of the checkpoint that a command line or its files name: defaults for the model that it builds."""
+"""Hyperparameters of the checkpoint that a command line names: defaults for the model that it builds."""
 
 from __future__ import annotations
 

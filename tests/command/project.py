@@ -1,4 +1,4 @@
-"""A small project that the tests of the command are run in: its files, and how a command line is run there."""
+"""A small project that the tests of the command are run in, and how a command line is run there."""
 
 from __future__ import annotations
 

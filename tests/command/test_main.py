@@ -1,4 +1,4 @@
-"""A table of command lines, right and wrong, of `lightlib`: their exit status, and what they print or build."""
+"""A table of command lines of `lightlib`, right and wrong: what they return, print and build."""
 
 from __future__ import annotations
 

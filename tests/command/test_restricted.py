@@ -1,4 +1,4 @@
-"""With --allow a configuration that is out to do harm does none: what it would run leaves a file, and there is none."""
+"""With --allow, a configuration that is out to do harm does none: no file is left by what it names."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_every_command_of_the_readme_is_understood(folder: Path, capsys: pytest.
     Path("lightning_logs/version_0").mkdir(parents=True)
     shutil.copy("config.yaml", "lightning_logs/version_0/config.yaml")
     for words in told:
-        if words[0] in ("fit", "test") and "--help" not in words:
+        if words[0] in ("fit", "test") and "--help" not in words and "configs/gan.yaml" not in words:
             words = [word.replace("best.ckpt", "last.ckpt") for word in words]  # noqa: PLW2901
             with pytest.raises(SystemExit) as end:
                 main([*words, "--print_config"])
