@@ -127,7 +127,6 @@ class Watch:
         if self._failure is not None and self._lethal:
             raise OtherRankError(self._failure)
         self._round += 1
-        path = str(self._round)
         self._agreements = {kind: self._agreement(kind, 0) for kind in KINDS}
         self._position, self._on_request = position, on_request
         self._failure, self._own_error, self._handled_at = None, None, None
@@ -135,7 +134,7 @@ class Watch:
         self._known.clear()
         self._inquiry.begin(position, describe)
         self._host_left = False
-        self._do(lambda: self._board.write(f"{path}/here/{self.rank}", ""))
+        self._do(lambda: self._board.write(f"{self._round}/here/{self.rank}", ""))
         self._news = -1
         self._running = True
         self._wake.set()
@@ -168,12 +167,17 @@ class Watch:
         self.stop()
         if self.rank == 0 and self._failure is None and self._round:
             self._linger(10.0)
-            failure = self.look()
-            if failure is not None:
+            if (failure := self.look()) is not None:
                 self.end(failure)
         if self._failure is not None and failures.exit_code(self._own_error):  # of sys.exit, on this rank alone
             self.end(self._failure)
+        self._let_see()
         self.close()
+
+    def _let_see(self) -> None:
+        """Give the others the time to see why this rank ends, where they need it for that."""
+        if self._failure is not None and self.rank in (0, self._failure.rank):  # 0 keeps the store
+            time.sleep(max(0.0, self._known_at + 2 * self.poll - time.monotonic()))
 
     def _linger(self, seconds: float) -> None:
         """Without rank 0 there may be no store: the others are let out first."""
@@ -320,8 +324,7 @@ class Watch:
             self._best_effort(lambda: self._board.write(f"gone/{self.rank}", ""))
         elif "TORCHELASTIC_ERROR_FILE" in os.environ and failure.kind in ("exception", "hang"):
             self._wait_until_gone(failure)
-        if self.rank == 0 or first:  # who keeps the store lets the others see why
-            time.sleep(max(0.0, self._known_at + 2 * self.poll - time.monotonic()))
+        self._let_see()
         whole = self.rank == 0 or not self._told or (first and not self._known_in_run)
         text = failure.text if whole else f"Rank {self.rank} ends: {failure.summary.rstrip('.…')}."
         code = 130 if failure.kind == "interrupt" else failures.exit_code(self._own_error) or 1
@@ -413,9 +416,8 @@ class Watch:
                 self._give_up_tasks()
 
     def _pause(self) -> float:
-        if self._running and (self._inquiry.pending or any(one.pending for one in self._agreements.values())):
-            return BUSY_POLL
-        return self.poll
+        busy = self._inquiry.pending or any(one.pending for one in self._agreements.values())
+        return BUSY_POLL if self._running and busy else self.poll
 
     def _give_up_tasks(self) -> None:
         while self._tasks:

@@ -70,6 +70,21 @@ def test_rank_0_ends_with_the_traceback_of_the_rank_that_raised(body):
     assert max(first.seconds, second.seconds, third.seconds) < 10
 
 
+def rank_0_is_interrupted_others_sleep(rank: int, watch: Watch) -> None:
+    """Core: Ctrl-C at a place where it is obeyed at once."""
+    begin(watch)
+    if rank:
+        time.sleep(1000)
+    watch.fail(KeyboardInterrupt())
+    watch.stop()
+
+
+def test_rank_0_that_is_interrupted_lets_the_others_see_it():
+    first, second = ranks(2, rank_0_is_interrupted_others_sleep, poll=0.5)
+    assert (first.code, second.code) == (0, 130)  # 0: here, where nothing ends the program
+    assert "store" not in second.text
+
+
 def test_rank_0_itself_raises():
     first, second = ranks(2, rank_0_raises_others_sleep)
     assert first.code == second.code == 1
