@@ -95,6 +95,17 @@ def test_a_script_leaves_at_one_step_and_goes_on_from_there(uninterrupted, what,
     assert_goes_on(uninterrupted(*[o for o in options if o not in ("--delay", 0.1, 0.3)]), *options)
 
 
+def test_a_script_that_is_stopped_in_the_sanity_check_begins_from_nothing_again(uninterrupted):
+    sanity = ("--where", "sanity")
+    ended = run("stopped.py", *FIT, *sanity, "--what", "SIGINT", "--at", 1, "--ckpt-path", "auto")
+    assert ended.code == 130, ended.text
+    assert "No checkpoint was written, so a new run starts from nothing." in ended.text
+    assert "Traceback" not in ended.text
+    expected, found = uninterrupted(*sanity), went_on(*sanity, "--ckpt-path", "auto")
+    assert found["metrics"] == expected["metrics"]
+    assert all(torch.equal(value, found["weights"][name]) for name, value in expected["weights"].items())
+
+
 @slow
 @pytest.mark.parametrize("to", ["0", "1", "group"])
 def test_a_slurm_job_is_queued_again_once_whoever_is_asked(uninterrupted, monkeypatch, tmp_path, to):

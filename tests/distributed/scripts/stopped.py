@@ -21,7 +21,7 @@ from lightlib.launch import SLURMEnvironment
 parser = argparse.ArgumentParser()
 parser.add_argument("--what", choices=["SIGTERM", "SIGINT", "SIGUSR1", "should_stop", "twice", "none"], default="none")
 parser.add_argument("--to", default="group", help="the rank that gets it, 'group': all of the terminal, or 'agent'")
-parser.add_argument("--where", choices=["train", "validate"], default="train")
+parser.add_argument("--where", choices=["train", "validate", "sanity"], default="train")
 parser.add_argument("--at", type=int, default=7, help="which batch, counted over the whole run")
 parser.add_argument("--delay", type=float, default=0.0, help="seconds that a batch takes")
 parser.add_argument("--again", action="store_true", help="a further SIGTERM comes while the checkpoint is written")
@@ -56,7 +56,8 @@ class Net(L.Module):
     def count(self, stage: str) -> None:
         self.batches[stage] += 1
         time.sleep(given.delay)
-        if given.where != stage or self.batches[stage] != given.at or self.trainer.sanity_checking:
+        now = "sanity" if self.trainer.sanity_checking else stage
+        if given.where != now or self.batches[stage] != given.at:
             return
         if given.what == "should_stop":
             self.trainer.should_stop = self.trainer.should_stop or str(self.global_rank) == given.to
@@ -105,7 +106,7 @@ def main() -> None:
         accumulate_grad_batches=given.accumulate,
         callbacks=ModelCheckpoint("checkpoints", save_last=True),
         plugins=SLURMEnvironment(),
-        num_sanity_val_steps=0,
+        num_sanity_val_steps=2 * (given.where == "sanity"),
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
