@@ -349,8 +349,8 @@ def say_how_to_go_on(trainer: Any, saved: str | None, interrupted: bool) -> None
     if newest:
         place = "there" if saved else "the last checkpoint"
         report.info(
-            f'{where} To go on from {place}: trainer.fit(module, …, ckpt_path="{newest}"), or ckpt_path="auto", with '
-            "which the same program begins and goes on."
+            f'{where} To go on from {place}: trainer.fit(module, …, ckpt_path="{newest}"), or ckpt_path="auto" '
+            "(`--ckpt_path auto`), with which the same program begins and goes on."
         )
     elif interrupted or progress.step:
         report.info(f"{where} No checkpoint was written, so a new run starts from nothing.")

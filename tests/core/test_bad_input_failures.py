@@ -226,7 +226,7 @@ class TestInterrupts:
         run = self.interrupted(callbacks=[ModelCheckpoint(tmp_path)], enable_checkpointing=True)
         path = tmp_path / "epoch=0-step=4.ckpt"
         where = "Stopped at current_epoch=1 after 1 of its batches (global_step=5). To go on from the last checkpoint:"
-        always = 'or ckpt_path="auto", with which the same program begins and goes on.'
+        always = 'or ckpt_path="auto" (`--ckpt_path auto`), with which the same program begins and goes on.'
         assert said[-1] == f'{where} trainer.fit(module, …, ckpt_path="{path}"), {always}'
         module = Net()
         again = trainer(max_epochs=3, callbacks=ModelCheckpoint(tmp_path), enable_checkpointing=True)
