@@ -54,6 +54,7 @@ Class paths are looked for in the current folder first. A configuration names
 classes to build: treat it as code.
 """
 _BEFORE = ("-c", "--config", "--print_config", "--verbose", "--interpolate", "--allow")  # a run, not a part of one
+_COMPLETION = ("--print_completion", "--print_shtab")  # jsonargparse's, newer and older
 _MODULES = {
     "init": "lightlib.command.init",
     "plot": "lightlib.command.plot",
@@ -74,17 +75,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     at = next((i for i, word in enumerate(words) if word in (*RUNS, *_MODULES)), None)
     try:
-        if at is None or _asks_for_help(words[:at]):
+        completion = bool(words) and words[0].startswith(_COMPLETION)
+        if not completion and (at is None or _asks_for_help(words[:at])):
             return _without_command(words)
-        command = words[at]
+        command = RUNS[0] if at is None or completion else words[at]
         first = next((word for word in words[:at] if word.startswith("-")), "")
-        if (at and command not in RUNS) or (first and first.partition("=")[0] not in _BEFORE):
+        if (at and command not in RUNS) or (not completion and first and first.partition("=")[0] not in _BEFORE):
             _refuse(f"`{words[0]}` stands before the command.", f"lightlib {command} {' '.join(words[:at])}")
         if command in RUNS:
             from lightlib.command.train import run  # optional: torch, only for those commands
 
             return run(words)
-        return _other(command, words[at + 1 :])
+        return _other(command, words[words.index(command) + 1 :])
     except LightlibError as error:
         if _in_code_of_users(error):
             raise

@@ -265,3 +265,8 @@ def test_it_is_a_module_that_can_be_run() -> None:
     words = words[:3]
     done = subprocess.run([*call, *words], capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "width 3, head Identity, seed 1")
+
+
+def test_completion_is_a_script(capsys):
+    assert status_of(["--print_completion=shtab-bash"]) == 0
+    assert "_shtab_lightlib_fit_option_strings" in capsys.readouterr().out
