@@ -9,7 +9,7 @@ import numpy
 import pytest
 import torch
 
-from lightlib.core.seed import isolate_rng, rng_state, seed_everything, set_rng_state
+from lightlib.core.seed import choose_seed, isolate_rng, rng_state, seed_everything, seed_was_chosen, set_rng_state
 from lightlib.errors import MisconfigurationException
 
 
@@ -20,7 +20,7 @@ def draw():
 
 @pytest.fixture(autouse=True)
 def variables(monkeypatch):
-    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "LIGHTLIB_CHOSEN_SEED", "RANK", "WORLD_SIZE"):
         monkeypatch.setenv(name, "")  # so that it is put back
         monkeypatch.delenv(name)
 
@@ -120,3 +120,44 @@ class TestIsolate:
         with pytest.raises(ZeroDivisionError), isolate_rng():
             raise ZeroDivisionError(draw())
         assert draw() == first
+
+
+class TestChooseSeed:
+    """For those who want no seed in particular."""
+
+    def test_another_one_each_time(self):
+        seeds = {seed_everything(choose_seed(), verbose=False) for _ in range(5)}
+        assert len(seeds) == 5
+        assert seed_was_chosen()
+
+    def test_what_the_environment_asks_for(self, monkeypatch):
+        monkeypatch.setenv("PL_GLOBAL_SEED", "11")
+        assert choose_seed() == 11
+        assert not seed_was_chosen()
+
+    def test_a_wrong_one_is_refused(self, monkeypatch):
+        monkeypatch.setenv("PL_GLOBAL_SEED", "eleven")
+        with pytest.raises(MisconfigurationException, match="PL_GLOBAL_SEED got the seed 'eleven'"):
+            choose_seed()
+
+    def test_processes_of_one_launcher_have_one(self, monkeypatch):
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("MASTER_PORT", "1234")
+        monkeypatch.setenv("RANK", "0")
+        first = choose_seed()
+        monkeypatch.delenv("LIGHTLIB_CHOSEN_SEED")
+        monkeypatch.setenv("RANK", "1")
+        assert choose_seed() == first
+        monkeypatch.setenv("MASTER_PORT", "1235")
+        assert choose_seed() != first
+
+    def test_a_process_that_another_has_started_has_its_seed(self, monkeypatch):
+        seed = seed_everything(choose_seed(), verbose=False)
+        for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1"}.items():
+            monkeypatch.setenv(name, value)
+        assert choose_seed() == seed
+
+    def test_a_seed_that_is_asked_for_afterwards(self):
+        seed_everything(choose_seed(), verbose=False)
+        seed_everything(4, verbose=False)
+        assert not seed_was_chosen()
