@@ -33,7 +33,7 @@ help:
 	@echo 'make test    run every test but the slow ones'
 	@echo 'make slow    run the slow tests: many processes, or minutes'
 	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-files, campaign-disk,'
-	@echo '                 campaign-corruption, campaign-s3, campaign-layouts (about an hour; each also alone)'
+	@echo '                 campaign-corruption, campaign-s3, campaign-layouts (about two hours; each also alone)'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
 	@echo 'make clean   remove the environment and what the tools left'

@@ -40,7 +40,7 @@ _FLOATS = (
 _Loader.add_implicit_resolver(_FLOAT, re.compile(rf"^(?:{'|'.join(_FLOATS)})$", re.ASCII), list("-+0123456789."))
 
 
-class Dumper(yaml.SafeDumper):
+class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
     """Writes plain values so that the loader above reads the same: the text "1e-3" gets quotes."""
 
     yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
