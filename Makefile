@@ -6,7 +6,8 @@
 PYTHON ?= python3
 PINNED_TORCH := $(shell grep '^torch==' constraints.txt)
 TORCH ?= $(PINNED_TORCH)
-WORKERS ?= 2
+# The tests wait for processes more than they compute.
+WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
