@@ -65,7 +65,8 @@ def dump(run: Any, label: Label, weights_only: bool = False, spread: bool = Fals
     if not weights_only:
         content[OURS] |= {"optimizer_names": names, **_only_to_resume(run)}
         loaders = [source.get("loader") for source in (content[OURS]["data"] or {}).get("sources", ())]
-        if any(state is not None for state in loaders):  # for Lightning
+        within = progress.epoch_batch > 0 and not run.exhausted  # else it would say that the next epoch has no batch
+        if within and any(state is not None for state in loaders):  # for Lightning
             content["loops"]["fit_loop"]["state_dict"]["combined_loader"] = [s for s in loaders if s is not None]
     place = not_plain(content) if strategy.is_global_zero else None
     if place is not None:
