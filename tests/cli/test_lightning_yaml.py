@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -160,15 +163,21 @@ def test_the_printed_configuration_of_a_class_shows_its_defaults(capsys):
     assert text.startswith("# lightlib==")
 
 
-def test_completion_is_a_script(capsys):
+def test_completion_is_a_script():
+    """In a process of its own: the script has the arguments of every class that was imported."""
     pytest.importorskip("shtab")
-    option = "--print_completion=shtab-bash"
     parser = built().parser
-    if not any("--print_completion" in action.option_strings for action in parser._actions):
-        option = "--print_shtab=bash"
-    text = printed(capsys, built, option)
-    assert "--trainer.max_epochs" in text
-    assert "--model.lr" in text
+    newer = any("--print_completion" in action.option_strings for action in parser._actions)
+    words = ["--print_completion=shtab-bash" if newer else "--print_shtab=bash"]
+    program = (
+        "from lightlib.cli import LightningCLI\nfrom tests.cli.parts import PointsOfLine, SteepLine\n"
+        "LightningCLI(SteepLine, PointsOfLine, run=False)\n"
+    )
+    surroundings = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    call = [sys.executable, "-c", program, *words]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=True, env=surroundings)
+    assert "--trainer.max_epochs" in done.stdout
+    assert "--model.lr" in done.stdout
 
 
 # Lightning's
