@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import os
 import re
 import sys
 from pathlib import Path
@@ -105,10 +104,11 @@ def not_imported(said: Said, asked: Asked) -> MisconfigurationException:
     missing = re.search(r"No module named '([\w.]+)'", said.reason)
     if missing and f"{path}.".startswith(f"{missing[1]}."):
         package = missing[1].partition(".")[0]
-        near = closest(package, _modules_here())
+        folder = asked.sources.folder
+        near = closest(package, _modules_in(folder))
         return MisconfigurationException(
             what,
-            expected=f"a module in {os.getcwd()} or in an installed package.",
+            expected=f"a module in {folder} or in an installed package.",
             fix=_assignment(key, near + path.removeprefix(package), spot.in_file, class_path=True)
             if near
             else f"start in the folder that holds {package}, install its package, or mend the path.",
@@ -314,8 +314,8 @@ def _classes_in(module: Any, base: Any) -> list[str]:
     )
 
 
-def _modules_here() -> list[str]:
-    folders = (one for one in Path.cwd().iterdir() if one.suffix == ".py" or (one / "__init__.py").is_file())
+def _modules_in(folder: str) -> list[str]:
+    folders = (one for one in Path(folder).iterdir() if one.suffix == ".py" or (one / "__init__.py").is_file())
     return [one.stem for one in folders]
 
 

@@ -148,6 +148,7 @@ class Sources:
 
     def __init__(self, verbs: Iterable[str] = ("fit", "validate", "test", "predict")) -> None:
         self.verbs = tuple(verbs)
+        self.folder = os.getcwd()  # where the command was started: a file is read in its own folder
         self._read: list[tuple[Any, dict[str, Place]]] = []
 
     def read(self, text: str, name: str | os.PathLike[str] | None = None) -> dict[str, Any]:

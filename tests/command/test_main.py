@@ -272,3 +272,13 @@ def test_completion_is_a_script() -> None:
     call = [sys.executable, "-m", "lightlib", "--print_completion=shtab-bash"]
     done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=True)
     assert "_shtab_lightlib_fit_option_strings" in done.stdout
+
+
+def test_a_class_is_looked_for_where_the_command_was_started(capsys: pytest.CaptureFixture[str]) -> None:
+    here = Path.cwd()
+    Path("configs").mkdir()
+    Path("configs/run.yaml").write_text("model: modle.Net\n")
+    assert status_of("fit --config configs/run.yaml") == 2
+    told = capsys.readouterr().err
+    assert f"Expected: a module in {here} or in an installed package." in told
+    assert "model.Net" in told.splitlines()[-1]
