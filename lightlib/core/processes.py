@@ -10,7 +10,6 @@ from lightlib import report
 from lightlib.core.agreement import Agreement
 from lightlib.core.run import Run
 from lightlib.core.signals import Signals
-from lightlib.errors import SIGTERMException
 from lightlib.launch.failure import Failure, OtherRankError, end_process
 from lightlib.launch.subprocess import SubprocessLauncher
 from lightlib.launch.watch import Watch
@@ -77,8 +76,8 @@ class Processes:
             if kind == "stop":
                 if self._run is not None:
                     self._run.stop_asked = True
-            elif signals.received is None:
-                signals.received = SIGTERMException() if kind == "terminate" else KeyboardInterrupt()
+            else:
+                signals.hear(kind)
 
         self.watch.start(self._position, wish, self._described)
         signals.tell = self.watch.request

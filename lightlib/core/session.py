@@ -111,7 +111,7 @@ class Session:
             self._build(fn, module, given, datamodule, origin)
         except BaseException as error:
             cause = self.processes.first_failure(error)
-            self._fail(error)
+            self._fail(cause if isinstance(cause, KeyboardInterrupt) else error)
             self.processes.end()
             if cause is not error:
                 raise cause from None
@@ -361,7 +361,7 @@ class Session:
             self._stack.close()
         try:
             first = self.processes.first_failure(cause)
-            self._fail(cause)
+            self._fail(first if isinstance(first, KeyboardInterrupt) else cause)
             self.processes.end()
         except KeyboardInterrupt as again:  # Ctrl-C while things are put away: at once
             first = self.processes.first_failure(again)

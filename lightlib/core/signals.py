@@ -64,12 +64,23 @@ class Signals:
         self.requeue, self.requeue_asked = requeue, False
         self.tell: Callable[[str], None] | None = None  # lets other processes know; it may be called from a handler
         self._process = os.getpid()
+        self._own_to_come = False
         self._before: dict[signal.Signals, Any] = {}
+
+    def hear(self, kind: str) -> None:
+        """Take note that another process got a signal: ``"interrupt"`` or ``"terminate"``.
+
+        A Ctrl-C reaches all processes of a terminal, so one's own may come after this, and is not the second.
+        """
+        if self.received is None:
+            self._own_to_come = kind == "interrupt"
+            self.received = KeyboardInterrupt() if kind == "interrupt" else SIGTERMException()
 
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Catch both signals inside, in the main thread; the handlers of before come back afterwards."""
         self.received, self.requeue_asked, self._process = None, False, os.getpid()
+        self._own_to_come = False
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -96,9 +107,9 @@ class Signals:
     def _on_interrupt(self, number: int, frame: Any) -> None:
         if os.getpid() != self._process:  # a forked worker: it goes on until the run has left
             return
-        if self.received is not None:
+        if self.received is not None and not self._own_to_come:
             raise KeyboardInterrupt
-        self.received = KeyboardInterrupt()
+        self.received, self._own_to_come = self.received or KeyboardInterrupt(), False
         report.info("\nStopping after this step; press Ctrl-C again to stop at once.")
         if self.tell is not None:
             self.tell("interrupt")

@@ -46,6 +46,26 @@ class TestNoted:
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(INT)
 
+    def test_ones_own_interrupt_after_that_of_another_process_is_not_the_second(self):
+        """Ctrl-C in a terminal reaches all processes, and the word of the others may be faster."""
+        signals = Signals()
+        with signals.noted():
+            signals.hear("interrupt")
+            heard = signals.received
+            signal.raise_signal(INT)
+            assert signals.received is heard
+            assert isinstance(heard, KeyboardInterrupt)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(INT)
+
+    def test_an_interrupt_after_anothers_wish_to_end_is_obeyed_at_once(self):
+        signals = Signals()
+        with signals.noted():
+            signals.hear("terminate")
+            assert isinstance(signals.received, SIGTERMException)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(INT)
+
     def test_an_interrupt_after_a_wish_to_end_is_obeyed_at_once(self):
         signals = Signals()
         with signals.noted():
