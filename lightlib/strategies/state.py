@@ -223,8 +223,7 @@ def load_optimizer_state(
         CheckpointError: The groups differ, or a parameter has no state in a state that has others.
     """
     if hasattr(optimizer, "consolidate_state_dict"):
-        held = whole(saved)
-        optimizer.load_state_dict({**held, "param_groups": [_unnamed(group) for group in held["param_groups"]]})
+        _load_shared_out(optimizer, whole(saved))
         return
     groups = whole(saved["param_groups"])
     if len(groups) != len(optimizer.param_groups):
@@ -247,6 +246,15 @@ def load_optimizer_state(
         numbered.append({**_unnamed(group), "params": list(range(count, count + len(own)))})
         count += len(own)
     optimizer.load_state_dict({"state": state, "param_groups": numbered})
+
+
+def _load_shared_out(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Load the state of a ZeroRedundancyOptimizer; it keeps its groups, which schedules write to."""
+    live = optimizer.param_groups
+    optimizer.load_state_dict({**saved, "param_groups": [_unnamed(group) for group in saved["param_groups"]]})
+    for group, loaded in zip(live, optimizer.param_groups, strict=True):
+        group.update(loaded)
+    optimizer.param_groups = live
 
 
 def _unnamed(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,6 +86,25 @@ def leg(
     return trainer.global_step, trainer.progress.state_dict(), lr, weights
 
 
+def interrupted(rank: int, strategy: str, size: int, folder: Path) -> Any:
+    """Return what a run that is not interrupted ends with, and one that goes on from step 4."""
+    first, none = folder / "first.ckpt", folder / "none.ckpt"
+    whole = leg(rank, strategy, size, "AdamW", None, none, 10**6)
+    leg(rank, strategy, size, "AdamW", None, first, 4)
+    return whole, leg(rank, strategy, size, "AdamW", first, none, 10**6)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "count", "size"),
+    [("ddp", 2, 2), ("ddp", 3, 3), ("zero1", 2, 2), ("fsdp", 2, 2), ("tensor", 2, 1), ("pipeline", 2, 1)],
+)
+def test_a_run_that_goes_on_ends_with_the_same_bits(strategy: str, count: int, size: int, tmp_path: Path):
+    """Its learning rate rises with every step, before and after."""
+    whole, found = processes(count, interrupted, strategy, size, tmp_path)[0]
+    assert found[:3] == whole[:3]
+    assert not [name for name, value in whole[3].items() if not torch.equal(value, found[3][name])]
+
+
 JOURNEY = (  # strategy, processes, data processes
     ("auto", 1, 1), ("ddp", 2, 2), ("fsdp", 2, 2), ("tensor", 2, 1), ("pipeline", 2, 1), ("hsdp", 4, 4),
     ("zero1", 2, 2), ("auto", 1, 1),
