@@ -109,6 +109,8 @@ def _only_to_resume(run: Any) -> dict[str, Any]:
         "setting": setting(run),
         **own,
     }
+    if state := strategy.state_dict():
+        ours["strategy"] = state
     if strategy.world_size > 1:
         ours["ranks"] = strategy.collectives.all_gather_object(own)
     return ours

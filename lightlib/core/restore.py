@@ -92,6 +92,7 @@ def restore(run: Any, content: dict[str, Any], parts: Resume) -> None:
         if parts.progress:
             run.progress.load_state_dict(ours["progress"])
             _restore_data(run, ours, part or {}, parts)
+            run.strategy.load_state_dict(ours.get("strategy") or {})
         if part is not None and parts.metrics:
             run.results.load_state_dict(part["results"], run.module.get_submodule)
         if parts.random:

@@ -22,6 +22,7 @@ __all__ = [
     "found_inf",
     "gather_groups",
     "give_memory",
+    "has_gradient_hooks",
     "is_view",
     "map_tensors",
     "reduce_gradients",
@@ -50,6 +51,11 @@ def set_gradient_sync(ddp: DistributedDataParallel, sync: bool) -> None:
 def found_inf(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return what `scaler.unscale_(optimizer)` found: per device 0, or 1 after an overflow."""
     return list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())  # noqa: SLF001
+
+
+def has_gradient_hooks(parameter: nn.Parameter) -> bool:
+    """Return whether somebody wants to be called with the gradient of `parameter`."""
+    return bool(parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))  # noqa: SLF001
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:

@@ -93,5 +93,12 @@ class Axis:
         """Return what runs a batch: ``step(batch, batch_idx, backward, sync)``, given what runs it so far."""
         return step
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a run that goes on needs of this axis, beside the states of module and optimizers."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` returned, on every process and before the first batch."""
+
     def teardown(self) -> None:
         """Put away what belongs to one run."""

@@ -313,6 +313,14 @@ class MeshStrategy(Strategy):
     def load_optimizer_state(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
         state.load_optimizer_state(optimizer, state_dict, self.parameter_names(optimizer), self.names)
 
+    def state_dict(self) -> dict[str, Any]:
+        return {axis.name: own for axis in self.axes if (own := axis.state_dict())}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for axis in self.axes:
+            if axis.name in state_dict:
+                axis.load_state_dict(state_dict[axis.name])
+
     def sharded_module_state(self) -> dict[str, Any]:
         return dict(self._placed.state_dict())
 

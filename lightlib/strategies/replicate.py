@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from lightlib.errors import MisconfigurationException, nearest
 from lightlib.strategies._torch import flattened_group, set_gradient_sync
 from lightlib.strategies.axis import Axis, Site, Step
+from lightlib.strategies.buckets import BucketOrder
 from lightlib.strategies.hooks import communication_hook
 
 __all__ = ["Replicate"]
@@ -90,7 +91,7 @@ class Replicate(Axis):
         self._wrapper = wrapper or DistributedDataParallel
         self._site: Site | None = None
         self._ddp: DistributedDataParallel | None = None
-        self._synced: set[int] = set()
+        self._order: BucketOrder | None = None
 
     def check(self, module: nn.Module, site: Site) -> None:
         if not any(parameter.requires_grad for parameter in module.parameters()):
@@ -105,7 +106,7 @@ class Replicate(Axis):
         module.to(site.device)
         step = _Step(module)
         if not site.automatic:  # any number of backward passes: gradients are averaged before each optimizer step
-            self._ddp = None
+            self._ddp = self._order = None
             return
         ddp = self._wrapper(
             step,
@@ -117,6 +118,15 @@ class Replicate(Axis):
             state, hook = communication_hook(self._hook, self._hook_state, _copies(site))
             ddp.register_comm_hook(state, hook if self._hook_wrapper is None else self._hook_wrapper(hook))
         self._ddp = ddp
+        self._order = BucketOrder(ddp, module) if self._is_order_kept(module, site) else None
+
+    def _is_order_kept(self, module: nn.Module, site: Site) -> bool:
+        """Whether sums depend on the order of the buckets, and a backward of zeros can bring it back."""
+        options = self._options
+        rearranged = not (options["find_unused_parameters"] or options["static_graph"])
+        plain = self._wrapper is DistributedDataParallel and self._hook is None
+        sparse = any(getattr(part, "sparse", False) for part in module.modules())  # gradients of embeddings
+        return rearranged and plain and not sparse and distributed.get_world_size(_copies(site)) > 2
 
     def enter(self, name: str, method: Step) -> Step:
         ddp = self._ddp
@@ -126,7 +136,7 @@ class Replicate(Axis):
         return ddp
 
     def around(self, step: Step) -> Step:
-        ddp = self._ddp
+        ddp, order = self._ddp, self._order
         if ddp is None:
             return step
         first = bool(self._options["static_graph"])  # torch learns the graph in the first backward, which must be whole
@@ -135,6 +145,9 @@ class Replicate(Axis):
             nonlocal first
             set_gradient_sync(ddp, sync or first)
             first = first and not sync
+            if sync and order is not None and order.names is None:
+                with order.noted():
+                    return step(batch, batch_idx, backward, sync)
             return step(batch, batch_idx, backward, sync)
 
         return synced_at_the_end
@@ -147,6 +160,13 @@ class Replicate(Axis):
 
         assert self._site is not None
         return share_out(optimizer, _copies(self._site))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._order is None or self._order.names is None else {"order": self._order.names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._order is not None:
+            self._order.rehearse(state["order"])
 
     def sync_gradients(self, optimizer: Optimizer) -> None:
         """Average the gradients of `optimizer`; one that some process does not have counts as 0 there."""

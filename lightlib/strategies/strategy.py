@@ -158,6 +158,13 @@ class Strategy(ABC):
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Take back what `optimizer_state` returned."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a run that goes on needs beside the states of module and optimizers. Nothing by default."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` returned on the first process, on every process and before the first batch."""
+
     def sharded_module_state(self) -> dict[str, Any]:
         """Return this process's part of the module's state by fully qualified name; all processes call it.
 

@@ -22,16 +22,18 @@ import torch
 
 from tests.campaigns import phases
 from tests.campaigns.outcome import compare, kinds
-from tests.campaigns.program import STRATEGIES, Configuration, main
+from tests.campaigns.program import Configuration, main
 from tests.campaigns.runner import Ended, Kill, in_jobs, run, shared_tasks
 
+MAIN = ("one", "ddp", "fsdp", "pipeline")
 ALL = [
     Configuration(strategy, workers, accumulate, precision, asynchronous)
     for strategy, workers, accumulate, precision, asynchronous in itertools.product(
-        STRATEGIES, (0, 2), (1, 3), ("fp32", "fp16"), (False, True)
+        MAIN, (0, 2), (1, 3), ("fp32", "fp16"), (False, True)
     )
 ]
-ALL += [Configuration(strategy, asynchronous=a, format="directory") for strategy in STRATEGIES for a in (False, True)]
+ALL += [Configuration(strategy, asynchronous=a, format="directory") for strategy in MAIN for a in (False, True)]
+ALL += [Configuration("ddp3", workers, n, asynchronous=a) for workers in (0, 2) for n in (1, 3) for a in (False, True)]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

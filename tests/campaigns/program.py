@@ -21,7 +21,7 @@ from lightlib.callbacks import Callback, EarlyStopping, LearningRateMonitor, Mod
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.campaigns import phases
 
-STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2}
+STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
 
 
@@ -30,7 +30,7 @@ class Configuration:
     """One way to train.
 
     Attributes:
-        strategy: "one" (device), "ddp", "fsdp" or "pipeline"; the latter with two processes.
+        strategy: "one" (device), "ddp", "fsdp" or "pipeline", which have two processes, or "ddp3".
         workers: Of both loaders; they draw noise from all three generators.
         accumulate: Batches per optimizer step.
         precision: "fp32", or "fp16" with a loss scaler.
@@ -178,7 +178,7 @@ class TellsPhase(Callback):
 
 
 def loaders(how: Configuration) -> tuple[DataLoader, DataLoader]:
-    parts = 2 if how.strategy in ("ddp", "fsdp") else 1  # processes that have data of their own
+    parts = 1 if how.strategy in ("one", "pipeline") else how.processes  # processes that have data of their own
     noise = 0.0 if how.plain and how.workers else 0.1
     size = {"batch_size": 4, "num_workers": how.workers}
     return (
@@ -203,13 +203,13 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
 def main(how: Configuration, where: Path) -> None:
     """Train, or go on training, and write down what came out."""
     L.seed_everything(5, verbose=False)
-    module = Classifier(batch_norm=how.strategy in ("one", "ddp"))
+    module = Classifier(batch_norm=how.strategy in ("one", "ddp", "ddp3"))
     loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
     loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
     trainer = L.Trainer(
         accelerator="cpu",
         devices=how.processes,
-        strategy="auto" if how.strategy == "one" else how.strategy,
+        strategy="auto" if how.strategy == "one" else how.strategy.rstrip("3"),
         precision="16-mixed" if how.precision == "fp16" else "32-true",
         max_epochs=how.epochs,
         accumulate_grad_batches=how.accumulate,
