@@ -278,6 +278,8 @@ class Builder:
         if run.scaler is not None:
             for optimizer in run.optimizers:
                 run.scaler.check(optimizer)
+            if module.automatic_optimization:
+                run.scaler.check_together(run.optimizers)
         if run.optimization is not loop.automatic:
             for optimizer in run.optimizers:
                 counted = optimizer.register_step_post_hook(lambda *_: setattr(run.window, "stepped", True))

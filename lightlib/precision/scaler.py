@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -100,6 +100,20 @@ class LossScaler:
                 expected="an optimizer that evaluates the loss once per step.",
                 fix="precision='bf16-mixed' or '32-true', which scale no loss; or another optimizer.",
             )
+
+    def check_together(self, optimizers: Sequence[Optimizer]) -> None:
+        """Raise when two optimizers that step after one backward hold the same parameter: it is unscaled by each."""
+        owners: dict[int, int] = {}
+        for number, optimizer in enumerate(optimizers):
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                owner = owners.setdefault(id(parameter), number)
+                if owner != number and self.grad_scaler.is_enabled():
+                    raise MisconfigurationException(
+                        f"A parameter of shape {tuple(parameter.shape)} is in optimizers {owner} and {number}, and "
+                        "precision '16-mixed' scales the loss: each of them would divide its gradient by the scale.",
+                        expected="every parameter in one optimizer.",
+                        fix="leave it out of one of them; or precision='bf16-mixed' or '32-true', which scale no loss.",
+                    )
 
     def scale(self, loss: Tensor) -> Tensor:
         """Return `loss` times the current scale. After a step it begins the next iteration, as `update` does."""

@@ -265,6 +265,16 @@ def test_lbfgs_is_refused_with_the_reason():
         scaler.step(optimizer)
 
 
+def test_a_parameter_of_two_optimizers_is_refused():
+    model = make_model()
+    one, other = (torch.optim.SGD(part, lr=0.1) for part in (list(model.parameters())[:2], model.parameters()))
+    apart = torch.optim.SGD(list(model.parameters())[2:], lr=0.1)
+    LossScaler(None, "cpu").check_together([one, apart])
+    LossScaler({"enabled": False}, "cpu").check_together([one, other])
+    with pytest.raises(MisconfigurationException, match=r"of shape \(.*\) is in optimizers 0 and 1, and precision"):
+        LossScaler(None, "cpu").check_together([one, other])
+
+
 @pytest.mark.parametrize("name", ["sgd", "adamw fused"])
 def test_mistakes_have_an_error_that_says_what_to_write(name):
     model, scaler = make_model(), LossScaler(SETTINGS, "cpu")
