@@ -240,7 +240,8 @@ class Builder:
         run.optimizers = [strategy.optimizer(optimizer) for optimizer in optimizers]
         by_user = overrides(module, Module, "lr_scheduler_step")
         step = scoped(self.results, "lr_scheduler_step", module.lr_scheduler_step) if by_user else step_scheduler
-        run.schedules = Schedules(configs, step, lambda: self.results.callback_metrics, module.automatic_optimization)
+        metrics = lambda: self.results.callback_metrics  # noqa: E731
+        run.schedules = Schedules(configs, step, metrics, module.automatic_optimization, strategy.reduce)
         run.scaler = strategy.precision.loss_scaler(strategy.root_device.type)
         if run.scaler is not None and strategy.shares_overflow:
             run.scaler.after_unscale = partial(strategy.share_overflow, run.scaler.grad_scaler)

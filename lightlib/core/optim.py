@@ -61,9 +61,10 @@ class Schedules:
         step: Callable[[Any, Any], None],
         metrics: Callable[[], Mapping[str, Any]],
         automatic: bool = True,
+        mean: Callable[[Any], Any] = lambda value: value,
     ) -> None:
         self.configs = list(configs)
-        self._automatic = automatic
+        self._automatic, self._mean = automatic, mean
         self._by_step = [config for config in configs if automatic and config.interval == "step"]
         self._by_epoch = [config for config in configs if automatic and config.interval == "epoch"]
         self._step = step
@@ -86,7 +87,8 @@ class Schedules:
             return self._step(config.scheduler, None)
         metrics, monitor = self._metrics(), str(config.monitor)
         if monitor in metrics:
-            return self._step(config.scheduler, metrics[monitor])
+            value = metrics[monitor]  # each process has its own of a step, but all must have one learning rate
+            return self._step(config.scheduler, self._mean(value) if config.interval == "step" else value)
         known = ", ".join(map(repr, metrics)) or "none"
         message = f"The scheduler {type(config.scheduler).__name__} reads {monitor!r}, which was not logged"
         if config.strict:

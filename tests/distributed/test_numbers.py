@@ -416,3 +416,29 @@ def named_blocks(rank: int) -> Any:
     trainer.fit(Adversaries(), loader(2))
     assert distributed.is_initialized()
     return state_of(trainer)
+
+
+class PlateauOfSteps(Net):
+    """Each process sees the loss of its own part; the schedule reads it at every step."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.9)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step", "monitor": "loss_step"},
+        }
+
+
+def rates(rank: int) -> Any:
+    torch.manual_seed(0)
+    module = PlateauOfSteps()
+    trainer = trainer_of("ddp", devices=2, limit_val_batches=0)
+    trainer.fit(module, loader(2))
+    return trainer.optimizers[0].param_groups[0]["lr"], [value.tolist() for value in module.parameters()]
+
+
+def test_a_schedule_that_reads_a_metric_of_the_step_has_one_rate_on_all():
+    (rate, weights), (other, others) = processes(2, rates)
+    assert rate == other < 0.1
+    assert weights == others
