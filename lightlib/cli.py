@@ -169,6 +169,8 @@ class LightningCLI:
             self._parsers[verb] = parser
             self.parser.take_over(verb, parser)
             added.add_subcommand(verb, parser, help=options["description"])
+        for parser in self._parsers.values():
+            parser.leave_to_others(name for names in self._verb_arguments.values() for name in names)
 
     def _add_arguments(self, parser: LightningArgumentParser) -> None:
         self.add_default_arguments_to_parser(parser)
@@ -245,12 +247,18 @@ class LightningCLI:
 
     def _parse_words(self, parser: LightningArgumentParser, words: Sequence[str]) -> None:
         model = self.model_class or Module
-        self.config = parser.parse_args(with_hyperparameters(words, self._parsers, model, self.subclass_mode_model))
+        found = with_hyperparameters(words, self._parsers, model, self.subclass_mode_model)
+        parser.sources.names = {word.partition("=")[2]: "--ckpt_path" for word in found if word not in words}
+        self.config = parser.parse_args(found)
 
     def _set_seed(self) -> None:
         asked = self._get(self.config, "seed_everything")
         if asked is not False:
-            seed = seed_everything(choose_seed() if asked is True else asked, workers=True)
+            try:
+                seed = seed_everything(choose_seed() if asked is True else asked, workers=True)
+            except MisconfigurationException as error:
+                self._parser.places_of("", "", {"seed_everything": asked}).add_to(error)
+                raise
             self._part(self.config)["seed_everything"] = seed
 
     # building
@@ -312,7 +320,11 @@ class LightningCLI:
                 f"{', '.join(type(callback).__name__ for callback in added)}.",
                 report.PossibleUserWarning,
             )
-        return self.trainer_class(**arguments)
+        try:
+            return self.trainer_class(**arguments)
+        except Exception as error:
+            self._parser.places_of("", "trainer", arguments).add_to(error)
+            raise
 
     @staticmethod
     def configure_optimizers(
@@ -351,6 +363,12 @@ class LightningCLI:
                 "configure_optimizers in the model.",
             )
         optimizer, lr_scheduler = (next(iter(entries.values()), None) for entries in chosen)
+        places = [
+            parser.places_of(one["class_path"], f"{key}.init_args", one.get("init_args") or {})
+            for entries in chosen
+            for key, one in entries.items()
+            if one
+        ]
         if not optimizer:
             if lr_scheduler:
                 raise _scheduler_alone()
@@ -361,7 +379,7 @@ class LightningCLI:
                 report.PossibleUserWarning,
             )
         self.model.configure_optimizers = ConfiguredOptimizers(
-            self.model, optimizer, lr_scheduler, type(self).configure_optimizers
+            self.model, optimizer, lr_scheduler, type(self).configure_optimizers, places
         )
 
     # running

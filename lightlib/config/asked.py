@@ -70,7 +70,7 @@ class Asked:
     def flags(self) -> list[Flag]:
         """The options of the command line, in their order."""
         found = []
-        for word, following in zip(self.argv, [*self.argv[1:], "--"], strict=True):
+        for word, following in zip(self.argv, [*self.argv[1:], "--"], strict=False):
             if word.startswith("-") and word.strip("-"):
                 option, equals, value = word.partition("=")
                 after = None if following.startswith("--") else following
@@ -102,19 +102,50 @@ class Asked:
             found = self._spot_of(at, None)
         return found
 
+    def given(self, key: str, value: str | None) -> Spot:
+        """Return where `key` itself was given; in lists, where it has `value`, as text."""
+        flags = [flag for flag in self.flags if flag.key == plain(key)]
+        found = self._find(key, value)
+        same = found is not None and _same(str(found[1]), value)
+        in_list = any(part.isdigit() for part in key.split("."))
+        if flags and value is not None and (not same or any(_same(flag.value, value) for flag in flags)):
+            return Spot(" (on the command line)")
+        if found and (same or not in_list):
+            return Spot(f" ({found[0]}{', and on the command line' if flags else ''})", in_file=True)
+        return self._spot_of(key, None) if flags or not found else Spot("")
+
+    def object_spot(self, key: str, class_path: str) -> Spot:
+        """Return where an object of a class was given, or the list that it stands in."""
+        top, _, index = key.rpartition(".")
+        if not index.isdigit():
+            return self.class_spot(key, class_path)
+        files = [_named(below, class_path) for below in self.sources.each_below(top)]
+        exact = [place for rest, place in files[0] if rest in (index, f"{index}.class_path")] if len(files) == 1 else []
+        places = exact or [place for named in files for _, place in named]
+        alone = len(places) == 1 and not self._typed(key, class_path)
+        return Spot(f" ({places[0]})", in_file=True) if alone else self.spot(top)
+
     def class_spot(self, key: str, class_path: str) -> Spot:
         """Return where a class is named at `key`, or in the list at `key`."""
-        name = class_path.rpartition(".")[2]
-        for rest, (place, value) in self.sources.below(self.without_verb(key)).items():
-            last = rest.rpartition(".")[2]
-            if isinstance(value, str) and value.rpartition(".")[2] == name and (last == "class_path" or last.isdigit()):
-                return Spot(f" ({place})", in_file=True)
-        return self.spot(key)
+        named = _named(self.sources.below(self.without_verb(key)), class_path)
+        if self._typed(key, class_path) and (not named or class_path not in str(self.value(f"{key}.class_path"))):
+            return Spot(" (on the command line)")
+        return Spot(f" ({named[0][1]})", in_file=True) if named else self.spot(key)
+
+    def _typed(self, key: str, class_path: str) -> bool:
+        return any(
+            flag.key == plain(key) and flag.value in (class_path, class_path.rpartition(".")[2]) for flag in self.flags
+        )
 
     def value(self, key: str) -> Any:
         """Return the value of a key in the files; in lists of objects, of the first item that has it."""
         found = self._find(self.without_verb(key), None)
         return found[1] if found else None
+
+    def written(self, key: str, value: str) -> str:
+        """Return how a value is written in the file that gives it, which is not always as it is read."""
+        found = self._find(self.without_verb(key), value)
+        return self.sources.written.get(found[0], value) if found and str(found[1]) == value else value
 
     def nearest_key(self, key: str) -> str:
         """Return the key that was probably meant, or an empty string."""
@@ -179,6 +210,21 @@ class Asked:
             return None
         end = "__".join(plain(key).upper().split("."))
         return next((name for name in os.environ if name.endswith((f"__{end}", f"_{end}")) or name == end), None)
+
+
+def _named(below: Mapping[str, tuple[Place, Any]], class_path: str) -> list[tuple[str, Place]]:
+    """Return where a class of this name is named in a part of a file: the rest of the key, and the place."""
+    return [
+        (rest, place)
+        for rest, (place, value) in below.items()
+        if isinstance(value, str) and value.rpartition(".")[2] == class_path.rpartition(".")[2]
+        if rest.rpartition(".")[2] == "class_path" or rest.rpartition(".")[2].isdigit()
+    ]
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    """Whether two texts are the same value: `false` and `False` are."""
+    return one is not None and other is not None and one.casefold() == other.casefold()
 
 
 def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -15,9 +15,9 @@ _building: ContextVar[bool] = ContextVar("building", default=False)
 class _Raised(BaseException):
     """Carries an error past jsonargparse, which takes any Exception for a sign that the type is another one."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, kind: Any, arguments: Mapping[str, Any]) -> None:
         super().__init__(error)
-        self.error = error
+        self.error, self.kind, self.arguments = error, kind, arguments
 
 
 def construct(class_type: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -28,7 +28,7 @@ def construct(class_type: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     try:
         return class_type(*args, **kwargs)
     except Exception as error:  # `let_through` raises it again
-        raise _Raised(error) from error
+        raise _Raised(error, class_type, kwargs) from error
     finally:
         _building.reset(token)
 
@@ -38,8 +38,12 @@ def is_building() -> bool:
     return _building.get()
 
 
-def let_through(build: Callable[[], T]) -> T:
+def let_through(build: Callable[[], T], told: Callable[[Exception, Any, Mapping[str, Any]], None] | None = None) -> T:
     """Call `build`; what :func:`construct` met with within it is raised as it was.
+
+    Args:
+        build: Called without arguments.
+        told: Called before with the error, the class that was to be built and its arguments.
 
     Example:
         >>> let_through(lambda: construct(int, "ten"))
@@ -51,6 +55,8 @@ def let_through(build: Callable[[], T]) -> T:
         return build()
     except _Raised as raised:
         error = raised.error
+        if told is not None:
+            told(error, raised.kind, raised.arguments)
     finally:
         _building.reset(token)
     raise error  # outside of the except clause, so that its context stays its own

@@ -46,7 +46,7 @@ def with_hyperparameters(words: Sequence[str], verbs: Iterable[str], kind: Any, 
         known = inspect.signature(kind).parameters
         model = {key: value for key, value in found.items() if key in known}
     elif made_by in _MARKS and name is not None and any(_same(name, given) for given in _classes(words)):
-        model = {"class_path": name, "init_args": found}
+        model = {"class_path": name, "dict_kwargs": found}  # the parser knows which are init_args
     else:
         return words
     left = sorted(saved.keys() - found.keys() - _given(words))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace, set_parsing_settings
@@ -74,10 +75,13 @@ class CompatibleParser(ArgumentParser):
         build: Any = super().instantiate if _NEW else super().instantiate_classes
         found: Namespace
         if outermost:
-            found = let_through(lambda: build(namespace, *args, **kwargs))
+            found = let_through(lambda: build(namespace, *args, **kwargs), partial(self.not_built, namespace))
         else:
             found = build(namespace, *args, **kwargs)
         return found
+
+    def not_built(self, namespace: Namespace, error: Exception, class_type: Any, arguments: Mapping[str, Any]) -> None:
+        """Override to add to the error of a class that was not built."""
 
     def instantiate_classes(self, *args: Any, **kwargs: Any) -> Any:
         """Build the objects that a parsed configuration names; the old name of `instantiate`."""

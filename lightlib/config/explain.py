@@ -116,6 +116,12 @@ def _no_mapping_at_top(case: Case) -> MisconfigurationException | None:
 def _print_flags(case: Case) -> MisconfigurationException | None:
     found = case.found
     known = ("skip_default", "skip_null", "comments")
+    if found["value"] == "comments":  # it is known where its package is
+        return MisconfigurationException(
+            f"{found['option']} got 'comments', but ruamel.yaml, which writes them, is not installed.",
+            expected="nothing, skip_default or skip_null; or comments, with that package.",
+            fix="pip install ruamel.yaml",
+        )
     return MisconfigurationException(
         f"{found['option']} got {found['value']!r}.{nearest(found['value'], known)}",
         expected="nothing, or some of skip_default, skip_null (skip_unset) and comments, with commas between.",
@@ -127,7 +133,8 @@ def _import_failed(case: Case) -> MisconfigurationException | None:
     """What an import raised can be any text: it is known by the class path that it is about."""
     said, asked = case.said, case.asked
     path = explain_class.class_path_of(said)
-    about_path = said.class_path == path or (said.base and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", path))
+    asked_for = said.base or any("Callable" in one for one in said.types)
+    about_path = said.class_path == path or (asked_for and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", path))
     return explain_class.not_imported(said, asked) if path and said.key and about_path else None
 
 
@@ -169,6 +176,10 @@ _TELL: tuple[tuple[str, Tell], ...] = (
     (
         r"Expected an import path corresponding to a (?:typing\.)?[Tt]ype\[(?P<base>.+)\]",
         lambda case: explain_class.wrong_kind(case.found["base"], case.said, case.asked),
+    ),
+    (
+        r"Expected '(?P<path>[^']+)' to be a class that instantiates into callable",
+        lambda case: explain_class.not_called(case.found["path"], case.said, case.asked),
     ),
     (
         r"Expected an instantiatable class, but .*is (?:abstract|a protocol)",

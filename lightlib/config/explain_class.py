@@ -23,6 +23,7 @@ __all__ = [
     "denied",
     "missing_arguments",
     "no_such_name",
+    "not_called",
     "not_imported",
     "unknown_argument",
     "wrong_kind",
@@ -40,9 +41,10 @@ def unknown_argument(option: str, said: Said, asked: Asked) -> MisconfigurationE
         return _without_class(option, owner, said, asked)
     accepted = accepted_by(said.class_path, asked, owner)
     spot, near = asked.spot(f"{owner}.init_args.{option}", said.value), closest(option, accepted)
+    near = "" if option.startswith(f"{near}.") else near  # what is below it is wrong
     value = said.value if said.nested else asked.value(f"{owner}.init_args.{option}")
     return MisconfigurationException(
-        f"{said.class_path} has no argument {option!r}{spot.text}.{nearest(option, accepted)}",
+        f"{said.class_path} has no argument {option!r}{spot.text}.{nearest(option, accepted) if near else ''}",
         expected=f"accepted are: {', '.join(accepted)}." if accepted else "no arguments: it accepts none.",
         fix=_assignment(f"{owner}.init_args.{near}", as_yaml(value), spot.in_file) if near else "delete it.",
     )
@@ -78,9 +80,10 @@ def no_such_name(name: str, said: Said, asked: Asked) -> MisconfigurationExcepti
             expected="a class with this argument.",
             fix=f"--{plain(key)}=my_module.MyClass --{plain(key)}.{said.nested}={said.value}",
         )
-    classes = {one.__name__: one for one in _subclasses(loaded(_base(said, asked)))}
+    classes = {one.__name__: one for one in reversed(_subclasses(loaded(_base(said, asked))))}
     known = sorted(classes)
     near = closest(name, known)
+    meant = _public(_path(classes[near])) if near == name else _name(classes[near]) if near else f"my_module.{name}"
     if not known:
         expected = "a path with a dot: `module.name`."
     elif len(known) <= _MOST:
@@ -89,9 +92,10 @@ def no_such_name(name: str, said: Said, asked: Asked) -> MisconfigurationExcepti
         expected = f"the path of a class, `module.Class`, or the name of one of the {len(known)} known subclasses of "
         expected += f"{_public(_base(said, asked))}."
     return MisconfigurationException(
-        f"{plain(key)} got {name!r}{spot.text}, which is no known name and no class path.{nearest(name, known)}",
+        f"{plain(key)} got {name!r}{spot.text}, which is no known name and no class path."
+        f"{f' Did you mean {meant!r}?' if near == name else nearest(name, known)}",
         expected=expected,
-        fix=_assignment(key, _name(classes[near]) if near else f"my_module.{name}", spot.in_file, class_path=True),
+        fix=_assignment(key, meant, spot.in_file, class_path=True),
     )
 
 
@@ -114,12 +118,20 @@ def not_imported(said: Said, asked: Asked) -> MisconfigurationException:
             else f"start in the folder that holds {package}, install its package, or mend the path.",
         )
     if "has no attribute" in said.reason or "cannot import name" in said.reason:
-        here = _classes_in(sys.modules.get(module), loaded(said.base))
-        near = closest(name, here)
+        if not said.base:  # a function would do
+            found = vars(sys.modules[module]) if module in sys.modules else {}
+            here = [one for one, value in found.items() if callable(value)]
+            expected, example = f"a function or a class in {module}.", "function_name"
+        else:
+            here = _classes_in(sys.modules.get(module), loaded(said.base))
+            expected, example = f"a class in {module}.", "ClassName"
+            if here:
+                expected = f"one of {', '.join(here[:_MOST])}, which are in {module}."
+        near = closest(name, here, example)
         return MisconfigurationException(
             f"{what}.{nearest(name, here)}",
-            expected=f"one of {', '.join(here[:_MOST])}, which are in {module}." if here else f"a class in {module}.",
-            fix=_assignment(key, f"{module}.{near or 'ClassName'}", spot.in_file, class_path=True),
+            expected=expected,
+            fix=_assignment(key, f"{module}.{near}", spot.in_file, class_path=bool(said.base)),
         )
     return MisconfigurationException(
         what,
@@ -131,8 +143,8 @@ def not_imported(said: Said, asked: Asked) -> MisconfigurationException:
 def wrong_kind(base: str, said: Said, asked: Asked) -> MisconfigurationException:
     """The path leads to something, but not to a subclass of what is asked for."""
     key, path = asked.without_verb(said.key), class_path_of(said)
-    spot, found, parent = asked.class_spot(key, path), loaded(path), loaded(said.base)
-    wanted = _public(said.base) if said.base else base
+    spot, found, parent = asked.class_spot(key, path), loaded(path), loaded(said.base or base)
+    wanted = _public(said.base or base)
     what = f"not a subclass of {wanted}"
     if inspect.ismodule(found):
         what = "a module"
@@ -142,7 +154,7 @@ def wrong_kind(base: str, said: Said, asked: Asked) -> MisconfigurationException
             if callable(found)
             else f"of type {type(found).__name__}"
         )
-    here = _classes_in(sys.modules.get(path.rpartition(".")[0]), parent)
+    here = _classes_in(sys.modules.get(path.rpartition(".")[0]), parent) if parent is not None else []
     known = sorted({one.__name__ for one in _subclasses(parent)})
     if here:
         fix = _assignment(key, f"{path.rpartition('.')[0]}.{here[0]}", spot.in_file, class_path=True)
@@ -154,6 +166,16 @@ def wrong_kind(base: str, said: Said, asked: Asked) -> MisconfigurationException
         f"{plain(key)} got {path!r}{spot.text}, which is {what}.",
         expected=f"the path of a subclass of {wanted}.",
         fix=fix,
+    )
+
+
+def not_called(path: str, said: Said, asked: Asked) -> MisconfigurationException:
+    """The path leads to a class whose objects are no functions."""
+    key = asked.without_verb(said.key)
+    return MisconfigurationException(
+        f"{plain(key)} got {path!r}{asked.class_spot(key, path).text}, a class whose objects cannot be called.",
+        expected="the path of a function, or of a class with `__call__`.",
+        fix="name a function; or define __call__ in the class.",
     )
 
 

@@ -28,6 +28,14 @@ def unknown_key(case: Case) -> MisconfigurationException:
     if said.class_path:
         return explain_class.unknown_argument(option, said, asked)
     asked.verb = found.get("verb") or asked.verb
+    section = option.partition(".")[0]
+    if found.get("verb") and section in asked.verbs:
+        spot = asked.spot(section)
+        return MisconfigurationException(
+            f"{section!r}{spot.text} is the section of a sub-command, but the file was given after {found['verb']!r}.",
+            expected=f"--config before {found['verb']}; or, in a file after it, all keys without `{section}:`.",
+            fix=f"{asked.main.prog} --config {_file_of(spot.text)} {found['verb']}",
+        )
     key = asked.without_verb(f"{said.key}.{option}" if said.key else option)
     early = found.get("before") or (asked.parser is asked.main and asked.verbs and not found.get("verb"))
     if early and (key in asked.options() or key.partition(".")[0] in _groups(asked)):
@@ -74,10 +82,12 @@ def _first(parts: list[str], count: int) -> str:
 
 def unrecognized(case: Case) -> MisconfigurationException:
     """Words of the command line that belong to nothing."""
-    found, asked = case.found, case.asked
+    found, said, asked = case.found, case.said, case.asked
     words = found["words"].split()
     option, equals, value = words[0].partition("=")
     key = option.lstrip("-").removesuffix("+")
+    if said.class_path and words[0].startswith("-"):
+        return explain_class.unknown_argument(key, said, asked)
     if not words[0].startswith("-"):
         return _left_over(words, asked)
     if asked.parser is asked.main and asked.verbs:

@@ -32,6 +32,11 @@ def wrong_value(said: Said, asked: Asked) -> MisconfigurationException:
     """The value is not of the type that is asked for."""
     key = asked.without_verb(said.key)
     types = said.types or _told(said.reason)
+    members = re.search(r"member of <enum .*>: \{(.+)\}", said.reason)
+    if members:
+        names = f"Literal[{', '.join(map(repr, members[1].split(',')))}]"
+        types = tuple(one for one in types if one.startswith("<class"))
+        types = (names, *types)
     if said.reason.startswith("Cannot take") and not said.types:
         types = (str(getattr(asked.action(key), "_typehint", "another value")),)
     spot = asked.spot(f"{key}.{said.nested}" if said.nested else key, said.value)
@@ -43,6 +48,8 @@ def wrong_value(said: Said, asked: Asked) -> MisconfigurationException:
         )
     if spot.in_file and not said.value_type and str(asked.value(key)) == said.value:
         said = replace(said, value_type=type(asked.value(key)).__name__)
+    if spot.in_file and said.value_type in ("bool", "int", "float") and said.value:
+        said = replace(said, value=asked.written(key, said.value))
     value = _shown(said, spot.in_file)
     of_class = f" of {said.class_path}" if said.class_path and said.owner != said.key else ""
     name = key.rpartition(".")[2] if of_class else key

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from lightlib.config.where import Places
 from lightlib.core.module import Module
 from lightlib.errors import MisconfigurationException
 
@@ -85,10 +86,19 @@ class ConfiguredOptimizers:
         optimizer: Class path and arguments of the optimizer.
         lr_scheduler: Likewise of the scheduler, or None.
         combine: ``LightningCLI.configure_optimizers``.
+        places: Where the optimizer was given, and where the scheduler, for errors.
     """
 
-    def __init__(self, module: Module, optimizer: Any, lr_scheduler: Any, combine: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        module: Module,
+        optimizer: Any,
+        lr_scheduler: Any,
+        combine: Callable[..., Any],
+        places: Sequence[Places] = (),
+    ) -> None:
         self.module, self.optimizer, self.lr_scheduler, self.combine = module, optimizer, lr_scheduler, combine
+        self.places = places
 
     def __call__(self) -> Any:
         """Return what `combine` makes of the two.
@@ -103,6 +113,16 @@ class ConfiguredOptimizers:
                 expected="layers, made in __init__ or configure_model.",
                 fix="leave out `optimizer:`.",
             )
-        optimizer = instantiate_class((parameters,), self.optimizer)
-        scheduler = instantiate_class(optimizer, self.lr_scheduler) if self.lr_scheduler else None
+        places = iter(self.places)
+        optimizer = _built((parameters,), self.optimizer, next(places, None))
+        scheduler = _built(optimizer, self.lr_scheduler, next(places, None)) if self.lr_scheduler else None
         return self.combine(self.module, optimizer=optimizer, lr_scheduler=scheduler)
+
+
+def _built(first: Any, init: Mapping[str, Any], places: Places | None) -> Any:
+    try:
+        return instantiate_class(first, init)
+    except Exception as error:
+        if places is not None:
+            places.add_to(error)
+        raise

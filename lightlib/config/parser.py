@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from glob import glob
 from typing import Any, NoReturn, TypeVar
 
 import jsonargparse
@@ -14,10 +17,12 @@ from torch.optim import Optimizer
 
 from lightlib.callbacks.callback import Callback
 from lightlib.config import names
+from lightlib.config.asked import Asked
 from lightlib.config.compatible import CompatibleParser
 from lightlib.config.explain import explain
 from lightlib.config.help import HelpFormatter, with_base_classes
 from lightlib.config.optimizers import SCHEDULERS
+from lightlib.config.where import Places, key_of, places_of
 from lightlib.config.yaml_file import ConfigError, Sources, dump, loader, text_of
 from lightlib.core.datamodule import DataModule
 from lightlib.core.module import Module
@@ -29,8 +34,8 @@ __all__ = ["LightningArgumentParser"]
 T = TypeVar("T")
 Classes = type | tuple[type, ...]
 _KINDS = (Trainer, Module, DataModule, Callback)
-_NO_NAMES = ("null", "true", "false")
-# Arguments of the Trainer that take names themselves: there only a class path is looked up, and `csv` stays `csv`.
+_NO_NAMES = ("null", "none", "true", "false")
+# Arguments of the Trainer that take names themselves: there only names of classes are looked up, and `csv` stays `csv`.
 _TAKEN_BY_TRAINER = {
     "trainer.accelerator": "accelerators",
     "trainer.logger": "loggers",
@@ -55,6 +60,7 @@ class LightningArgumentParser(CompatibleParser):
         callback_keys: Where callbacks were added by `add_lightning_class_args`.
         sources: The configuration files that were read, and what stands where in them.
         named: Where the name of a class may stand: the group of the registry by key.
+        of_others: Arguments of other sub-commands, which are passed over in a file.
     """
 
     def __init__(
@@ -72,6 +78,7 @@ class LightningArgumentParser(CompatibleParser):
         self.named: dict[str, str] = {"trainer.callbacks": "callbacks", **_TAKEN_BY_TRAINER}
         self.optimizers: dict[str, tuple[Classes, str]] = {}
         self.lr_schedulers: dict[str, tuple[Classes, str]] = {}
+        self.of_others: set[str] = set()
         self._file: str | None = None
         super().__init__(*args, description=description, env_prefix=env_prefix, default_env=default_env, **kwargs)
 
@@ -166,6 +173,14 @@ class LightningArgumentParser(CompatibleParser):
         parser.sources = self.sources
         self.named |= parser.named | {f"{verb}.{key}": group for key, group in parser.named.items()}
 
+    def leave_to_others(self, arguments: Iterable[str]) -> None:
+        """Pass over arguments of other sub-commands in a file, which may be that of one of their runs."""
+        self.of_others = set(arguments) - {action.dest.partition(".")[0] for action in self._actions}
+
+    def set_defaults(self, *args: Any, **kwargs: Any) -> None:
+        """Set other defaults, by their dotted keys; names and class paths of Lightning mean ours here too."""
+        super().set_defaults(*(self._ours(one) if isinstance(one, dict) else one for one in args), **kwargs)
+
     # reading
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Parse the command line. A mistake is explained, and ends the program with status 2."""
@@ -192,18 +207,33 @@ class LightningArgumentParser(CompatibleParser):
         """Parse the text of a configuration, after it was read once for what must not be in it."""
         if self.parser_mode in _YAML:
             name = next((name for name in ("content", "cfg_str") if name in kwargs), None)
-            text = args[0] if name is None else kwargs[name]
-            value = self.sources.read(text, self._file)
-            groups = self.group_names()
-            self.sources.check_groups(groups)
-            try:
-                ours = self._ours(value)
-            except LightlibError as error:  # a name that is not known
-                raise ConfigError(f"{self.sources.place_of_name(str(error))}: {error}") from error
-            ours = _without_empty(ours, groups)
-            text = dump(ours)
+            text = dump(self._read(args[0] if name is None else kwargs[name], self._file))
             args, kwargs = ((text, *args[1:]), kwargs) if name is None else (args, {**kwargs, name: text})
         return super().parse_string(*args, **kwargs)
+
+    def get_defaults(self, *args: Any, **kwargs: Any) -> Namespace:
+        """Return the values of what is not given; `default_config_files` are read as other files are."""
+        read = {}
+        for path in (
+            path for pattern in self.default_config_files for path in sorted(glob(os.path.expanduser(pattern)))
+        ):
+            text = text_of(path)
+            if self.parser_mode in _YAML and text.strip():
+                read[_lines(text)] = self._read(text, path, default=True)
+        with _our_names_in_values(read) if read else nullcontext():
+            found: Namespace = super().get_defaults(*args, **kwargs)
+        return found
+
+    def _read(self, text: str, name: str | None, *, default: bool = False) -> dict[str, Any]:
+        """Return what a configuration holds, with our class paths, after it was checked for what must not be in it."""
+        value = self.sources.read(text, name, default=default)
+        groups = self.group_names()
+        self.sources.check_groups(groups)
+        try:
+            ours = self._ours(value)
+        except LightlibError as error:  # a name that is not known
+            raise ConfigError(f"{self.sources.place_of_name(str(error))}: {error}") from error
+        return _without_empty({key: one for key, one in ours.items() if key not in self.of_others}, groups)
 
     def _checked(self, parse: Callable[[], T]) -> T:
         try:
@@ -215,14 +245,15 @@ class LightningArgumentParser(CompatibleParser):
     def _words(self, arguments: Iterable[str]) -> Iterator[str]:
         """Yield the words of a command line, with names and class paths of Lightning replaced by our class paths."""
         group: str | None = None
+        words = True
         for word in arguments:
             option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
             if word.startswith("-"):
                 name = option.lstrip("-").removesuffix("+")
                 key = name.removesuffix(".class_path").removesuffix(".help")
-                group = self.named.get(key) if key != name or not _taken_by_trainer(key) else None
+                group, words = self.named.get(key), key != name or not _taken_by_trainer(key)
             if not word.startswith("-") or equals:
-                value = _full(value, group)
+                value = _full(value, group, words)
                 group = None
             yield option + equals + value
 
@@ -239,6 +270,28 @@ class LightningArgumentParser(CompatibleParser):
         return groups
 
     # errors
+    def not_built(self, namespace: Namespace, error: Exception, class_type: Any, arguments: Mapping[str, Any]) -> None:
+        """Add to the error of a class where in files or on the command line its arguments stand."""
+        verbs: Mapping[str, Any] = self._subcommands_action.choices if self._subcommands_action else {}
+        verb = namespace.get("subcommand") if verbs else None
+        parser = verbs[verb] if verb else self
+        groups = {key: getattr(group, "group_class", None) for key, group in (parser.groups or {}).items()}
+        config = namespace[verb] if verb else namespace
+        key = key_of(class_type, arguments, config, groups)
+        if key is not None:
+            path = f"{getattr(class_type, '__module__', '')}.{getattr(class_type, '__qualname__', '')}"
+            parser.places_of(path, key, arguments).add_to(error)
+
+    def places_of(self, class_path: str, key: str, arguments: Mapping[str, Any]) -> Places:
+        """Return where in files or on the command line an object and its arguments, below `key`, were given.
+
+        Args:
+            class_path: That of its class.
+            key: As ``"trainer"``, or ``"optimizer.init_args"`` where the class is part of the configuration.
+            arguments: What it was called with.
+        """
+        return places_of(class_path, key, arguments, Asked(self, self.sources))
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong, what was expected and how to mend it; end the program with status 2."""
         parser = getattr(ex, "subcommand_parser", None) or self
@@ -251,13 +304,14 @@ class LightningArgumentParser(CompatibleParser):
         self.exit(2)
 
 
-def _full(name: str, group: str | None) -> str:
-    """Return the class path for a name that stands where an object of `group` is asked for."""
+def _full(name: str, group: str | None, words: bool = True) -> str:
+    """Return the class path for a name that stands where an object of `group` is asked for; `words` as in `_chosen`."""
     if group is not None and name[:1] in ("[", "{"):
         with suppress(ConfigError):  # jsonargparse says what is wrong
-            chosen = _chosen(names.translated(loader(name)), group)
+            chosen = _chosen(names.translated(loader(name)), group, words)
             return dump(chosen, flow=True)
-    if group is None or name in _NO_NAMES or not all(part.isidentifier() for part in name.split(".")):
+    is_name = all(part.isidentifier() for part in name.split(".")) and name.lower() not in _NO_NAMES
+    if group is None or not is_name or not (words or "." in name or name[0].isupper()):
         translated: str = names.translated(name)
         return translated
     return names.class_path(group, name)
@@ -293,9 +347,9 @@ def _taken_by_trainer(key: str) -> bool:
 
 
 def _chosen(value: Any, group: str, words: bool = True) -> Any:
-    """Return a value with full class paths; `words`: also where it is nothing but a name."""
+    """Return a value with full class paths; `words`: also for ``csv``, and not only for the names of classes."""
     if isinstance(value, str):
-        return _full(value, group) if words else value
+        return _full(value, group, words) if words or value[:1].isupper() else value
     if isinstance(value, list):
         return [_chosen(one, group, words) for one in value]
     if isinstance(value, dict) and isinstance(value.get("class_path"), str):
@@ -314,11 +368,25 @@ def _translated(text: str) -> Any:
     return names.translated(loader(text))
 
 
+def _lines(text: str) -> str:
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
 @contextmanager
-def _our_names_in_values() -> Iterator[None]:
-    """Translate class paths of Lightning also where jsonargparse reads: flags, variables, parts of files."""
+def _our_names_in_values(read: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Translate class paths of Lightning also where jsonargparse reads: flags, variables, parts of files.
+
+    Args:
+        read: Whole texts that were read already, with what they hold.
+    """
+    known = read or {}
+
+    def load(text: str) -> Any:
+        whole = known.get(_lines(text))
+        return _translated(text) if whole is None else copy.deepcopy(whole)
+
     before = jsonargparse.get_loader("yaml")
-    jsonargparse.set_loader("yaml", _translated, (ConfigError,))
+    jsonargparse.set_loader("yaml", load, (ConfigError,))
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ __all__ = ["Said", "as_dict", "split_types", "taken_apart"]
 
 _KEY = re.compile(r'Parser key "([^"]+)"(?: element \d+)?:\s*(.*)')
 _HELP = re.compile(r"--([\w.]+)\.help: (.*)")
+_CALLED = re.compile(r"Type (.*?) expects a function or a callable class: ")
 _NO_PATH = re.compile(r"-?\s*Expected a (?:config )?path but .* either not accessible or invalid")
 _CLASS = re.compile(r"Problem with given class_path '([^']+)':")
 _NESTED = re.compile(r"NestedArg\(key='([^']*)', val='?(.*?)'?\)", re.DOTALL)
@@ -63,7 +64,9 @@ def taken_apart(message: str) -> Said:
 
 def _innermost(text: str, said: Said) -> Said:
     text = textwrap.dedent(text.strip("\n")).removeprefix("Validation failed: ")
-    text = re.sub(r"^Type .*? expects a function or a callable class: ", "", text)
+    called = _CALLED.match(text)
+    if called:
+        text, said = text[called.end() :], replace(said, types=said.types or (called[1],))
     first, _, rest = text.partition("\n")
     key = _KEY.fullmatch(first)
     if key:
@@ -83,7 +86,7 @@ def _innermost(text: str, said: Said) -> Said:
     problem = _CLASS.fullmatch(first)
     if problem:
         return _innermost(rest, replace(said, class_path=problem[1], owner=said.key))
-    got = _GOT.fullmatch(text) if text.startswith(("Expected", "Not a valid subclass")) else None
+    got = _GOT.fullmatch(text) if called or text.startswith(("Expected", "Not a valid subclass")) else None
     if got:
         said = _with_value(said, got[2].partition("\nSubclass types")[0], "")
         text = got[1]

@@ -120,10 +120,12 @@ class Document:
 
     def places(self) -> dict[str, Place]:
         """Return where each key stands, by its dotted path."""
-        found: dict[str, Place] = {}
-        if self._root is not None:
-            self._find(self._root, "", found)
-        return found
+        return {path: self._place(at) for path, at, _ in self._below(self._root, "")}
+
+    def written(self) -> dict[Place, str]:
+        """Return how single values are written, by the places of their keys: what is True may be written ``yes``."""
+        single = ((at, value.value) for _, at, value in self._below(self._root, "") if value.id == "scalar")
+        return {self._place(at): text for at, text in single}
 
     # what is refused
     def _check_events(self) -> None:
@@ -212,17 +214,20 @@ class Document:
                     yield from self._pairs(one)
         yield from ((key, value) for key, value in node.value if key.tag != _MERGE)
 
-    def _find(self, node: yaml.Node, prefix: str, found: dict[str, Place]) -> None:
-        if node.tag == _MAP:
+    def _below(self, node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        """Yield for each key its dotted path, the node where it stands, and that of its value."""
+        below: list[tuple[str, yaml.Node, yaml.Node]] = []
+        if node is not None and node.tag == _MAP:
             below = [(str(self._value(key)), key, value) for key, value in self._pairs(node)]
-        elif node.tag == _SEQ:
+        elif node is not None and node.tag == _SEQ:
             below = [(str(index), value, value) for index, value in enumerate(node.value)]
-        else:
-            return
         for key, at, value in below:
-            path = f"{prefix}{key}"
-            found[path] = Place(self.name, at.start_mark.line + 1, at.start_mark.column + 1)
-            self._find(value, f"{path}.", found)
+            yield f"{prefix}{key}", at, value
+            yield from self._below(value, f"{prefix}{key}.")
+
+    def _place(self, node: yaml.Node) -> Place:
+        mark: Any = node.start_mark
+        return Place(self.name, mark.line + 1, mark.column + 1)
 
     # what is said
     def _fail(self, line: int, column: int, what: str, expected: str, fix: str) -> NoReturn:

@@ -82,10 +82,11 @@ def text_of(path: str | os.PathLike[str]) -> str:
     """
     file = Path(path)
     if file.is_dir():
+        some = ", ".join(map(str, _files_in(file)[:10]))
         raise ConfigError(
             f"The configuration {os.fspath(path)!r} is a folder.",
             expected="a YAML file.",
-            fix=f"name a file in it: {', '.join(map(str, _files_in(file))) or 'there is none that ends in .yaml'}.",
+            fix=f"name a file in it: {some or 'there is none that ends in .yaml'}.",
         )
     try:
         data = file.read_bytes()
@@ -95,7 +96,11 @@ def text_of(path: str | os.PathLike[str]) -> str:
         raise ConfigError(
             f"The configuration {os.fspath(path)!r} does not exist.{f' Did you mean {near!r}?' if near else ''}",
             expected=f"the path of a file, seen from {os.getcwd()}.",
-            fix=f"--config {near}" if near else f"one of {', '.join(beside.values())}" if beside else "mend the path.",
+            fix=f"--config {near}"
+            if near
+            else f"one of {', '.join(list(beside.values())[:10])}"
+            if beside
+            else "mend the path.",
         ) from None
     except OSError as error:
         raise ConfigError(f"The configuration {os.fspath(path)!r} cannot be read: {error.strerror}.") from error
@@ -112,7 +117,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
 
 def _files_in(folder: Path) -> list[Path]:
     try:
-        return sorted(one for one in folder.iterdir() if one.suffix in (".yaml", ".yml", ".json"))[:10]
+        return sorted(one for one in folder.iterdir() if one.suffix in (".yaml", ".yml", ".json"))
     except OSError:
         return []
 
@@ -150,20 +155,33 @@ class Sources:
         self.verbs = tuple(verbs)
         self.folder = os.getcwd()  # where the command was started: a file is read in its own folder
         self._read: list[tuple[Any, dict[str, Place]]] = []
+        self._defaults: list[str] = []  # the names of the first ones
+        self._latest = 0
+        self.names: dict[str, str] = {}  # of texts that no file holds, and nobody has typed
+        self.written: dict[Place, str] = {}  # how the value of the key at a place is written
 
-    def read(self, text: str, name: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    def read(self, text: str, name: str | os.PathLike[str] | None = None, *, default: bool = False) -> dict[str, Any]:
         """Load the text of a configuration, and remember what stands where.
 
         Args:
             text: What is in the file.
             name: The file's name, as the user wrote it. Default: ``"--config"``, for text given in place of a file.
+            default: Whether it is one of `default_config_files`: all others win, and it may be read again.
 
         Raises:
             ConfigError: See :func:`load`; or it is not a mapping.
         """
-        document = Document(text, os.fspath(name) if name else "--config", mapping=True)
+        document = Document(text, os.fspath(name) if name else self.names.get(text, "--config"), mapping=True)
         value: dict[str, Any] = document.value()
-        self._read.append((value, document.places()))
+        found = value, document.places()
+        self.written |= document.written()
+        if default and document.name in self._defaults:
+            self._latest = self._defaults.index(document.name)
+            self._read[self._latest] = found
+        else:
+            self._latest = len(self._defaults if default else self._read)
+            self._read.insert(self._latest, found)
+            self._defaults += [document.name] if default else []
         return value
 
     def has_read(self, path: str) -> bool:
@@ -188,36 +206,52 @@ class Sources:
 
     def below(self, key: str) -> dict[str, tuple[Place, Any]]:
         """Return places and values of what stands below `key` in the last file that has it, by the rest of the key."""
-        config, found, name = self._last(key)
-        return {
-            one.removeprefix(f"{name}."): (place, _at(config, one))
-            for one, place in found.items()
-            if name and one.startswith(f"{name}.")
-        }
+        return next(self.each_below(key), {})
+
+    def each_below(self, key: str) -> Iterator[dict[str, tuple[Place, Any]]]:
+        """Yield for each file that has `key`, the last first, what `below` returns."""
+        for config, found, name in self._having(key):
+            yield {
+                one.removeprefix(f"{name}."): (place, _at(config, one))
+                for one, place in found.items()
+                if one.startswith(f"{name}.")
+            }
 
     def _last(self, key: str) -> tuple[Any, dict[str, Place], str]:
+        return next(self._having(key), (None, {}, ""))
+
+    def _having(self, key: str) -> Iterator[tuple[Any, dict[str, Place], str]]:
         for config, found in reversed(self._read):
             name = self._name_in(found, key)
             if name:
-                return config, found, name
-        return None, {}, ""
+                yield config, found, name
 
     def place_of_name(self, text: str) -> Place | str:
-        """Return where a name that is quoted in `text` stands in the last file; its name, when it is nowhere."""
-        config, found = self._read[-1]
+        """Return where a name that is quoted in `text` stands in the file read last; its name, when it is nowhere."""
+        config, found = self._read[self._latest]
         named = (place for key, place in found.items() if _quoted(_at(config, key), text))
         return next(named, next(iter(found.values())).name)
 
     def check_groups(self, groups: Iterable[str]) -> None:
-        """Refuse a single value, other than the path of a file, for a group of arguments in the last file.
+        """Refuse what cannot be a group of arguments, in the file that was read last: a single value, a key like 1.
+
+        A text may be the path of a file that holds the group.
 
         Raises:
             ConfigError: There is one.
         """
-        for group in groups:
-            config, found = self._read[-1]
-            name = self._name_in(found, group)
-            value = _at(config, name) if name else None
+        for group in ("", *groups):
+            config, found = self._read[self._latest]
+            name = self._name_in(found, group) if group else ""
+            value = _at(config, name) if name or not group else None
+            wrong = next((key for key in value if not isinstance(key, str)), "") if isinstance(value, dict) else ""
+            if not isinstance(wrong, str):
+                place = found[f"{name}.{wrong}" if name else str(wrong)]
+                raise ConfigError(
+                    f"A key is read as {wrong!r} ({place}), which is no name.",
+                    expected="the name of an argument; YAML reads yes, no, on, off and null as values.",
+                    fix="correct it, or put it in quotes.",
+                )
             if value is not None and not isinstance(value, (dict, str)):
                 raise ConfigError(
                     f"{group!r} is {value!r:.80} ({found[name]}), but it is a group of arguments.",
@@ -247,9 +281,9 @@ class Sources:
 
     def _spellings(self, key: str) -> list[str]:
         verb, _, rest = key.partition(".")
-        if verb in self.verbs and rest:
-            return [key, rest]
-        return [key, *(f"{verb}.{key}" for verb in self.verbs)]
+        below_verb = verb in self.verbs and rest
+        keys = [key, rest] if below_verb else [key, *(f"{verb}.{key}" for verb in self.verbs)]
+        return [*keys, *(f"{one}+" for one in keys)]  # what is added to a list
 
 
 def _settings(config: dict[str, Any], prefix: str = "") -> Iterator[str]:

@@ -201,3 +201,40 @@ def test_a_checkpoint_of_lightnings_command_line_is_built_again():
     content["hyper_parameters"]["_instantiator"] = "lightning.pytorch.cli.instantiate_module"
     torch.save(content, "theirs.ckpt")
     assert same_weights(WithEncoder.load_from_checkpoint("theirs.ckpt", weights_only=False), cli.model)
+
+
+class Noted(SteepLine):
+    """Takes any arguments."""
+
+    def __init__(self, lr: float = 0.05, **notes):
+        super().__init__(lr=lr)
+        self.save_hyperparameters()
+        self.notes = notes
+
+
+class Untested(LightningCLI):
+    """Builds everything and tests nothing."""
+
+    def test(self, **arguments):
+        self.asked = arguments
+
+
+def test_a_checkpoint_fills_in_arguments_that_no_signature_shows():
+    name = f"--model={__name__}.Noted"
+    fitted(name, "--model.dict_kwargs.note=3", "--model.lr=0.5", module=None)
+    words = ["test", *QUIET, name, "--ckpt_path=line.ckpt"]
+    model = Untested(None, PointsOfLine, args=words).model
+    assert (model.lr, model.notes) == (0.5, {"note": 3})
+    model = Untested(None, PointsOfLine, args=[*words, "--model.lr=0.25", "--model.dict_kwargs.note=4"]).model
+    assert (model.lr, model.notes) == (0.25, {"note": 4})
+
+
+def test_an_argument_that_a_model_no_longer_has_is_told_with_the_option_that_names_the_checkpoint():
+    name = f"--model={HERE}.SteepLine"
+    fitted(name, module=None)
+    saved = torch.load("line.ckpt", weights_only=True)
+    saved["hyper_parameters"]["depth"] = 1
+    torch.save(saved, "line.ckpt")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'depth'") as caught:
+        Untested(None, PointsOfLine, args=["test", *QUIET, name, "--ckpt_path=line.ckpt"])
+    assert vars(caught.value)["__notes__"] == ["  Configured: model (--ckpt_path, line 1)."]

@@ -330,6 +330,29 @@ def test_other_defaults_for_the_trainer():
     assert defaults["callbacks"] == [always]
 
 
+def test_defaults_by_names_and_class_paths_of_lightning():
+    logger = {"class_path": "CSVLogger", "init_args": {"save_dir": "here"}}
+    strategy = {"class_path": "lightning.pytorch.strategies.DDPStrategy"}
+    cli = built(trainer_defaults={"logger": logger, "strategy": strategy, "accelerator": "cpu"})
+    assert (type(cli.trainer.logger), type(cli.trainer.strategy)) == (CSVLogger, DDPStrategy)
+    assert cli.config.trainer.logger.class_path == "lightlib.loggers.CSVLogger"
+
+
+def test_the_name_of_a_class_is_known_before_it_was_imported():
+    parser = LightningCLI(SteepLine, run=False, args=["--seed_everything=1"]).parser
+    words = ["--trainer.logger=CSVLogger", "--trainer.logger", "TensorBoardLogger", "--trainer.logger+=csv"]
+    words += ["--trainer.logger=False", "--trainer.logger", "[csv, {class_path: CSVLogger}]"]
+    assert list(parser._words(words)) == [
+        "--trainer.logger=lightlib.loggers.CSVLogger",
+        "--trainer.logger",
+        "lightlib.loggers.TensorBoardLogger",
+        "--trainer.logger+=csv",
+        "--trainer.logger=False",
+        "--trainer.logger",
+        "[csv, {class_path: lightlib.loggers.CSVLogger}]",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -124,6 +124,53 @@ def test_files_that_are_always_read():
     assert (cli.trainer.max_epochs, cli.model.lr) == (8, 0.8)
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("trainer:\n  max_epoch: 3\n", "'trainer.max_epoch' (always.yaml, line 2) is not an argument of trainer."),
+        ("trainer:\n  max_epochs: ten\n", "trainer.max_epochs got 'ten' (always.yaml, line 2)."),
+        ("trainer:\n  strategy: dpp\n", "  Configured: trainer.strategy (always.yaml, line 2)."),
+        ("trainer:\n  max_epochs: [1\n", "always.yaml, line 2, column 17: did not find expected ',' or ']'."),
+        ("trainer: !!python/name:os.system\n", "always.yaml, line 1, column 10: the tag !!python/name:os.system would"),
+        ("trainer: 3\n", "'trainer' is 3 (always.yaml, line 1), but it is a group of arguments."),
+        ("trainer:\n  callbacks: EarlyStoping\n", "always.yaml, line 2: Unknown callback 'EarlyStoping'."),
+    ],
+)
+def test_a_mistake_in_a_file_that_is_always_read_has_its_place(content, expected, capsys):
+    options = {"default_config_files": [file("always.yaml", content)]}
+    try:
+        built(parser_kwargs=options)
+    except SystemExit:
+        text = capsys.readouterr().err
+    except ValueError as error:
+        text = str(error)
+    assert expected in text
+
+
+def test_a_file_that_is_always_read_is_read_as_all_are():
+    content = "\ufefftrainer:\r\nmodel:\r\n  lr: 8e-1\r\noptimizer:\r\n  class_path: Adam\r\n"
+    options = {"default_config_files": [file("always.yaml", content)]}
+    over = file("over.yaml", {"model": {"lr": "x"}})
+    with pytest.warns(match="takes the place of"):
+        cli = built(parser_kwargs=options)
+    assert (cli.model.lr, cli.config.optimizer.class_path) == (0.8, "torch.optim.Adam")
+    with pytest.raises(SystemExit):
+        built("-c", over, parser_kwargs=options)
+    sources = cli.parser.sources
+    assert sources.where("model.lr") == "always.yaml, line 3"
+    sources.read("model: {lr: 1}", "later.yaml")
+    sources.read(content, "always.yaml", default=True)
+    assert sources.where("model.lr") == "later.yaml, line 1"
+
+
+def test_a_mistake_without_words_of_a_command_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["main.py"])
+    options = {"default_config_files": [file("always.yaml", {"model": {"widht": 3}})]}
+    with pytest.raises(SystemExit):
+        LightningCLI(SteepLine, PointsOfLine, run=False, parser_kwargs=options)
+    assert "'model.widht' (always.yaml, line 2)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("mode", ["omegaconf", "omegaconf+"])
 def test_interpolation(mode):
     pytest.importorskip("omegaconf")

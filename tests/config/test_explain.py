@@ -18,11 +18,24 @@ ZOO = '''
 from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Literal
+
+class Coat(Enum):
+    FUR = 1
+    WOOL = 2
 
 class Animal:
     """Of which there are several."""
+
+@dataclass
+class Size:
+    width: int = 1
+
+@dataclass
+class House:
+    size: Size = field(default_factory=Size)
 
 class Cat(Animal):
     def __init__(self, lives: int, name: str = "Tom", friends: list[Animal] | None = None):
@@ -32,16 +45,16 @@ class Dog(Animal):
     def __init__(self, loud: bool = True, mode: Literal["bark", "howl"] = "bark"):
         pass
 
+class Bird(Animal):
+    def __init__(self, coat: Coat | None = None, sort: type[Animal] | None = None, house: House | None = None):
+        pass
+
 class Fish(Animal, ABC):
     @abstractmethod
     def swim(self): ...
 
 class Stone:
     pass
-
-@dataclass
-class Size:
-    width: int = 1
 
 def feed(): ...
 
@@ -78,6 +91,7 @@ FILES = {
     "mapping.yaml": "keeper:\n  days: {a: 3}\n",
     "part.yaml": "class_path: zoo.Cat\ninit_args:\n  lifes: 9\n",
     "broken.yaml": "class_path: zoo.Cat: x\n",
+    "call.yaml": "keeper:\n  call: zoo.fed\n",
     "uses.yaml": "animal: part.yaml\n",
 }
 CASES = {
@@ -239,11 +253,11 @@ CASES = {
           Fix: --animal=zoo.Cat""",
     "feed --animal zoo.Cot": """
         animal got 'zoo.Cot' (on the command line), which cannot be imported: module 'zoo' has no attribute 'Cot'. Did you mean 'Cat'?
-          Expected: one of Cat, Dog, Fish, which are in zoo.
+          Expected: one of Cat, Dog, Bird, Fish, which are in zoo.
           Fix: --animal=zoo.Cat""",  # noqa: E501
     "feed -c cot.yaml": """
         keeper.animals got 'zoo.Cot' (cot.yaml, line 4), which cannot be imported: module 'zoo' has no attribute 'Cot'. Did you mean 'Cat'?
-          Expected: one of Cat, Dog, Fish, which are in zoo.
+          Expected: one of Cat, Dog, Bird, Fish, which are in zoo.
           Fix: class_path: zoo.Cat""",  # noqa: E501
     "feed --animal lacking.Cat": """
         animal got 'lacking.Cat' (on the command line), which cannot be imported: No module named 'nowhere_to_be_found'
@@ -271,7 +285,7 @@ CASES = {
           Fix: --animal=zoo.Cat""",
     "feed --animal Cta": """
         animal got 'Cta' (on the command line), which is no known name and no class path. Did you mean 'Cat'?
-          Expected: the path of a class, `module.Class`, or one of Cat, Dog.
+          Expected: the path of a class, `module.Class`, or one of Bird, Cat, Dog.
           Fix: --animal=zoo.Cat""",
     "feed --animal Cat": """
         zoo.Cat (on the command line) is missing its argument 'lives'.
@@ -340,6 +354,39 @@ CASES = {
           or, in a file for --config:
             animal:
               class_path: my_module.MyClass""",
+}
+CASES |= {
+    "feed --keeper.call zoo.fed": """
+        keeper.call got 'zoo.fed' (on the command line), which cannot be imported: module 'zoo' has no attribute 'fed'. Did you mean 'feed'?
+          Expected: a function or a class in zoo.
+          Fix: --keeper.call=zoo.feed""",  # noqa: E501
+    "feed -c call.yaml": """
+        keeper.call got 'zoo.fed' (call.yaml, line 2), which cannot be imported: module 'zoo' has no attribute 'fed'. Did you mean 'feed'?
+          Expected: a function or a class in zoo.
+          Fix: call: zoo.feed""",  # noqa: E501
+    "feed --keeper.call zoo.Stone": """
+        keeper.call got 'zoo.Stone' (on the command line), a class whose objects cannot be called.
+          Expected: the path of a function, or of a class with `__call__`.
+          Fix: name a function; or define __call__ in the class.""",
+    "feed --animal Bird --animal.coat WOLL": """
+        coat of zoo.Bird got 'WOLL' (on the command line). Did you mean 'WOOL'?
+          Expected: 'FUR', 'WOOL' or null.
+          Fix: --animal.coat=WOOL""",
+    "feed --animal Bird --animal.sort Cat": """
+        animal.sort got 'Cat' (on the command line), which is no known name and no class path. Did you mean 'zoo.Cat'?
+          Expected: the path of a class, `module.Class`, or one of Bird, Cat, Dog.
+          Fix: --animal.sort=zoo.Cat""",
+    "feed --animal Bird --animal.sort textwrap.dedent": """
+        animal.sort got 'textwrap.dedent' (on the command line), which is a function, and not annotated to return a zoo.Animal.
+          Expected: the path of a subclass of zoo.Animal.
+          Fix: one of Bird, Cat, Dog, or the path of a subclass of your own.""",  # noqa: E501
+    "feed --animal Bird --animal.house.size.height 3": """
+        zoo.House has no argument 'size.height' (on the command line).
+          Expected: accepted are: size.
+          Fix: delete it.""",
+    # given in a file, overridden on the command line
+    "feed -c missing.yaml --animal aquarium.Cat": "animal got 'aquarium.Cat' (on the command line), which cannot be "
+    "imported: No module named 'aquarium'",
 }
 NEWER = {  # texts that jsonargparse 4.39 does not have, or has no typing for
     "feed --keeper.kind dya": """
@@ -508,6 +555,12 @@ def test_one_of_our_own_errors_within_a_text_comes_through_as_it_is(zoo) -> None
     ours = "'Sophia' is a class of the package Sophia.\n  Expected: it is installed.\n  Fix: pip install Sophia"
     message = f'Parser key "animal":\n{textwrap.indent(ours, "  ")}'
     assert explain(message, parser=parser_of(zoo), argv=[]) == ours
+
+
+def test_comments_need_their_package(zoo) -> None:
+    message = 'Invalid option "comments" for --print_config'
+    text = explain(message, parser=parser_of(zoo), argv=["--print_config=comments"])
+    assert text.startswith("--print_config got 'comments', but ruamel.yaml, which writes them, is not installed.\n")
 
 
 def test_a_parser_of_one_class_leaves_the_text_to_the_parser_around_it(zoo) -> None:

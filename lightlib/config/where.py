@@ -1,0 +1,87 @@
+"""Errors of constructors: where in the configuration stands what they were given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from jsonargparse import Namespace
+
+from lightlib.config.asked import Asked, plain
+from lightlib.config.explain_class import loaded
+from lightlib.errors import LightlibError
+
+__all__ = ["Places", "key_of", "places_of"]
+
+_PLAIN = (bool, int, float, str)
+
+
+class Places(NamedTuple):
+    """Where an object and its arguments were given, as text: plain values, for it goes along to other processes."""
+
+    arguments: dict[str, str]
+    whole: str
+
+    def add_to(self, error: Exception) -> None:
+        """Add to an error where the arguments stand that it names; where it names none, where the object stands."""
+        what, expected, rest = str(error).partition("\n  Expected: ")
+        named = [place for name, place in self.arguments.items() if re.search(rf"\b{re.escape(name)}\b", what)]
+        if not named and not self.whole:
+            return
+        note = f"  Configured: {', '.join(named) or self.whole}."
+        if isinstance(error, LightlibError):
+            error.args = (f"{what}\n{note}{expected}{rest}",)
+        else:
+            vars(error).setdefault("__notes__", []).append(note)  # as `add_note` does, from Python 3.11 on
+
+
+def places_of(class_path: str, key: str, arguments: Mapping[str, Any], asked: Asked) -> Places:
+    """Return where an object and its arguments were given.
+
+    Args:
+        class_path: That of its class.
+        key: Below which its arguments stand in the configuration: ``"trainer.callbacks.0.init_args"``, or nothing.
+        arguments: What it was called with.
+        asked: What was asked for.
+    """
+    found = {}
+    for name, value in arguments.items():
+        at = f"{key}.{name}" if key else name
+        spot = asked.given(at, str(value) if isinstance(value, _PLAIN) else None)
+        if spot.text:
+            found[name] = f"{plain(at)}{spot.text}"
+    whole = asked.object_spot(key.removesuffix(".init_args"), class_path).text if key else ""
+    return Places(found, f"{plain(key)}{whole}" if whole else "")
+
+
+def key_of(kind: Any, arguments: Mapping[str, Any], config: Any, groups: Mapping[str, Any]) -> str | None:
+    """Return below which key of a configuration the arguments of an object stand, or None where it cannot be told.
+
+    Args:
+        kind: The class of the object.
+        arguments: What it was called with.
+        config: What was parsed.
+        groups: The keys of the classes that stand there without their path.
+    """
+    found = [(key, config.get(key) or {}) for key, one in groups.items() if one is kind]
+    found += [(f"{key}.init_args", given) for key, path, given in _named(config) if loaded(path) is kind]
+    return next((key for key, given in found if _agree(given, arguments)), None)
+
+
+def _named(config: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Yield the classes that a configuration names, in their order: key, class path and arguments."""
+    below: Any = enumerate(config) if isinstance(config, (list, tuple)) else ()
+    if isinstance(config, (dict, Namespace)):
+        items = config if isinstance(config, dict) else vars(config)
+        if isinstance(items.get("class_path"), str):
+            yield prefix.removesuffix("."), items["class_path"], items.get("init_args") or {}
+        below = items.items()
+    for name, value in below:
+        yield from _named(value, f"{prefix}{name}.")
+
+
+def _agree(given: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether what was configured is what a class was called with, as far as both are plain values."""
+    both = ((given[name], value) for name, value in arguments.items() if name in given)
+    return all(one == other for one, other in both if isinstance(one, _PLAIN) and isinstance(other, _PLAIN))
