@@ -161,7 +161,7 @@ class Stored:
         local = self.box(tuple(part.offsets), tuple(part.sizes)) if part.offsets or not self.shape else self._none()
         stride = torch.empty(self.shape, device="meta").stride()
         return type(like).from_local(
-            local.to(like.device, like.dtype),
+            local.to(like.device),
             like.device_mesh,
             like.placements,
             run_check=False,

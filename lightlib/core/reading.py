@@ -101,8 +101,8 @@ class Source:
             if began is not None:
                 self.stream.state = began
             self.stream.skip = batches if batches or began is not None else None
-            iterator = self._iterate()
-            for i in self.others:
+            iterator = self._iterate()  # which may draw a seed, as it had done before
+            for i in self.others if began is not None else range(len(self.generators)):
                 if i < len(saved.get("generators", ())):
                     set_generator_state(self.generators[i], saved["generators"][i])
             return iterator

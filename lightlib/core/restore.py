@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.checkpoint import lightning
@@ -93,6 +96,7 @@ def restore(run: Any, content: dict[str, Any], parts: Resume) -> None:
             run.progress.load_state_dict(ours["progress"])
             _restore_data(run, ours, part or {}, parts)
             run.strategy.load_state_dict(ours.get("strategy") or {})
+            run.strategy.load_own_buffers((part or {}).get("buffers", {}))
         if part is not None and parts.metrics:
             run.results.load_state_dict(part["results"], run.module.get_submodule)
         if parts.random:
@@ -186,7 +190,37 @@ def _restore_optimizers(run: Any, content: dict[str, Any]) -> None:
                     fix="resume with the same configure_optimizers, or load the weights alone with "
                     "load_from_checkpoint.",
                 )
-            run.strategy.load_optimizer_state(optimizer, _readable(state, run.strategy))
+            plain = isinstance(optimizer, Optimizer)  # and no engine's
+            with _dtypes_kept(optimizer) if plain and _same_precision(run, content) else nullcontext():
+                run.strategy.load_optimizer_state(optimizer, _readable(state, run.strategy))
+
+
+def _same_precision(run: Any, content: Mapping[str, Any]) -> bool:
+    setting = (content.get(OURS) or {}).get("setting") or {}
+    return bool(setting.get("precision") == run.trainer.precision)
+
+
+@contextmanager
+def _dtypes_kept(optimizer: Optimizer) -> Iterator[None]:
+    """Let what an optimizer loads keep its dtypes: torch casts all but "step" to those of the parameters."""
+    given: dict[str, Any] = {}
+
+    def put_back(loaded: Any) -> None:
+        numbers = (number for group in given["param_groups"] for number in group["params"])
+        parameters = (parameter for group in loaded.param_groups for parameter in group["params"])
+        for number, parameter in zip(numbers, parameters, strict=True):
+            for name, value in (given["state"].get(number) or {}).items():
+                cast = loaded.state[parameter].get(name)
+                if isinstance(value, Tensor) and isinstance(cast, Tensor) and cast.dtype != value.dtype:
+                    loaded.state[parameter][name] = value.to(cast.device)
+
+    before = optimizer.register_load_state_dict_pre_hook(lambda _, state: given.update(state))
+    after = optimizer.register_load_state_dict_post_hook(put_back)
+    try:
+        yield
+    finally:
+        before.remove()
+        after.remove()
 
 
 def _with_names(state: dict[str, Any], names: list[list[str]]) -> dict[str, Any]:

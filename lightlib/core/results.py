@@ -33,7 +33,7 @@ from lightlib.errors import LoggingError
 __all__ = ["Results", "Slot", "Table", "batch_size_of"]
 
 _FOLD_AT = 64
-_SAVED = ("suffix", "bar", "logger", "on_step", "on_epoch", "reduction", "total", "weight", "last", "count")
+_SAVED = ("suffix", "bar", "logger", "on_step", "on_epoch", "reduction", "total", "weight", "last", "fresh", "count")
 _REDUCTIONS: dict[Any, str] = {
     **{name: name for name in ("mean", "sum", "min", "max")},
     **{getattr(torch, name): name for name in ("mean", "sum", "min", "max")},
@@ -410,18 +410,19 @@ class Results:
             if slot.metric is not None:
                 if slot.attribute is None:
                     continue
-                state |= {"attribute": slot.attribute, "metric": metric_state(slot.metric), "last": None}
+                state |= {"attribute": slot.attribute, "metric": metric_state(slot.metric)}
             slots.append(state)
-        return {"slots": slots, "callback": {name: torch.as_tensor(v) for name, v in self._callback.items()}}
+        return {"slots": slots, "callback": {name: torch.as_tensor(v) for name, v in self._callback.items()},
+                "logged": dict(self._logged), "bar": dict(self._bar)}  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any], metric_at: Callable[[str], Any]) -> None:
         """Take back the sums; torchmetrics are found again by their attribute through `metric_at`."""
-        self._callback = dict(state["callback"])
+        self._callback, self._logged, self._bar = (dict(state.get(of, {})) for of in ("callback", "logged", "bar"))
         for saved in state["slots"]:
             flags = (saved[field] for field in ("bar", "logger", "on_step", "on_epoch", "reduction"))
             slot = Slot(saved["name"], saved["suffix"], *flags)
-            for field in ("total", "weight", "last", "count"):
-                setattr(slot, field, saved[field])
+            for field in ("total", "weight", "last", "count", "fresh"):
+                setattr(slot, field, saved.get(field, False))  # older files have no "fresh"
             if "metric" in saved:
                 slot.metric, slot.attribute = metric_at(saved["attribute"]), saved["attribute"]
                 load_metric_state(slot.metric, saved["metric"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.distributed.tensor import DTensor
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.collectives import Collectives
 
-__all__ = ["check_equal", "share_buffers", "share_values"]
+__all__ = ["check_equal", "load_own_buffers", "own_buffers", "share_buffers", "share_values"]
 
 
 def check_equal(module: nn.Module, collectives: Collectives) -> None:
@@ -63,14 +64,38 @@ def share_buffers(module: nn.Module, group: Any) -> None:
 
     Running statistics, for instance, are those of the samples that a process has seen.
     """
-    for part in module.modules():
-        for name, buffer in part.named_buffers(recurse=False):
-            stored = name not in part._non_persistent_buffers_set  # noqa: SLF001  torch has no other way to ask
+    for _, buffer in _stored_buffers(module):
+        data = buffer.detach().contiguous()
+        distributed.broadcast(data, group=group, group_src=0)
+        if data.data_ptr() != buffer.data_ptr():
+            buffer.detach().copy_(data)
+
+
+def own_buffers(module: nn.Module, group: Any) -> dict[str, Tensor]:
+    """Return the buffers that are not those of the first process of `group`, which are the ones in a checkpoint."""
+    found: dict[str, Tensor] = {}
+    for name, buffer in _stored_buffers(module):
+        first = buffer.detach().clone(memory_format=torch.contiguous_format)
+        distributed.broadcast(first, group=group, group_src=0)
+        if not torch.equal(first, buffer):
+            found[name] = buffer.detach().cpu().clone()
+    return found
+
+
+def load_own_buffers(module: nn.Module, buffers: Mapping[str, Tensor]) -> None:
+    """Take back what `own_buffers` returned."""
+    for name, buffer in _stored_buffers(module):
+        if name in buffers:
+            buffer.detach().copy_(buffers[name])
+
+
+def _stored_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the buffers that a checkpoint holds and that are not spread over processes, and their names."""
+    for prefix, part in module.named_modules():
+        for name, buffer in part.named_buffers(prefix, recurse=False):
+            stored = name.rpartition(".")[2] not in part._non_persistent_buffers_set  # noqa: SLF001  no other way to ask
             if stored and not buffer.is_meta and not isinstance(buffer, DTensor):
-                data = buffer.detach().contiguous()
-                distributed.broadcast(data, group=group, group_src=0)
-                if data.data_ptr() != buffer.data_ptr():
-                    buffer.detach().copy_(data)
+                yield name, buffer
 
 
 def _tensors(module: nn.Module) -> list[Any]:

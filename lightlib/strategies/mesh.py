@@ -296,6 +296,15 @@ class MeshStrategy(Strategy):
             if self.sizes[name] > 1:
                 agreement.share_buffers(self.module, self._mesh[name].get_group())
 
+    def own_buffers(self) -> dict[str, Tensor]:
+        sent = any(isinstance(axis, Replicate) and axis.sends_buffers for axis in self.axes)
+        if self.module is None or self.data.size == 1 or sent:
+            return {}
+        return agreement.own_buffers(self.module, self.data.group)
+
+    def load_own_buffers(self, buffers: Mapping[str, Tensor]) -> None:
+        agreement.load_own_buffers(self._placed, buffers)
+
     def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
         for found in found_inf(scaler, optimizer):
             distributed.all_reduce(found, distributed.ReduceOp.MAX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import time
 from datetime import timedelta
 from typing import Any
@@ -61,14 +62,12 @@ def join(
     if "gloo" in backend:
         choose_interface(environment)
     wait = (timeout or DEFAULT_TIMEOUT) + _MARGIN
-    port = environment.port or free_port()
-    url = "env://" if environment.launched else f"tcp://{environment.address}:{port}"
-    where = next(rendezvous(url, environment.rank, environment.world_size, timeout=wait))
-    _met.append(where[0])
-    wait_for_all(where[0], environment, wait)
+    meeting = _meeting_place(environment, wait)
+    _met.append(meeting)
+    wait_for_all(meeting, environment, wait)
     distributed.init_process_group(
         backend,
-        store=PrefixStore("lightlib", where[0]),
+        store=PrefixStore("lightlib", meeting),
         rank=environment.rank,
         world_size=environment.world_size,
         timeout=wait,
@@ -76,6 +75,17 @@ def join(
     )
     atexit.register(_leave)
     return ProcessGroup(device)
+
+
+def _meeting_place(environment: Environment, patience: timedelta) -> Any:
+    """Return the store at which all are to meet: one that does not wait for them, which `wait_for_all` does."""
+    size = environment.world_size
+    if environment.launched and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # else torchrun keeps it
+        address, port, first = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), environment.rank == 0
+        kind: Any = vars(distributed)["TCPStore"]  # which torch does not say that it exports
+        return kind(address, port, size, first, patience, wait_for_workers=False, multi_tenant=True)
+    url = "env://" if environment.launched else f"tcp://{environment.address}:{environment.port or free_port()}"
+    return next(rendezvous(url, environment.rank, size, timeout=patience))[0]
 
 
 def wait_for_all(meeting: Any, environment: Environment, patience: timedelta) -> None:

@@ -161,6 +161,11 @@ class Replicate(Axis):
         assert self._site is not None
         return share_out(optimizer, _copies(self._site))
 
+    @property
+    def sends_buffers(self) -> bool:
+        """Whether every step begins with the buffers of the first process."""
+        return self.shares_buffers and self._ddp is not None
+
     def state_dict(self) -> dict[str, Any]:
         return {} if self._order is None or self._order.names is None else {"order": self._order.names}
 

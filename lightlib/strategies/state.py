@@ -133,7 +133,7 @@ def _cut(value: Any, like: Any) -> Any:
         value = value.read()
     if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
         return value
-    moved = value.detach().to(like.device, like.dtype)
+    moved = value.detach().to(like.device)
     return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
 
 

@@ -200,6 +200,13 @@ class Strategy(ABC):
         So its metrics are those of what is saved, and a run that is resumed there finds the same.
         """
 
+    def own_buffers(self) -> dict[str, Tensor]:
+        """Return this process's buffers that are others than those in a checkpoint; all call it. None by default."""
+        return {}
+
+    def load_own_buffers(self, buffers: Mapping[str, Tensor]) -> None:
+        """Take back what `own_buffers` returned on this process."""
+
     def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
         """Let all processes know of an overflow that `scaler.unscale_(optimizer)` found here. Nothing by default."""
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
-from lightlib.callbacks import ModelCheckpoint
+from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core.combined import CombinedLoader
 from lightlib.errors import CheckpointError
 from lightlib.precision import MixedPrecision
@@ -136,6 +137,83 @@ class TestEveryStep:
             return own, loaders()[1]
 
         check_every_step(tmp_path, data, only=(3, 7, 9))
+
+    def test_what_was_logged_before_and_waits_for_the_loggers(self, tmp_path):
+        """A value of one batch is handed over two steps later; one of an earlier epoch is read at the end."""
+
+        class Sparse(Everything):
+            def training_step(self, batch, batch_idx):
+                if batch_idx == 1:
+                    self.accuracy(self.net(batch[0]), batch[1])
+                    self.log("rare", 7.1, prog_bar=True)
+                    self.log("rare_metric", self.accuracy)
+                return cross_entropy(self.net(batch[0]), batch[1])
+
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), lr=0.02)
+
+        def numbers(trainer):
+            tensors = {**trainer.logged_metrics, **trainer.callback_metrics}
+            return {name: value.item() for name, value in tensors.items()}, trainer.progress_bar_metrics
+
+        arguments = {"log_every_n_steps": 4, "val_check_interval": 1.0, "check_val_every_n_epoch": 2, "max_epochs": 3}
+        saves = SavesEverywhere(tmp_path)
+        _, trainer = run(Sparse(), trainer_for(saves, **arguments), loaders())
+        assert {"rare", "rare_metric"} <= set(trainer.logger.rows[0][1])
+        assert trainer.progress_bar_metrics == {"rare": 7.1}
+        for step in (2, 3, 15):
+            _, again = run(Sparse(), trainer_for(**arguments), loaders(), tmp_path / f"{step}.ckpt", seed=5)
+            assert again.logger.rows == trainer.logger.rows[saves.rows[step] :], f"resumed after step {step}"
+            assert numbers(again) == numbers(trainer), f"resumed after step {step}"
+
+    @pytest.mark.parametrize("own", [0, 1])
+    def test_from_the_start_of_an_epoch_with_a_generator_of_its_own(self, tmp_path, own):
+        """The loader has drawn a seed already, its sampler no order yet."""
+
+        class Saves(Callback):
+            def on_train_epoch_start(self, trainer, pl_module):
+                trainer.save_checkpoint(tmp_path / f"{trainer.current_epoch}.ckpt")
+
+        def data():
+            seeded = [{}, {"generator": torch.Generator().manual_seed(4)}]
+            return [loader(20, shuffle=True, **seeded[own]), loader(20, shuffle=True, **seeded[1])], loaders()[1]
+
+        class Two(Everything):
+            def training_step(self, batch, batch_idx):
+                return sum(super(Two, self).training_step(one, batch_idx) for one in batch)
+
+        torch.manual_seed(1)
+        whole, _ = run(Two(), trainer_for(Saves()), data())
+        for epoch in (0, 1):
+            module, _ = run(Two(), trainer_for(), data(), tmp_path / f"{epoch}.ckpt", seed=5)
+            assert same_weights(module, whole), f"resumed in epoch {epoch}"
+
+    @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+    @pytest.mark.parametrize("kind", ["NAdam", "ASGD"])
+    def test_what_an_optimizer_keeps_in_another_dtype_than_its_parameters(self, tmp_path, kind, precision):
+        """It is cast to that of the parameter by torch when it is loaded."""
+        make = getattr(torch.optim, kind)
+
+        def net():
+            return Net(lambda parameters: make(parameters, lr=0.02))
+
+        saves, arguments = SavesEverywhere(tmp_path), {"precision": precision, "limit_val_batches": 0}
+        whole, trainer = run(net(), trainer_for(saves, **arguments), [loader(28)])
+        module, again = run(net(), trainer_for(**arguments), [loader(28)], tmp_path / "3.ckpt")
+        assert same_weights(module, whole)
+        same_states(again, trainer)
+        dtypes = {value.dtype for state in trainer.optimizers[0].state.values() for value in state.values()}
+        assert len(dtypes) > 1, "all have one dtype here, so this test shows nothing"
+
+    def test_another_precision_casts_what_an_optimizer_keeps(self, tmp_path):
+        def net():
+            return Net(lambda parameters: torch.optim.Adam(parameters, foreach=True))
+
+        run(net(), trainer_for(SavesEverywhere(tmp_path), limit_val_batches=0), [loader(28)])
+        other = trainer_for(precision="bf16-true", limit_val_batches=0)
+        with pytest.warns(UserWarning, match="precision: '32-true' then, 'bf16-true' now"):
+            run(net(), other, [loader(28)], tmp_path / "3.ckpt")
+        assert all(state["exp_avg"].dtype == torch.bfloat16 for state in other.optimizers[0].state.values())
 
     def test_with_loaders_that_are_made_anew(self, tmp_path):
         """Every second epoch another data set, which depends on the epoch."""

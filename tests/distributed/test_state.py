@@ -62,12 +62,12 @@ def rise(step: int) -> float:
 class SavesAt(L.Callback):
     """Writes a checkpoint after so many steps, and ends the run."""
 
-    def __init__(self, step: int, path: Path) -> None:
-        self.step, self.path = step, path
+    def __init__(self, step: int, path: Path, kind: str = "file") -> None:
+        self.step, self.path, self.kind = step, path, kind
 
     def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
         if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path)
+            trainer.save_checkpoint(self.path, format=self.kind)
             trainer.should_stop = True
 
 
@@ -103,6 +103,51 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(strategy: str, count: int, s
     whole, found = processes(count, interrupted, strategy, size, tmp_path)[0]
     assert found[:3] == whole[:3]
     assert not [name for name, value in whole[3].items() if not torch.equal(value, found[3][name])]
+
+
+class Centred(Saved):
+    """Takes the mean of what a process has seen from its samples: a buffer that is another one on every process."""
+
+    def __init__(self, automatic: bool) -> None:
+        super().__init__()
+        self.automatic_optimization = automatic
+        self.register_buffer("mean", torch.zeros(4))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.mean.lerp_(batch[0].mean(0), 0.1)
+        loss = super().training_step((batch[0] - self.mean, batch[1]), batch_idx)
+        if not self.automatic_optimization:
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+        return loss
+
+
+def centred(before: Path | None, after: Path, step: int, strategy: str, automatic: bool, kind: str) -> Any:
+    torch.manual_seed(3)
+    trainer = L.Trainer(**QUIET, strategy=strategy, max_epochs=2, callbacks=SavesAt(step, after, kind))
+    module = Centred(automatic)
+    on = None if before is None else {"stop": False}
+    trainer.fit(module, DataLoader(data(), BATCH // 2, shuffle=True), ckpt_path=before, resume=on)
+    return {"mean": module.mean.clone(), **{f"all.{n}": v.clone() for n, v in trainer.strategy.module_state().items()}}
+
+
+def centred_twice(rank: int, folder: Path, *how: Any) -> Any:
+    first, none = folder / "first.ckpt", folder / "none.ckpt"
+    whole = centred(None, none, 10**6, *how)
+    centred(None, first, 4, *how)
+    return whole, centred(first, none, 10**6, *how)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "automatic", "kind"), [("fsdp", True, "file"), ("fsdp", True, "directory"), ("ddp", False, "file")]
+)
+def test_buffers_that_are_others_on_every_process(strategy: str, automatic: bool, kind: str, tmp_path: Path):
+    ranks = processes(2, centred_twice, tmp_path, strategy, automatic, kind)
+    assert not torch.equal(ranks[0][0]["mean"], ranks[1][0]["mean"]), "they are alike, so this test shows nothing"
+    for whole, found in ranks:
+        assert not [name for name, value in whole.items() if not torch.equal(value, found[name])]
 
 
 JOURNEY = (  # strategy, processes, data processes
