@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run(words)
         return _other(command, words[words.index(command) + 1 :])
     except LightlibError as error:
-        if _in_code_of_users(error):
+        if _in_code_of_users(error) or _is_one_of_several():
             raise
         sys.stderr.write(f"{error}\n")
         return 2
@@ -152,6 +152,12 @@ def _known(parser: argparse.ArgumentParser) -> Iterator[str]:
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             for below in action.choices.values():
                 yield from _known(below)
+
+
+def _is_one_of_several() -> bool:
+    """Whether this process has met others: then what nobody catches ends all, and tells which failed first."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def _in_code_of_users(error: BaseException) -> bool:

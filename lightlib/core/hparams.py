@@ -21,7 +21,7 @@ from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import is_secret
 
-__all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "plain_hparams"]
+__all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "plain_hparams", "same"]
 
 
 _INITIALISERS = ("__init__", "__post_init__")
@@ -278,3 +278,11 @@ def _plain(value: Any) -> Any:
 def _plain_key(key: Any) -> Any:
     key = key.value if isinstance(key, Enum) else key
     return key if type(key) in (str, int, float, bool) else str(key)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are one; False where they cannot be compared."""
+    try:
+        return bool(one == other) or one is other
+    except Exception:  # noqa: BLE001  objects that cannot be compared are different
+        return one is other

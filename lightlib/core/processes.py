@@ -47,10 +47,13 @@ class Processes:
         if strategy.world_size > 1 and not strategy.environment.launched and strategy.launcher == "subprocess":
             launcher = SubprocessLauncher(strategy.environment)
             strategy.environment = launcher.launch()
+            launcher.meets = True
             launcher.on_death(partial(_dead_before_the_meeting, launcher))
         if strategy.world_size > 1 and not _watch:
             report.info(strategy.environment.describe())
         strategy.setup_environment()
+        if launcher is not None:
+            launcher.meets = False
         self._ready = True
         if strategy.world_size > 1:
             self._begin_to_watch(launcher)

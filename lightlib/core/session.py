@@ -20,7 +20,7 @@ from lightlib.core.build import Builder
 from lightlib.core.changes import compare
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
-from lightlib.core.hparams import plain_hparams
+from lightlib.core.hparams import plain_hparams, same
 from lightlib.core.module import Module
 from lightlib.core.origin import Origin, find_origin
 from lightlib.core.processes import Processes
@@ -297,7 +297,7 @@ class Session:
                 for name, value in owner.hparams.items():
                     if name in ("_class_path", "_instantiator"):  # LightningCLI's own: of which class it is
                         continue
-                    if name in params and not _same(params[name], value):
+                    if name in params and not same(params[name], value):
                         raise MisconfigurationException(
                             f"The hyperparameter {name!r} is {params[name]!r} in the data module "
                             f"and {value!r} in the module.",
@@ -351,9 +351,18 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is None:
+            try:
+                asked = self.signals.of_any(self.trainer.strategy)
+            except BaseException as raised:  # of the other processes, or a second Ctrl-C: the run fails after all
+                self.__exit__(type(raised), raised, raised.__traceback__)
+                raise
+            queued = asked is not None and self._wants_to_be_queued()
             self._stack.close()
             self.processes.end()
             self._finish(TrainerStatus.FINISHED, "success")
+            if asked is not None:  # the program's next call would go on
+                self._say_how_to_go_on(None, queued, interrupted=True)
+                raise asked if isinstance(asked, SystemExit) else SystemExit(130)
             return
         cause = self.signals.received if self._took_the_workers(error) else error
         assert cause is not None
@@ -395,10 +404,15 @@ class Session:
             if self.datamodule is not None:
                 _quietly(self.datamodule.on_exception, error)
         self._finish(TrainerStatus.INTERRUPTED, "interrupted" if trainer.interrupted else "failed")
-        if run is not None and trainer.state.fn is TrainerFn.FITTING:
-            say_how_to_go_on(trainer, saved, trainer.interrupted)
-        if again and trainer.is_global_zero:
-            trainer.requeue.requeue(saved or newest_known(trainer) or None)
+        if run is not None:
+            self._say_how_to_go_on(saved, again, trainer.interrupted)
+
+    def _say_how_to_go_on(self, saved: str | None, again: bool, interrupted: bool) -> None:
+        trainer = self.trainer
+        if trainer.state.fn is TrainerFn.FITTING:
+            say_how_to_go_on(trainer, saved, interrupted)
+            if again and trainer.is_global_zero:
+                trainer.requeue.requeue(saved or newest_known(trainer) or None)
 
     def _wants_to_be_queued(self) -> bool:
         """Whether any process got the signal that asks for the job to be queued again; all leave together."""
@@ -482,10 +496,3 @@ def _quietly(call: Callable[..., Any], *args: Any) -> None:
         call(*args)
     except Exception as error:  # noqa: BLE001  anything may fail while a run is ended
         report.warn(f"{getattr(call, '__qualname__', call)} failed as well while the run was ended: {error!r}.")
-
-
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other) or one is other
-    except Exception:  # noqa: BLE001  objects that cannot be compared are different
-        return one is other

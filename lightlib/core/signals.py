@@ -76,6 +76,15 @@ class Signals:
             self._own_to_come = kind == "interrupt"
             self.received = KeyboardInterrupt() if kind == "interrupt" else SIGTERMException()
 
+    def of_any(self, strategy: Any) -> BaseException | None:
+        """Return the signal that came to any process after the last boundary at which the run could be left."""
+        strategy.barrier("the end of a run")  # a signal that comes while others are waited for counts
+        asked = self.received
+        if not strategy.reduce_boolean_decision(asked is not None, all=False):
+            return None
+        terminated = strategy.reduce_boolean_decision(isinstance(asked, SIGTERMException), all=False)
+        return SIGTERMException() if terminated else KeyboardInterrupt()
+
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Catch both signals inside, in the main thread; the handlers of before come back afterwards."""

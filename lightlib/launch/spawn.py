@@ -15,7 +15,8 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import connection
 from pathlib import Path
@@ -35,7 +36,6 @@ _GRACE = 5.0
 _PATIENCE = 30.0
 _POLL = 0.3
 _ASKED_TO = (130, 143)  # by Ctrl-C, by SIGTERM
-_CRASHES = [n for n in signal.Signals if n.name in {"SIGKILL", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"}]
 
 
 class ProcessFailedError(LightlibError, RuntimeError):
@@ -134,13 +134,19 @@ def launch_function(
         processes = _start(method, sent, n, place, folder)
         try:
             _KEYBOARD.release()
-            failure = _wait(processes, folder)
+            with _handing_on(processes) as asked:
+                failure = _wait(processes, folder)
         except KeyboardInterrupt:
             _interrupt(processes)
+            for failure in map(_read_failure, folder.glob("failed-*")):
+                if isinstance(failure.error, SystemExit) and failure.error.code in _ASKED_TO:
+                    raise failure.error from None  # they have left their run, and said how to go on
             raise
         except BaseException:
             _end(processes, 0.0)
             raise
+        if asked and (failure is None or failure.code == -signal.SIGTERM):  # it came when there was no run to be left
+            raise SystemExit(143)
         if failure is not None:
             _raise(failure)
         result: T = _read_result(folder)
@@ -172,6 +178,27 @@ def _start(method: str, sent: Any, n: int, place: Environment, folder: Path) -> 
     return processes
 
 
+@contextmanager
+def _handing_on(processes: list[Any]) -> Iterator[list[int]]:
+    """Hand SIGTERM on to the processes, which end their run as they do by their own; yields those that came."""
+    asked: list[int] = []
+
+    def hand_on(number: int, _: object) -> None:
+        asked.append(number)
+        for process in processes:
+            process.terminate()
+
+    mine = threading.current_thread() is threading.main_thread()
+    mine = mine and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # else somebody has other plans with it
+    if mine:
+        signal.signal(signal.SIGTERM, hand_on)
+    try:
+        yield asked
+    finally:
+        if mine:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def _wait(processes: list[Any], folder: Path) -> _Failure | None:
     """Wait until all have ended; after the first failure give the others a moment, and end them."""
     running = list(processes)
@@ -180,7 +207,7 @@ def _wait(processes: list[Any], folder: Path) -> _Failure | None:
         running = [process for process in running if process.exitcode is None]
         if any(process.exitcode for process in processes) or any(folder.glob("failed-*")):
             time.sleep(_POLL)  # a process that was killed is the cause of what the others say at the same time
-            killed = [process for process in processes if -(process.exitcode or 0) in _CRASHES]
+            killed = [process for process in processes if (process.exitcode or 0) < 0]
             _end(processes, _GRACE)
             return _first(processes, killed, folder)
     return None

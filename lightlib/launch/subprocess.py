@@ -79,6 +79,9 @@ class SubprocessLauncher:
         timeout: Seconds that the others may go on after this process has come to its end. Default 30.
         grace: Seconds they have to end when something has failed. Default 5.
 
+    Attributes:
+        meets: Whether this process waits for all others to come: then one that has ended is missing, failed or not.
+
     Example:
         >>> launcher = SubprocessLauncher(Environment())
         >>> launcher.launch().world_size, launcher.running()  # one process: there is nothing to start
@@ -92,6 +95,7 @@ class SubprocessLauncher:
         self._children: list[_Child] = []
         self._callbacks: list[OnDeath] = []
         self._stopped: set[int] = set()
+        self.meets = False
         self.process = os.getpid()
         self._ending = False
         self._all_ended = threading.Event()
@@ -244,11 +248,12 @@ class SubprocessLauncher:
         with self._lock:
             child.told = True
             callbacks = list(self._callbacks)
-        if not self._ending and self._concerns(child):
-            _tell(callbacks, [child])
+        if not self._ending and self._concerns(child):  # one that is told may wait for what this thread notes
+            threading.Thread(target=_tell, args=(callbacks, [child]), name="lightlib on_death", daemon=True).start()
 
     def _concerns(self, child: _Child) -> bool:
-        return child.process.returncode in _INTERRUPTED or self._has_failed(child)
+        missing = self.meets and child.rank not in self._stopped
+        return missing or child.process.returncode in _INTERRUPTED or self._has_failed(child)
 
     def _has_failed(self, child: _Child) -> bool:
         return child.process.returncode not in (0, *_INTERRUPTED) and child.rank not in self._stopped
@@ -263,7 +268,7 @@ class SubprocessLauncher:
             for output in child.outputs:
                 output.muted = True
         try:
-            self._wait_for_the_end(self.grace if raised else self.timeout)
+            self._wait_for_the_end((_AT_ONCE if self.meets else self.grace) if raised else self.timeout)
         except KeyboardInterrupt:
             self.stop(0.0)
         late, failures = self.running(), self.failures()

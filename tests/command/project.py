@@ -29,7 +29,8 @@ from torch import nn
 
 class Base(L.Module):
     def __init__(
-        self, width: int = 4, head: nn.Module | None = None, call: Callable | None = None, anything: Any = None
+        self, width: int = 4, head: nn.Module | None = None, call: Callable | None = None, anything: Any = None,
+        name: str = "x",
     ) -> None:
         super().__init__()
         self.width, self.head = width, head or nn.Identity()
@@ -119,6 +120,12 @@ FILES: dict[str, str | bytes] = {
     "epochs.yaml": "trainer:\n  max_epochs: 2\n",
     "trainer.yaml": "max_epochs: 4\nlimit_train_batches: 1\n",
     "top.yaml": "trainr:\n  max_epochs: 1\n",
+    "yes.yaml": "model:\n  init_args:\n    # a comment\n\n    width: 2\n    name: yes\n",
+    "time.yaml": "seed_everything: &t 1:30:00\nmodel:\n  init_args:\n    name: *t\n",
+    "one.yaml": "trainer:\n  1: 2\n",
+    "on.yaml": "on: 2\n",
+    "dpp.yaml": "trainer:\n  strategy: dpp\n",
+    "section.yaml": "fit:\n  trainer:\n    max_epochs: 1\n",
     "nested.yaml": "trainer:\n  max_epochs: 1\n  max_epoch: 3\n",
     "arguments.yaml": "model:\n  class_path: model.Model\n  init_args:\n    widht: 3\n",
     "wrong.yaml": "trainer:\n  max_epochs: ten\n",

@@ -93,6 +93,8 @@ LINES = [
     line("fit --config nested.yaml", 2, "'trainer.max_epoch' (nested.yaml, line 3)", "Did you mean 'max_epochs'?"),
     line("fit --config arguments.yaml", 2, "no argument 'widht' (arguments.yaml, line 4)", "Fix: width: 3"),
     line("fit CFG --config callback_key.yaml", 2, "'patiense' (callback_key.yaml, line 4)", "Fix: patience: 2"),
+    line("fit --config section.yaml", 2, "'fit' (section.yaml, line 1) is the section", "--config section.yaml fit"),
+    line("--config section.yaml fit DEV --model.width 2", 0, "width 2"),
     # names that are misspelt
     line("fit CFG --config callback.yaml", 2, "(callback.yaml, line 3)", "Did you mean 'EarlyStopping'?"),
     line("fit DEV --trainer.callbacks EarlyStoping", 2, "Unknown callback 'EarlyStoping'.", "'EarlyStopping'?"),
@@ -102,14 +104,22 @@ LINES = [
     line("fit DEV --optimizer Adam8bit", 2, "bitsandbytes, which is not installed", "Fix: pip install bitsandbytes"),
     line("fit DEV --trainer.accelerator gpuu", 2, "Unknown accelerator 'gpuu'. Did you mean 'gpu'?"),
     line("fit RUN --trainer.strategy dpp", 2, "Unknown strategy 'dpp'. Did you mean 'ddp'?"),
+    line("fit RUN --config dpp.yaml", 2, "  Configured: trainer.strategy (dpp.yaml, line 2).\n  Expected: "),
+    line("fit RUN --data baddata.Data", 2, "data got 'baddata.Data' (on the command line), which cannot"),
     # values of the wrong type
     line("fit DEV --trainer.max_epochs ten", 2, "trainer.max_epochs got 'ten'", "Expected: a whole number or null."),
     line("fit DEV --trainer.max_epochs 1.5", 2, "trainer.max_epochs got '1.5'"),
     line("fit --config wrong.yaml --model model.Model", 2, "(wrong.yaml, line 2)", "Expected: a whole number or null."),
+    line("fit CFG --config yes.yaml", 2, "model.Model got yes (yes.yaml, line 6)", 'Fix: name: "yes"'),
+    line("fit CFG --config time.yaml", 2, "got 1:30:00 (time.yaml, line 4)", 'Fix: name: "1:30:00"'),
+    line("fit --config one.yaml", 2, "A key is read as 1 (one.yaml, line 2), which is no name."),
+    line("fit --config on.yaml", 2, "A key is read as True (on.yaml, line 1), which is no name."),
     line("fit DEV --model.width wide", 2, "width of model.Model got 'wide'"),
     line("fit DEV --trainer 3", 2, "trainer got '3'", "a group of arguments"),
     line("fit DEV --seed_everything x", 2, "Expected: true, false or a whole number."),
     line("predict CFG --return_predictions fals", 2, "Expected: true, false or null."),
+    line("fit CFG --seed_everything=-1", 2, "got the seed -1", "Configured: seed_everything (on the command line)."),
+    line("fit DEV --trainer.logger CSVLoger", 2, "Unknown logger 'CSVLoger'. Did you mean 'CSVLogger'?"),
     # what is missing
     line("fit", 2, "model is missing.", "Fix: lightlib fit --model=my_module.MyClass"),
     line("fit --config", 2, "--config has no value."),
@@ -194,6 +204,7 @@ def test_verbose_says_what_overrides_what(caplog: pytest.LogCaptureFixture) -> N
     assert "model.init_args.width: 5 (other.yaml, line 5) instead of 3 (config.yaml, line 13)" in said
 
 
+@pytest.mark.filterwarnings("ignore:The configuration's `optimizer`")
 def test_what_is_printed_can_be_run_again(capsys: pytest.CaptureFixture) -> None:
     assert status_of("fit --config config.yaml --model.width 6 --optimizer SGD --print_config") == 0
     printed = capsys.readouterr().out
@@ -207,6 +218,12 @@ def test_what_is_printed_can_be_run_again(capsys: pytest.CaptureFixture) -> None
     assert status_of("fit --config printed.yaml --print_config") == 0
     assert yaml.safe_load(capsys.readouterr().out) == config
     assert not Path("lightning_logs").exists()
+    assert "resume" in config  # an argument of fit alone
+    assert status_of("test --config printed.yaml") == 0
+    assert "test_loss" in capsys.readouterr().out
+    Path("verbose.yaml").write_text("verbose: false\nresume: null\nresum: null\n")
+    assert status_of("predict --config config.yaml --config verbose.yaml") == 2
+    assert "'resum' (verbose.yaml, line 3) is not a key of `lightlib predict`" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore:The configuration's `optimizer`")
@@ -282,3 +299,15 @@ def test_a_class_is_looked_for_where_the_command_was_started(capsys: pytest.Capt
     told = capsys.readouterr().err
     assert f"Expected: a module in {here} or in an installed package." in told
     assert "model.Net" in told.splitlines()[-1]
+
+
+def test_with_several_processes_the_error_of_the_first_that_failed_comes_last() -> None:
+    words = [*RUN.split(), "--trainer.devices", "2", "--trainer.logger", "false", "--ckpt_path", "nowhere.ckpt"]
+    call = [sys.executable, "-m", "lightlib", "fit", *words]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=False)
+    lines = done.stderr.rstrip().splitlines()
+    assert done.returncode == 1, done.stderr
+    assert lines[-3] == "lightlib.errors.CheckpointError: There is no checkpoint 'nowhere.ckpt'."
+    assert lines[-1] == "  Fix: correct the path; `ckpt_path=None` starts from nothing."
+    assert done.stderr.count(" failed first:\n") == 1
+    assert "ended with exit code" not in done.stderr

@@ -286,6 +286,34 @@ class TestInARun:
         assert caught.value.code == 130
         assert torch.is_grad_enabled()
 
+    @pytest.mark.parametrize("number", [INT, TERM])
+    def test_a_signal_as_the_run_ends_ends_the_program_after_it(self, number, tmp_path, caplog):
+        callbacks = [sends(number, "on_fit_end", lambda trainer: True), ModelCheckpoint(tmp_path, save_last=True)]
+        trainer = quiet_trainer(enable_checkpointing=True, callbacks=callbacks)
+        with caplog.at_level("INFO", logger="lightlib"), pytest.raises(SystemExit) as caught:
+            trainer.fit(Net(), batches(4))
+        assert caught.value.code == CODES[number]
+        assert (trainer.state.status, trainer.progress.batch) == ("finished", 4)
+        last = tmp_path / "last.ckpt"
+        assert f'To go on from the last checkpoint: trainer.fit(module, …, ckpt_path="{last}")' in caplog.text
+        assert sorted(os.listdir(tmp_path)) == ["epoch=0-step=4.ckpt", "last.ckpt"]
+
+    def test_a_second_interrupt_as_the_run_ends_is_obeyed_at_once(self):
+        told = []
+        both = [sends(INT, "on_fit_end", lambda trainer: True) for _ in range(2)]
+        trainer = quiet_trainer(callbacks=[*both, on(on_exception=lambda t, m, error: told.append(type(error)))])
+        with pytest.raises(SystemExit) as caught:
+            trainer.fit(Net(), batches(4))
+        assert (caught.value.code, told) == (130, [KeyboardInterrupt])
+
+    @pytest.mark.parametrize("verb", ["validate", "test", "predict"])
+    def test_a_signal_as_another_call_ends(self, verb):
+        stage = {"validate": "validation"}.get(verb, verb)
+        trainer = quiet_trainer(callbacks=[sends(TERM, f"on_{stage}_end", lambda trainer: True)])
+        with pytest.raises(SystemExit) as caught:
+            getattr(trainer, verb)(Steps(), batches(4))
+        assert caught.value.code == 143
+
     def test_the_loggers_hear_of_it(self):
         class Hears(Keeps):
             def finalize(self, status):

@@ -110,6 +110,42 @@ def test_a_script_that_is_stopped_in_the_sanity_check_begins_from_nothing_again(
     assert all(torch.equal(value, found["weights"][name]) for name, value in expected["weights"].items())
 
 
+@pytest.mark.parametrize(
+    ("what", "to", "strategy"),
+    [
+        ("SIGTERM", "1", "ddp"),
+        pytest.param("SIGTERM", "0", "ddp", marks=slow),
+        pytest.param("SIGINT", "group", "ddp", marks=slow),
+        pytest.param("SIGINT", "group", "ddp_fork", marks=slow),
+    ],
+)
+def test_a_signal_to_one_as_the_run_ends_ends_all_after_it(what, to, strategy):
+    ended = run("stopped.py", *FIT, "--what", what, "--to", to, "--where", "end", "--strategy", strategy)
+    assert ended.code == (143 if what == "SIGTERM" else 130), ended.text
+    assert left() == ["2 20 20"] * 2
+    assert "To go on from the last checkpoint" in ended.text
+    assert "Traceback" not in ended.text
+    assert not Path("end-0.pt").exists()  # which the script writes next
+
+
+@pytest.mark.parametrize(
+    ("what", "to", "method"),
+    [
+        ("SIGTERM", "agent", "ddp_fork"),
+        pytest.param("SIGTERM", "group", "ddp_fork", marks=slow),
+        pytest.param("SIGINT", "group", "ddp_fork", marks=slow),
+        pytest.param("SIGTERM", "agent", "ddp_spawn", marks=slow),
+    ],
+)
+def test_the_process_that_has_started_all_of_them(what, to, method):
+    """It runs nothing itself, and lets those end their run that do."""
+    ended = run("stopped.py", *FIT, "--what", what, "--to", to, "--at", 7, "--strategy", method)
+    assert ended.code == (143 if what == "SIGTERM" else 130), ended.text
+    assert "To go on from there" in ended.text
+    assert "Traceback" not in ended.text
+    assert Path("checkpoints/interrupted.ckpt").exists()
+
+
 @slow
 @pytest.mark.parametrize("to", ["0", "1", "group"])
 def test_a_slurm_job_is_queued_again_once_whoever_is_asked(uninterrupted, monkeypatch, tmp_path, to):

@@ -236,6 +236,52 @@ class TestFailures:
         assert process.returncode == -signal.SIGINT
         assert all(gone(pid) for pid in pids)
 
+    @pytest.mark.parametrize(("number", "code"), [("INT", 130), ("TERM", 143)])
+    def test_they_leave_as_they_are_asked_to(self, number, code):
+        process = begin(f"""
+        import os, signal, sys, time
+        from lightlib.launch.spawn import launch_function
+        def function(rank):
+            signal.signal(signal.SIG{number}, lambda *_: sys.exit({code}))
+            os.write(1, b"%d\\n" % os.getpid())
+            time.sleep(100)
+        launch_function(function, 2, "fork")
+        """)
+        pids = [int(process.stdout.readline()) for _ in range(2)]
+        if number == "INT":
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.terminate()
+        _, err = process.communicate(timeout=15)
+        assert (process.returncode, err) == (code, "")
+        assert all(gone(pid) for pid in pids)
+
+    def test_a_wish_to_end_before_they_can_be_asked(self):
+        process = begin("""
+        import os, time
+        from lightlib.launch.spawn import launch_function
+        def function(rank):
+            os.write(1, b"%d\\n" % os.getpid())
+            time.sleep(100)
+        launch_function(function, 2, "fork")
+        """)
+        pids = [int(process.stdout.readline()) for _ in range(2)]
+        process.terminate()
+        _, err = process.communicate(timeout=15)
+        assert (process.returncode, err) == (143, "")
+        assert all(gone(pid) for pid in pids)
+
+    def test_somebody_else_ends_one(self, tmp_path):
+        def fail(rank):
+            if rank == 1:
+                (tmp_path / "now").touch()
+                os.kill(os.getpid(), signal.SIGTERM)
+            while not (tmp_path / "now").exists():
+                time.sleep(0.01)
+            raise RuntimeError("Connection closed by peer")
+
+        assert str(self.failed(fail)) == "Rank 1 was killed by SIGTERM."
+
     def test_ctrl_c_while_they_are_started(self):
         process = begin("""
         import os, signal, time

@@ -328,6 +328,21 @@ class TestEnds:
         assert (code, out) == (1, "1 -9\n")
         assert err.splitlines()[-1] == "Rank 1 was killed by SIGKILL (often: out of memory)."
 
+    def test_one_ends_well_while_it_is_waited_for(self):
+        code, out, err = run("""
+        launcher, rank = start(3)
+        if rank == 2: sys.exit(0)
+        if rank == 1: time.sleep(100)
+        launcher.meets, began = True, time.monotonic()
+        def told(*what):
+            launcher.stop(0.0)  # does not wait in vain for the thread that has told
+            print(*what[:2], launcher.wait(5.0), time.monotonic() - began < 5, flush=True)
+            os._exit(0)
+        launcher.on_death(told)
+        time.sleep(100)
+        """)
+        assert (code, out, err) == (0, "2 0 True True\n", "")
+
     @pytest.mark.parametrize("end", ["sys.exit(143)", "sys.exit(130)", "os.kill(os.getpid(), signal.SIGINT)"])
     def test_an_interrupted_one_has_not_failed_unless_rank_0_goes_on(self, end):
         code, out, _ = run(f"""

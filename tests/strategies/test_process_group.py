@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from torch import distributed
 
 from lightlib.errors import LightlibError
-from lightlib.launch.environment import Environment
-from lightlib.strategies.process_group import wait_for_all
+from lightlib.launch.environment import Environment, free_port
+from lightlib.strategies.process_group import _meeting_place, wait_for_all
 
 SHORT = timedelta(seconds=0.2)
 
@@ -41,3 +42,15 @@ def test_who_has_not_come_is_named():
     assert "Rank 0 has waited 0.2 s for 2 of the 4 processes at 10.0.0.7:29500: rank 2, 3." in message
     assert "WORLD_SIZE" in message
     assert "timeout" in message
+
+
+def test_the_store_itself_waits_for_nobody(monkeypatch):
+    """Within torch a process would not hear Ctrl-C."""
+    here = replace(place(0, 2), address="127.0.0.1", port=free_port())
+    for name, value in here.export().items():
+        monkeypatch.setenv(name, value)
+    begun = time.monotonic()
+    store = _meeting_place(here, timedelta(seconds=3))
+    assert time.monotonic() - begun < 2
+    with pytest.raises(LightlibError, match="rank 1"):
+        wait_for_all(store, here, SHORT)

@@ -21,7 +21,7 @@ from lightlib.launch import SLURMEnvironment
 parser = argparse.ArgumentParser()
 parser.add_argument("--what", choices=["SIGTERM", "SIGINT", "SIGUSR1", "should_stop", "twice", "none"], default="none")
 parser.add_argument("--to", default="group", help="the rank that gets it, 'group': all of the terminal, or 'agent'")
-parser.add_argument("--where", choices=["train", "validate", "sanity"], default="train")
+parser.add_argument("--where", choices=["train", "validate", "sanity", "end"], default="train")
 parser.add_argument("--at", type=int, default=7, help="which batch, counted over the whole run")
 parser.add_argument("--delay", type=float, default=0.0, help="seconds that a batch takes")
 parser.add_argument("--again", action="store_true", help="a further SIGTERM comes while the checkpoint is written")
@@ -88,6 +88,8 @@ class Net(L.Module):
 
     def on_fit_end(self) -> None:
         self.leave()
+        if given.where == "end":
+            receive(self.global_rank)
 
     def leave(self) -> None:
         """Leave a note of where this process left the run."""
