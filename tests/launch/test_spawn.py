@@ -248,6 +248,7 @@ class TestFailures:
         launch_function(function, 2, "fork")
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
+        time.sleep(0.5)  # until the one that has started them waits for them
         if number == "INT":
             os.killpg(process.pid, signal.SIGINT)
         else:
@@ -266,6 +267,7 @@ class TestFailures:
         launch_function(function, 2, "fork")
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
+        time.sleep(0.5)  # until the one that has started them waits for them
         process.terminate()
         _, err = process.communicate(timeout=15)
         assert (process.returncode, err) == (143, "")
