@@ -57,7 +57,7 @@ class Site:
     @property
     def context(self) -> Callable[[], AbstractContextManager[Any]] | None:
         """What makes the context of a forward pass (autocast or a default dtype); None when none is needed."""
-        return None if self.casts else self.precision.forward_context(self.device.type)
+        return None if self.casts and self.precision.autocasts else self.precision.forward_context(self.device.type)
 
     def coordinate(self, name: str) -> int:
         """Return the place of this process along one dimension."""

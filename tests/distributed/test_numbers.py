@@ -442,3 +442,30 @@ def test_a_schedule_that_reads_a_metric_of_the_step_has_one_rate_on_all():
     (rate, weights), (other, others) = processes(2, rates)
     assert rate == other < 0.1
     assert weights == others
+
+
+class Noisy(Net):
+    """What it makes in a step has the dtype of its parameters."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        return F.cross_entropy(self.model(x + 0.1 * torch.ones(x.shape)), y)
+
+
+def trained_noisily(rank: int, strategy: str, devices: int, precision: str) -> Any:
+    torch.manual_seed(0)
+    trainer = trainer_of(strategy, devices=devices, precision=precision, limit_val_batches=0)
+    module = Noisy()
+    trainer.fit(module, loader(devices))
+    state = trainer.strategy.module_state()
+    return {name: value for name, value in state.items() if name.startswith("model.0")}
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_a_step_under_fsdp_makes_tensors_of_the_dtype_of_the_precision(precision):
+    found = processes(2, trained_noisily, "fsdp", 2, precision)[0]
+    single = trained_noisily(0, "auto", 1, precision)
+    error = 1e-12 if precision == "64-true" else 0.05
+    for name, value in single.items():
+        assert found[name].dtype == value.dtype
+        assert (found[name] - value).abs().max() <= error * value.abs().max()
