@@ -77,7 +77,7 @@ def legs(rank: int, folder: Any, options: dict[str, Any], accumulate: int) -> An
     return order, differing(whole, at_once), differing(whole, again), differing(whole, without)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_run_that_goes_on_has_the_buckets_of_the_one_before(tmp_path, accumulate):
     order, at_once, again, without = processes(3, legs, tmp_path, {}, accumulate, timeout=120)[0]
     arrived = ["head.weight", "head.bias", "body.weight", "norm.weight", "norm.bias", "foot.weight", "foot.bias"]
@@ -87,6 +87,7 @@ def test_a_run_that_goes_on_has_the_buckets_of_the_one_before(tmp_path, accumula
     assert without, "the order makes no difference here, so this test shows nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"find_unused_parameters": True}, {"static_graph": True}])
 def test_no_order_is_kept_where_torch_arranges_in_another_way(tmp_path, options):
     order, at_once, again, _ = processes(3, legs, tmp_path, options, 1, timeout=120)[0]

@@ -96,7 +96,15 @@ def interrupted(rank: int, strategy: str, size: int, folder: Path) -> Any:
 
 @pytest.mark.parametrize(
     ("strategy", "count", "size"),
-    [("ddp", 2, 2), ("ddp", 3, 3), ("zero1", 2, 2), ("fsdp", 2, 2), ("tensor", 2, 1), ("pipeline", 2, 1)],
+    [
+        ("ddp", 3, 3),
+        ("zero1", 2, 2),
+        ("fsdp", 2, 2),
+        *(
+            pytest.param(name, 2, size, marks=pytest.mark.slow)
+            for name, size in (("ddp", 2), ("tensor", 1), ("pipeline", 1))
+        ),
+    ],
 )
 def test_a_run_that_goes_on_ends_with_the_same_bits(strategy: str, count: int, size: int, tmp_path: Path):
     """Its learning rate rises with every step, before and after."""
