@@ -132,8 +132,9 @@ def open_window(run: Run) -> None:
 
 def close_window(run: Run) -> None:
     """End accumulation: the gradients are those of the window's mean loss."""
-    for optimizer in run.optimizers if run.scaler is not None else ():
-        run.scaler.unscale(optimizer)
+    if run.scaler is not None:
+        for optimizer in run.optimizers:
+            run.scaler.unscale(optimizer)
     run.window.close(run.optimizers)
 
 

@@ -29,6 +29,7 @@ from lightlib.core.signals import Signals
 from lightlib.core.window import Window
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.fanout import Fanout
+from lightlib.precision.scaler import Scaler
 from lightlib.strategies.strategy import Strategy
 
 __all__ = ["PREDICT", "SANITY_CHECK", "TEST", "VALIDATION", "Run", "Stage"]
@@ -81,7 +82,7 @@ class Run:
     signals: Signals
     optimizers: list[Any]
     handles: list[Any]
-    scaler: Any
+    scaler: Scaler | None
     train_data: TrainData | None
     eval_data: Callable[[Stage], EvalData]
     replan: Callable[[float], Plan]

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
-from lightlib.precision.scaler import LossScaler
+from lightlib.precision.scaler import LossScaler, Scaler
 from lightlib.report import PossibleUserWarning, warn
 
 __all__ = ["Precision", "cast_floating", "named"]
@@ -156,7 +156,7 @@ class Precision:
             return None
         return optimizer.register_step_post_hook(_forget_casts)
 
-    def loss_scaler(self, device_type: str) -> LossScaler | None:
+    def loss_scaler(self, device_type: str) -> Scaler | None:
         """Return a new loss scaler for this type of device, or None when the loss is not scaled."""
         return LossScaler(self.scaler, device_type) if self.scales_loss else None
 

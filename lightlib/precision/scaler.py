@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, UnknownNameError
 
-__all__ = ["LossScaler"]
+__all__ = ["LossScaler", "Scaler"]
 
 
 def _is_number(value: object) -> bool:
@@ -29,6 +29,29 @@ _SETTINGS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "enabled": (lambda value: isinstance(value, bool), "True or False."),
 }
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
+
+
+class Scaler(Protocol):
+    """What the loop asks of a loss scaler: `LossScaler`, or what stands in its place when an engine scales the loss."""
+
+    grad_scaler: Any
+    after_unscale: Callable[[Optimizer], None] | None
+
+    def check(self, optimizer: Optimizer, /) -> None: ...
+
+    def check_together(self, optimizers: Sequence[Optimizer], /) -> None: ...
+
+    def scale(self, loss: Tensor, /) -> Tensor: ...
+
+    def unscale(self, optimizer: Optimizer, /) -> None: ...
+
+    def step(self, optimizer: Optimizer, /) -> bool: ...
+
+    def update(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
 
 class LossScaler:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from lightlib.errors import MisconfigurationException
 from lightlib.precision.precision import Precision
+from lightlib.precision.scaler import Scaler
 from lightlib.strategies.clip import clip
 
 __all__ = ["EngineOptimizer", "EnginePrecision", "EngineScaler", "Root"]
@@ -155,6 +156,9 @@ class EngineScaler:
     def check(self, optimizer: Any) -> None:
         """Do nothing: what cannot be scaled is refused elsewhere."""
 
+    def check_together(self, optimizers: Any) -> None:
+        """Do nothing: there is one optimizer, which the strategy sees to."""
+
     def step(self, optimizer: Any) -> bool:
         optimizer.step()
         return bool(optimizer.applied)
@@ -250,6 +254,6 @@ class EnginePrecision(Precision):
     def init_context(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.param_dtype is torch.float32 else super().init_context()
 
-    def loss_scaler(self, device_type: str) -> Any:
+    def loss_scaler(self, device_type: str) -> Scaler:
         """Return what the loop asks whether a step was taken: in float32, too, the engine skips what is not finite."""
         return EngineScaler(self.engine)
