@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import random
 import socket
 from dataclasses import dataclass, fields, replace
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
 
 __all__ = ["EXPORTED", "Environment", "free_port", "threads_per_process"]
 
 EXPORTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+_PORTS = range(10000, 30000)
 _TITLES = {
     "torchrun": "torchrun",
     "slurm": "SLURM",
@@ -114,11 +118,21 @@ class Environment:
 
 
 def free_port() -> int:
-    """Return a TCP port of this machine that nobody uses now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    """Return a TCP port of this machine that nobody uses now, by chance one of 10000 to 29999.
+
+    Those the system gives to nobody who asks for any: the next connection of another program cannot take it before
+    the processes meet there, as it could with a port from ``bind(0)`` (RFC 6335 and Linux begin those above 30000).
+    """
+    first = random.SystemRandom().randrange(len(_PORTS))
+    for port in itertools.chain(_PORTS[first:], _PORTS[:first]):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as found, contextlib.suppress(OSError):
+            found.bind(("", port))
+            return port
+    raise LightlibError(
+        f"All ports from {_PORTS[0]} to {_PORTS[-1]} of this machine are in use.",
+        expected="one at which the processes of the run can meet.",
+        fix="end what uses them (`ss -ltn` shows it), or set MASTER_PORT.",
+    )
 
 
 def threads_per_process(local_size: int) -> int | None:

@@ -6,9 +6,7 @@ import atexit
 import contextlib
 import mmap
 import os
-import random
 import signal
-import socket
 import sys
 import threading
 import time
@@ -20,6 +18,7 @@ from typing import Any
 
 import torch
 
+from lightlib.launch.place import free_port
 from tests.campaigns import phases
 
 PATIENCE = 90.0  # seconds for a run that nobody kills, on a machine with other work
@@ -89,7 +88,7 @@ def start(
 ) -> tuple[list[int], phases.Board]:
     """Fork the processes of a run, in a process group of their own; return their ids and their board."""
     board = board or phases.Board(size)
-    port, pids = _free_port() if size > 1 else 0, []
+    port, pids = free_port() if size > 1 else 0, []
     go = mmap.mmap(-1, 1)  # so that no process is ahead of its group
     sys.stdout.flush()
     for rank in range(size):
@@ -103,15 +102,6 @@ def start(
             os.setpgid(pid, pids[0])
     go[0] = 1
     return pids, board
-
-
-def _free_port() -> int:
-    """Return a port that nobody uses, and that the system gives to nobody who asks for any."""
-    while True:
-        port = random.SystemRandom().randrange(10000, 30000)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
 
 
 def _child(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
-import socket
 import tempfile
 import time
 import traceback
@@ -15,16 +14,11 @@ from typing import Any
 
 import torch
 
+from lightlib.launch.place import free_port
+
 _PRELOAD = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.pipelining"]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([*_PRELOAD, "torch.distributed.checkpoint.state_dict", "lightlib", "torchmetrics"])
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody uses."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def processes(size: int, function: Callable[..., Any], *args: Any, timeout: float = 60) -> list[Any]:
@@ -44,8 +38,9 @@ def processes(size: int, function: Callable[..., Any], *args: Any, timeout: floa
         ]
         for process in started:
             process.start()
+        deadline = time.monotonic() + timeout
         for process in started:
-            process.join(timeout)
+            process.join(max(0.0, deadline - time.monotonic()))
         hanging = [rank for rank, process in enumerate(started) if process.is_alive()]
         for process in started:
             process.kill()

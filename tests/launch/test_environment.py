@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lightlib import registry
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.launch import place
 from lightlib.launch.environment import Environment, detect, free_port
 from lightlib.report import PossibleUserWarning
@@ -355,6 +355,27 @@ class TestEnvironment:
 def test_a_free_port_can_be_used():
     with socket.socket() as used:
         used.bind(("127.0.0.1", free_port()))
+
+
+def test_a_free_port_is_none_that_the_system_gives_to_others():
+    with socket.socket() as any_one:
+        any_one.bind(("127.0.0.1", 0))
+        assert free_port() < 30000 < any_one.getsockname()[1]
+
+
+def test_a_free_port_is_not_in_use(monkeypatch):
+    monkeypatch.setattr(place, "_PORTS", range(23450, 23453))
+    monkeypatch.setattr(place.random.SystemRandom, "randrange", lambda self, size: size - 1)
+    with socket.socket() as first, socket.socket() as second:
+        taken = free_port()
+        first.bind(("127.0.0.1", taken))
+        second.bind(("", free_port()))
+        third = free_port()
+        assert {taken, second.getsockname()[1], third} == {23450, 23451, 23452}
+        with socket.socket() as last:
+            last.bind(("", third))
+            with pytest.raises(LightlibError, match=r"All ports from 23450 to 23452(.|\n)*MASTER_PORT"):
+                free_port()
 
 
 def test_threads_are_shared_unless_their_number_is_set(monkeypatch):
