@@ -22,7 +22,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+_RANK_VARIABLES = (
+    "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID", "PMI_RANK", "MV2_COMM_WORLD_RANK",
+    "JSM_NAMESPACE_RANK",
+)  # fmt: skip
 MASK = "***"  # what is shown in place of a secret
 _SECRET = re.compile("passw(or)?d|passphrase|secret|credential|apikey|accesskey|privatekey|authkey")
 _TOKEN = re.compile("(?<!pad)(?<!eos)(?<!bos)(?<!unk)(?<!mask)(?<!sep)(?<!cls)(?<!special)(?<!start)(?<!end)tokens?$")

@@ -15,6 +15,8 @@ import torch
 
 from lightlib import report
 from lightlib.errors import MisconfigurationException
+from lightlib.launch.clusters import NAMES
+from lightlib.launch.environment import started
 
 __all__ = [
     "choose_seed",
@@ -29,7 +31,8 @@ __all__ = [
 SEED_VARIABLE = "PL_GLOBAL_SEED"
 WORKERS_VARIABLE = "PL_SEED_WORKERS"
 CHOSEN_VARIABLE = "LIGHTLIB_CHOSEN_SEED"  # what `choose_seed` returned, for this process and those that it starts
-_RENDEZVOUS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT")
+_JOBS = [name for kinds in NAMES.values() for names in kinds for name in names.job]
+_RENDEZVOUS = ("TORCHELASTIC_RUN_ID", *_JOBS, "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT")
 
 
 def seed_everything(seed: int | str | None = None, workers: bool = False, verbose: bool = True) -> int:
@@ -81,7 +84,7 @@ def choose_seed() -> int:
     same on all processes that a launcher has started together, and else a random one.
     """
     given, chosen = os.environ.get(SEED_VARIABLE), os.environ.get(CHOSEN_VARIABLE)
-    several = "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    several = started()
     if given is not None and (given != chosen or several):
         return seed_everything(verbose=False)
     together = "".join(os.environ.get(name, "") for name in _RENDEZVOUS)

@@ -12,7 +12,18 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.launch import clusters
 from lightlib.launch.place import EXPORTED, Environment, free_port, threads_per_process
 
-__all__ = ["ENDED", "LAUNCHED", "PARENT", "Environment", "detect", "free_port", "local", "own", "threads_per_process"]
+__all__ = [
+    "ENDED",
+    "LAUNCHED",
+    "PARENT",
+    "Environment",
+    "detect",
+    "free_port",
+    "local",
+    "own",
+    "started",
+    "threads_per_process",
+]
 
 Variables = Mapping[str, str]
 LAUNCHED = "LIGHTLIB_LAUNCHED"
@@ -62,13 +73,30 @@ def detect(
         variables = {name: value for name, value in variables.items() if name not in (*EXPORTED, LAUNCHED, PARENT)}
     if given is not None:
         return _asked_for(given, devices, num_nodes, variables, automatic)
-    for find in (clusters.torchrun, clusters.plain, clusters.mpi, clusters.slurm, clusters.lsf):
-        found = find(variables, devices, num_nodes)
-        if found is not None:
-            return found
+    found = _told(variables, devices, num_nodes)
+    if found is not None:
+        return found
     clusters.refuse_halves(variables)
     clusters.tell_srun(variables)
     return local(variables, devices or automatic, num_nodes)
+
+
+def _told(variables: Variables, devices: int | None = None, num_nodes: int = 1) -> Environment | None:
+    for find in (clusters.torchrun, clusters.plain, clusters.mpi, clusters.slurm, clusters.lsf):
+        found: Environment | None = find(variables, devices, num_nodes)
+        if found is not None:
+            return found
+    return None
+
+
+def started(variables: Variables = os.environ) -> bool:
+    """Whether a launcher has started this process, lightlib's own or another.
+
+    Example:
+        >>> started({}), started({"PMI_RANK": "0", "PMI_SIZE": "2", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "2"})
+        (False, True)
+    """
+    return (own(variables) or _told(variables)) is not None
 
 
 def own(variables: Variables = os.environ) -> Environment | None:

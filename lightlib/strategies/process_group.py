@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import atexit
-import os
-import time
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
 
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import LightlibError, MisconfigurationException
-from lightlib.launch.environment import Environment, free_port
+from lightlib.errors import MisconfigurationException
+from lightlib.launch.environment import Environment
 from lightlib.launch.network import choose_interface
 from lightlib.strategies.collectives import Collectives, ProcessGroup
+from lightlib.strategies.meeting import meeting_place, wait_for_all
 
-__all__ = ["DEFAULT_TIMEOUT", "join", "store", "wait_for_all"]
+__all__ = ["DEFAULT_TIMEOUT", "join", "store"]
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
-_POLL = 0.02
 _met: list[Any] = []
 _MARGIN = timedelta(seconds=20)  # the watch names the process that hangs before torch gives up
 
@@ -45,7 +42,7 @@ def join(
 
     Raises:
         MisconfigurationException: A group exists already, of another size.
-        LightlibError: Not all processes have come.
+        LightlibError: Not all processes have come, or the port of rank 0 is in use.
     """
     if distributed.is_initialized():
         if distributed.get_world_size() != environment.world_size:
@@ -62,7 +59,7 @@ def join(
     if "gloo" in backend:
         choose_interface(environment)
     wait = (timeout or DEFAULT_TIMEOUT) + _MARGIN
-    meeting = _meeting_place(environment, wait)
+    meeting = meeting_place(environment, wait)
     _met.append(meeting)
     wait_for_all(meeting, environment, wait)
     distributed.init_process_group(
@@ -75,46 +72,6 @@ def join(
     )
     atexit.register(_leave)
     return ProcessGroup(device)
-
-
-def _meeting_place(environment: Environment, patience: timedelta) -> Any:
-    """Return the store at which all are to meet: one that does not wait for them, which `wait_for_all` does."""
-    size = environment.world_size
-    if environment.launched and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # else torchrun keeps it
-        address, port, first = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), environment.rank == 0
-        kind: Any = vars(distributed)["TCPStore"]  # which torch does not say that it exports
-        return kind(address, port, size, first, patience, wait_for_workers=False, multi_tenant=True)
-    url = "env://" if environment.launched else f"tcp://{environment.address}:{environment.port or free_port()}"
-    return next(rendezvous(url, environment.rank, size, timeout=patience))[0]
-
-
-def wait_for_all(meeting: Any, environment: Environment, patience: timedelta) -> None:
-    """Return when all processes have come: within torch a process would not hear Ctrl-C, nor say whom it waits for.
-
-    Args:
-        meeting: The store.
-        environment: This process's place among all.
-        patience: How long to wait.
-
-    Raises:
-        LightlibError: Names those that have not come.
-    """
-    meeting.set(f"lightlib/here/{environment.rank}", "")
-    missing, deadline = list(range(environment.world_size)), time.monotonic() + patience.total_seconds()
-    while missing:
-        if meeting.check([f"lightlib/here/{missing[0]}"]):
-            del missing[0]
-        elif time.monotonic() < deadline:
-            time.sleep(_POLL)
-        else:
-            missing = [rank for rank in missing if not meeting.check([f"lightlib/here/{rank}"])]
-            shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
-            raise LightlibError(
-                f"Rank {environment.rank} has waited {patience.total_seconds():g} s for {len(missing)} of the "
-                f"{environment.world_size} processes at {environment.address}:{environment.port}: rank {shown}.",
-                expected="all of them, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
-                fix="see what they have printed; DDPStrategy(timeout=...) gives them more seconds.",
-            )
 
 
 def store() -> Any:

@@ -140,20 +140,26 @@ class TestChooseSeed:
         with pytest.raises(MisconfigurationException, match="PL_GLOBAL_SEED got the seed 'eleven'"):
             choose_seed()
 
-    def test_processes_of_one_launcher_have_one(self, monkeypatch):
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        monkeypatch.setenv("MASTER_PORT", "1234")
-        monkeypatch.setenv("RANK", "0")
+    @pytest.mark.parametrize(
+        ("rank", "run", "others"),
+        [
+            ("RANK", "MASTER_PORT", {"WORLD_SIZE": "2", "MASTER_ADDR": "there"}),
+            ("SLURM_PROCID", "SLURM_STEP_ID", {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "SLURM_NNODES": "1"}),
+        ],
+    )
+    def test_processes_of_one_launcher_have_one(self, monkeypatch, rank, run, others):
+        for name, value in {**others, rank: "0", run: "1234"}.items():
+            monkeypatch.setenv(name, value)
         first = choose_seed()
         monkeypatch.delenv("LIGHTLIB_CHOSEN_SEED")
-        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv(rank, "1")
         assert choose_seed() == first
-        monkeypatch.setenv("MASTER_PORT", "1235")
+        monkeypatch.setenv(run, "1235")
         assert choose_seed() != first
 
     def test_a_process_that_another_has_started_has_its_seed(self, monkeypatch):
         seed = seed_everything(choose_seed(), verbose=False)
-        for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1"}.items():
+        for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "there", "MASTER_PORT": "1"}.items():
             monkeypatch.setenv(name, value)
         assert choose_seed() == seed
 

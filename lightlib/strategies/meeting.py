@@ -1,0 +1,153 @@
+"""The meeting: each process finds the store that rank 0 keeps, and says for whom it waits."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from torch import distributed
+from torch.distributed.rendezvous import rendezvous
+
+from lightlib import report
+from lightlib.errors import LightlibError
+from lightlib.launch.environment import Environment, free_port
+
+__all__ = ["meeting_place", "wait_for_all"]
+
+_POLL = 0.02
+_SECONDS_TO_A_WORD = 30.0
+_SECONDS_TO_CONNECT = 5.0
+
+
+class _Waiting:
+    """How long this process has waited: after half a minute it says so, and when its patience ends it raises."""
+
+    def __init__(self, environment: Environment, patience: timedelta) -> None:
+        self.environment, self.patience = environment, patience.total_seconds()
+        self._begun, self._silent = time.monotonic(), True
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._begun
+
+    @property
+    def due(self) -> bool:
+        """Whether something is to be said or raised now."""
+        return self.seconds >= self.patience or (self._silent and self.seconds >= _SECONDS_TO_A_WORD)
+
+    def speak(self, whom: str, speaker: bool, cause: BaseException | None = None) -> None:
+        """Say once for whom this process waits, if it is the `speaker`; raise at the end, or because of `cause`."""
+        rank, seconds = self.environment.rank, self.seconds
+        if cause is not None or seconds >= self.patience:
+            raise LightlibError(
+                f"Rank {rank} has waited {min(seconds, self.patience):.3g} s for {whom}.",
+                expected="all of them, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
+                fix="see what they have printed; DDPStrategy(timeout=...) gives them more seconds.",
+            ) from cause
+        if speaker:
+            report.log.info(f"Rank {rank} waits for {whom}.")
+        self._silent = False
+
+
+def meeting_place(environment: Environment, patience: timedelta) -> Any:
+    """Return the store at which all are to meet: one that does not wait for them, which `wait_for_all` does.
+
+    Raises:
+        LightlibError: Rank 0's port is in use, or rank 0 did not answer in time.
+    """
+    rank, size = environment.rank, environment.world_size
+    if not environment.launched:
+        url = f"tcp://{environment.address}:{environment.port or free_port()}"
+        return next(rendezvous(url, rank, size, timeout=patience))[0]
+    address, port = environment.address, environment.port
+    if (
+        environment.name == "torchrun" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    ):  # it keeps the store
+        made = partial(rendezvous, "env://", rank, size, timeout=patience)
+        return _found(lambda: next(made())[0], environment, patience)
+    kind: Any = vars(distributed)["TCPStore"]  # which torch does not say that it exports
+    connect = partial(kind, address, port, size, rank == 0, patience, wait_for_workers=False, multi_tenant=True)
+    if rank != 0:
+        return _found(connect, environment, patience)
+    try:
+        return connect()
+    except distributed.DistNetworkError as error:
+        raise LightlibError(
+            f"Rank 0 cannot wait for the others at {address}:{port}: {str(error).splitlines()[0]}",
+            expected="an address of the machine of rank 0, with a port that nobody uses.",
+            fix="choose another MASTER_PORT, the same for all processes (`ss -ltnp` shows who uses this one).",
+        ) from error
+
+
+def _found(connect: Callable[[], Any], environment: Environment, patience: timedelta) -> Any:
+    """Return what `connect` returns, once somebody listens: within torch this thread would not hear Ctrl-C."""
+    waiting = _Waiting(environment, patience)
+    whom = f"rank 0 at {environment.address}:{environment.port}"
+    while (why := _silence(environment)) is not None:
+        if waiting.due:
+            waiting.speak(f"{whom} ({why})", speaker=environment.local_rank == 0)
+        time.sleep(_POLL)
+    outcome: list[Any] = []
+
+    def look() -> None:
+        try:
+            outcome.append(connect())
+        except Exception as error:  # noqa: BLE001  raised again in the thread that waits
+            outcome.append(error)
+
+    thread = threading.Thread(target=look, name="lightlib meeting", daemon=True)
+    thread.start()
+    whom = f"{whom}, where something else seems to listen"
+    while thread.is_alive():
+        if waiting.due:
+            waiting.speak(whom, speaker=environment.local_rank == 0)
+        thread.join(_POLL)
+    if isinstance(outcome[0], distributed.DistError):
+        waiting.speak(whom, speaker=True, cause=outcome[0])
+    if isinstance(outcome[0], Exception):
+        raise outcome[0]
+    return outcome[0]
+
+
+def _silence(environment: Environment) -> str | None:
+    """Return why nobody can be reached where rank 0 should be, or None."""
+    try:
+        socket.create_connection((environment.address, environment.port), _SECONDS_TO_CONNECT).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def wait_for_all(meeting: Any, environment: Environment, patience: timedelta) -> None:
+    """Return when all processes have come: within torch a process would not hear Ctrl-C, nor say whom it waits for.
+
+    Args:
+        meeting: The store.
+        environment: This process's place among all.
+        patience: How long to wait.
+
+    Raises:
+        LightlibError: Names those that have not come.
+    """
+    meeting.set(f"lightlib/here/{environment.rank}", "")
+    missing, waiting = list(range(environment.world_size)), _Waiting(environment, patience)
+    while missing:
+        if meeting.check([f"lightlib/here/{missing[0]}"]):
+            del missing[0]
+        else:
+            if waiting.due:
+                missing = [rank for rank in missing if not meeting.check([f"lightlib/here/{rank}"])]
+            if waiting.due and missing:
+                waiting.speak(_named(missing, environment), speaker=environment.rank == 0)
+            time.sleep(_POLL)
+
+
+def _named(missing: Sequence[int], place: Environment) -> str:
+    shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
+    return f"{len(missing)} of the {place.world_size} processes at {place.address}:{place.port}: rank {shown}"

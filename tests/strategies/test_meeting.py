@@ -1,0 +1,107 @@
+"""The meeting of the processes: who does not come is named."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from torch import distributed
+
+from lightlib.errors import LightlibError
+from lightlib.launch.environment import Environment, free_port
+from lightlib.strategies import meeting
+from lightlib.strategies.meeting import meeting_place, wait_for_all
+
+SHORT = timedelta(seconds=0.2)
+
+
+def place(rank, size=3):
+    return Environment(
+        "mine", rank=rank, world_size=size, local_size=size, address="10.0.0.7", port=29500, launched=True
+    )
+
+
+def test_all_have_come():
+    store = distributed.HashStore()
+    late = threading.Timer(0.1, lambda: wait_for_all(store, place(1, 2), SHORT))
+    late.start()
+    begun = time.monotonic()
+    wait_for_all(store, place(0, 2), timedelta(seconds=20))
+    late.join()
+    assert 0.05 < time.monotonic() - begun < 5
+
+
+def test_who_has_not_come_is_named():
+    store = distributed.HashStore()
+    store.set("lightlib/here/1", "")
+    with pytest.raises(LightlibError) as caught:
+        wait_for_all(store, place(0, 4), SHORT)
+    message = str(caught.value)
+    assert "Rank 0 has waited 0.2 s for 2 of the 4 processes at 10.0.0.7:29500: rank 2, 3." in message
+    assert "WORLD_SIZE" in message
+    assert "timeout" in message
+
+
+def test_the_store_itself_waits_for_nobody(monkeypatch):
+    """Within torch a process would not hear Ctrl-C."""
+    here = replace(place(0, 2), address="127.0.0.1", port=free_port())
+    for name, value in here.export().items():
+        monkeypatch.setenv(name, value)
+    begun = time.monotonic()
+    store = meeting_place(here, timedelta(seconds=3))
+    assert time.monotonic() - begun < 2
+    with pytest.raises(LightlibError, match="rank 1"):
+        wait_for_all(store, here, SHORT)
+
+
+def given(monkeypatch, rank):
+    here = replace(place(rank, 2), address="127.0.0.1", port=free_port())
+    for name, value in here.export().items():
+        monkeypatch.setenv(name, value)
+    return here
+
+
+def test_a_port_that_is_in_use_is_named(monkeypatch):
+    here = given(monkeypatch, 0)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", here.port))
+        other.listen()
+        with pytest.raises(LightlibError, match=rf"Rank 0 cannot wait(.|\n)*{here.port}(.|\n)*MASTER_PORT"):
+            meeting_place(here, timedelta(seconds=3))
+
+
+@pytest.mark.parametrize(
+    ("listens", "why"), [(False, " (Connection refused)"), (True, ", where something else seems to listen")]
+)
+def test_a_rank_0_that_does_not_answer_is_named(monkeypatch, caplog, listens, why):
+    """Something else that listens there keeps torch for ever, and a port without anybody for the whole timeout."""
+    here = given(monkeypatch, 1)
+    monkeypatch.setattr(meeting, "_SECONDS_TO_A_WORD", 0.1)
+    monkeypatch.setattr("lightlib.report.log.propagate", True)
+    caplog.set_level(logging.INFO, "lightlib")
+    with socket.socket() as other:
+        if listens:
+            other.bind(("127.0.0.1", here.port))
+            other.listen()
+        with pytest.raises(
+            LightlibError, match=rf"Rank 1 has waited 0\.[5-9]\d* s for rank 0 at 127\.0\.0\.1:{here.port}"
+        ):
+            meeting_place(here, timedelta(seconds=0.5))
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Rank 1 waits for rank 0 at 127.0.0.1:{here.port}{why}."
+    ]
+
+
+def test_ctrl_c_is_heard_by_one_that_looks_for_rank_0(monkeypatch):
+    here = given(monkeypatch, 1)
+    threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        meeting_place(here, timedelta(seconds=3))
+    assert time.monotonic() - begun < 2
