@@ -36,6 +36,7 @@ from lightlib.strategies.shard import Shard
 from lightlib.strategies.single import in_context, to_device
 from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.strategies.tensor import Tensor as TensorAxis
+from lightlib.strategies.whole import refuse_on_parts
 
 __all__ = ["MeshStrategy"]
 
@@ -257,6 +258,7 @@ class MeshStrategy(Strategy):
             self.hear(told)
 
     def optimizer(self, optimizer: Optimizer) -> Any:
+        refuse_on_parts(optimizer)
         for axis in self.axes:
             optimizer = getattr(axis, "optimizer", lambda given: given)(optimizer)
         self._optimizers.append(optimizer)

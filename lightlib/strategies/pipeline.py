@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import distributed, nn
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.report import PossibleUserWarning, warn
@@ -21,6 +21,7 @@ from lightlib.strategies.pipeline_split import Split, Unit, find_split, outside
 from lightlib.strategies.pipeline_stage import keep
 from lightlib.strategies.pipeline_training import Training
 from lightlib.strategies.single import to_device
+from lightlib.strategies.whole import refuse_all_at_once
 
 __all__ = ["Pipeline"]
 
@@ -130,12 +131,7 @@ class Pipeline(Axis):
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
         """Refuse what cannot step on a part of the parameters."""
-        if isinstance(optimizer, LBFGS):
-            raise MisconfigurationException(
-                "LBFGS in a pipeline: its direction depends on all parameters at once.",
-                expected="an optimizer that steps each parameter by itself.",
-                fix="torch.optim.AdamW(self.parameters())",
-            )
+        refuse_all_at_once(optimizer, "in a pipeline")
         return optimizer
 
     # the steps

@@ -16,6 +16,7 @@ from lightlib.strategies._torch import flattened_group, set_gradient_sync
 from lightlib.strategies.axis import Axis, Site, Step
 from lightlib.strategies.buckets import BucketOrder
 from lightlib.strategies.hooks import communication_hook
+from lightlib.strategies.whole import refuse_all_at_once
 
 __all__ = ["Replicate"]
 
@@ -156,6 +157,7 @@ class Replicate(Axis):
         """Return what steps: with `zero` an optimizer that keeps the state of a part of the parameters."""
         if not self.zero:
             return optimizer
+        refuse_all_at_once(optimizer, "with zero1")
         from lightlib.strategies.zero import share_out  # optional: torch.distributed.optim, slow to import
 
         assert self._site is not None
