@@ -43,7 +43,7 @@ demo: $(VENV)/.examples
 	@$(BIN)/python examples/digits.py
 
 test: $(VENV)/.test
-	@$(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 slow: $(VENV)/.test
 	@$(BIN)/python -m pytest -m slow
