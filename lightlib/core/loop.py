@@ -44,8 +44,9 @@ def train_epoch(run: Run) -> None:
     """Train until the data of this epoch is exhausted or the run ends within it."""
     hooks, progress, data = run.hooks, run.progress, run.train_data
     assert data is not None
-    if progress.epoch_batch == 0:
+    if not progress.begun:
         hooks.on_train_epoch_start()
+        progress.begun = 1
     timed = run.begin_epoch().validate_every_seconds is not None
     while True:  # what is due? The same question after a batch and after a resume.
         plan = run.plan  # a hook may have changed a limit

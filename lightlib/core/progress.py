@@ -18,6 +18,7 @@ class Progress:
         batch: Batches done in all.
         step: Batches in which an optimizer stepped, however many optimizers there are: Lightning's `global_step`.
         validated: The value of `batch` when validation last ended, so that no validation runs twice after a resume.
+        begun: 1 after `on_train_epoch_start` of the running epoch, which is not called again after a resume either.
     """
 
     epoch: int = 0
@@ -25,6 +26,7 @@ class Progress:
     batch: int = 0
     step: int = 0
     validated: int = 0
+    begun: int = 0
 
     def end_batch(self, stepped: bool) -> None:
         self.epoch_batch += 1
@@ -33,11 +35,15 @@ class Progress:
 
     def end_epoch(self) -> None:
         self.epoch += 1
-        self.epoch_batch = 0
+        self.begin_epoch_again()
+
+    def begin_epoch_again(self) -> None:
+        self.epoch_batch = self.begun = 0
 
     def state_dict(self) -> dict[str, int]:
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        earlier = {"begun": state["epoch_batch"] > 0}  # what files of earlier versions do not say
         for field in fields(self):
-            setattr(self, field.name, int(state[field.name]))
+            setattr(self, field.name, int({**earlier, **state}[field.name]))

@@ -119,7 +119,7 @@ def restore(run: Any, content: dict[str, Any], parts: Resume) -> None:
 def _restore_data(run: Any, ours: Mapping[str, Any], part: Mapping[str, Any], parts: Resume) -> None:
     data = part.get("data") or ours.get("data")
     if not parts.data:
-        run.progress.epoch_batch = 0
+        run.progress.begin_epoch_again()
     elif data is not None and run.train_data is not None:
         place = run.train_data.load_state_dict(data)
         if data.get("size", 1) != run.strategy.data_size:
@@ -241,7 +241,7 @@ def _restore_lightnings_position(run: Any, content: dict[str, Any], parts: Resum
     loaders = lightning.loader_states(content)  # of those that keep their own position
     run.progress.load_state_dict(lightning.position(content, 1 if loaders else run.plan.accumulate))
     if not parts.data:
-        run.progress.epoch_batch = 0
+        run.progress.begin_epoch_again()
     elif loaders and run.progress.epoch_batch and run.train_data is not None and run.strategy.data_size == 1:
         run.train_data.load_state_dict({"batches": run.progress.epoch_batch, "loaders": loaders})
 

@@ -184,6 +184,7 @@ class Session:
             run = self._build_restored(builder, stage, hooks, loggers, train_data, origin)
         else:
             run = builder.run(stage, trainer.progress, hooks, loggers, train_data)
+            run.progress.begun *= not (train_data and run.progress.epoch_batch == 0)  # a further fit begins it again
         if (
             origin.content is None
             and train_data

@@ -182,11 +182,20 @@ class TestEveryStep:
             def training_step(self, batch, batch_idx):
                 return sum(super(Two, self).training_step(one, batch_idx) for one in batch)
 
+        class Begun(Callback):
+            def __init__(self):
+                self.epochs = []
+
+            def on_train_epoch_start(self, trainer, pl_module):
+                self.epochs.append(trainer.current_epoch)
+
         torch.manual_seed(1)
-        whole, _ = run(Two(), trainer_for(Saves()), data())
+        whole, trainer = run(Two(), trainer_for(Saves()), data())
         for epoch in (0, 1):
-            module, _ = run(Two(), trainer_for(), data(), tmp_path / f"{epoch}.ckpt", seed=5)
+            begun = Begun()
+            module, _ = run(Two(), trainer_for(begun), data(), tmp_path / f"{epoch}.ckpt", seed=5)
             assert same_weights(module, whole), f"resumed in epoch {epoch}"
+            assert begun.epochs == list(range(epoch + 1, trainer.current_epoch)), "it was told of this epoch before"
 
     @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
     @pytest.mark.parametrize("kind", ["NAdam", "ASGD"])
@@ -385,7 +394,14 @@ class TestFiles:
             "ready": 5, "completed": 5, "started": 5, "processed": 5,
         }  # fmt: skip
         assert fit["epoch_loop.state_dict"] == {"_batches_that_stepped": 5}
-        assert content["lightlib"]["progress"] == {"epoch": 0, "epoch_batch": 5, "batch": 5, "step": 5, "validated": 3}
+        assert content["lightlib"]["progress"] == {
+            "epoch": 0,
+            "epoch_batch": 5,
+            "batch": 5,
+            "step": 5,
+            "validated": 3,
+            "begun": 1,
+        }
         assert content["lightlib"]["data"]["samples"] == 20
 
     def test_weights_alone_cannot_be_resumed(self, tmp_path):
