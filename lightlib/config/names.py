@@ -198,6 +198,7 @@ _INSTEAD = {
     "TorchCheckpointIO": "leave it out: this is how lightlib writes checkpoints.",
     "TorchSyncBatchNorm": "trainer.sync_batchnorm: true.",
 }
+_SHAPE = ("class_path", "init_args", "dict_kwargs")
 
 
 def class_path(group: str, name: str) -> str:
@@ -246,6 +247,49 @@ def class_path(group: str, name: str) -> str:
     known = {*registered, *classes, *(path.rpartition(".")[2] for path in _loaded(group))}
     fix = "use one of these names, or a class path such as package.module.Class."
     raise UnknownNameError("strategy" if group == "strategies" else group.removesuffix("s"), name, known, fix=fix)
+
+
+def check_shape(group: str, value: Mapping[str, Any]) -> None:
+    """Raise when the mapping in place of an object has its class as a key, or arguments beside its class.
+
+    Args:
+        group: As in :func:`class_path`.
+        value: Right are ``class_path``, ``init_args`` and ``dict_kwargs``, or arguments of a class said before.
+
+    Raises:
+        MisconfigurationException: The message shows how it is written.
+
+    Example:
+        >>> check_shape("callbacks", {"class_path": "EarlyStopping", "init_args": {"monitor": "val_loss"}})
+        >>> check_shape("callbacks", {"EarlyStopping": {"monitor": "val_loss"}})
+        Traceback (most recent call last):
+            ...
+        lightlib.errors.MisconfigurationException: 'EarlyStopping' is written as a key...
+    """
+    beside = [key for key in value if key not in _SHAPE]
+    first, arguments = next(iter(value.items()), ("", None))
+    if "class_path" in value and beside:
+        what, name = f"{beside[0]!r} stands beside class_path: {value['class_path']}.", value["class_path"]
+        inside = {**dict(value.get("init_args") or {}), **{key: value[key] for key in beside}}
+    elif len(value) == 1 and isinstance(arguments, (dict, type(None))) and _is_class(group, first):
+        what, name, inside = f"{first!r} is written as a key, which is the name of a class.", first, arguments or {}
+    else:
+        return
+    lines = [f"class_path: {name}", *(["init_args:"] if inside else []), *(f"  {key}: {inside[key]}" for key in inside)]
+    raise MisconfigurationException(
+        what,
+        expected="the class below class_path, and its arguments below init_args.",
+        fix="write\n" + "\n".join(f"    {line}" for line in lines),
+    )
+
+
+def _is_class(group: str, name: object) -> bool:
+    if not isinstance(name, str) or name in _SHAPE:
+        return False
+    try:
+        return bool(class_path(group, name))
+    except UnknownNameError:
+        return False
 
 
 def translate(path: str) -> str:

@@ -352,6 +352,8 @@ def _chosen(value: Any, group: str, words: bool = True) -> Any:
         return _full(value, group, words) if words or value[:1].isupper() else value
     if isinstance(value, list):
         return [_chosen(one, group, words) for one in value]
+    if isinstance(value, dict):
+        names.check_shape(group, value)
     if isinstance(value, dict) and isinstance(value.get("class_path"), str):
         return {**value, "class_path": _full(value["class_path"], group)}
     return value

@@ -229,8 +229,9 @@ class Sources:
     def place_of_name(self, text: str) -> Place | str:
         """Return where a name that is quoted in `text` stands in the file read last; its name, when it is nowhere."""
         config, found = self._read[self._latest]
-        named = (place for key, place in found.items() if _quoted(_at(config, key), text))
-        return next(named, next(iter(found.values())).name)
+        named = [place for key, place in found.items() if _quoted(_at(config, key), text)]
+        keys = [place for key, place in found.items() if repr(key.rpartition(".")[2]) in text]
+        return next(iter([*named, *keys]), next(iter(found.values())).name)
 
     def check_groups(self, groups: Iterable[str]) -> None:
         """Refuse what cannot be a group of arguments, in the file that was read last: a single value, a key like 1.

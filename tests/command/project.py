@@ -140,6 +140,7 @@ FILES: dict[str, str | bytes] = {
     "new.yaml": 'model: !!python/object/new:subprocess.Popen [["touch", "canary"]]\n',
     "name.yaml": "model: !!python/name:os.system\n",
     "callback.yaml": "trainer:\n  callbacks:\n  - class_path: lightlib.callbacks.EarlyStoping\n",
+    "keyed.yaml": "trainer:\n  callbacks: [EarlyStopping: {monitor: loss}]\n",
     "callback_key.yaml": "trainer:\n  callbacks:\n  - class_path: EarlyStopping\n    init_args: {patiense: 2}\n",
     "interpolated.yaml": "model:\n  init_args:\n    width: ${trainer.max_epochs}\n",
     "interpolated_wrong.yaml": "model:\n  init_args:\n    width: ${trainer.max_epoch}\n",

@@ -97,6 +97,7 @@ LINES = [
     line("--config section.yaml fit DEV --model.width 2", 0, "width 2"),
     # names that are misspelt
     line("fit CFG --config callback.yaml", 2, "(callback.yaml, line 3)", "Did you mean 'EarlyStopping'?"),
+    line("fit CFG --config keyed.yaml", 2, "keyed.yaml, line 2: 'EarlyStopping' is written as a key", "monitor: loss"),
     line("fit DEV --trainer.callbacks EarlyStoping", 2, "Unknown callback 'EarlyStoping'.", "'EarlyStopping'?"),
     line("fit DEV --trainer.callbacks lightning.pytorch.callbacks.EarlyStoping", 2, "is no class of Lightning 2.6."),
     line("fit DEV --trainer.callbacks lightning.pytorch.callbacks.LearningRateFinder", 2, "that lightlib has not"),

@@ -14,7 +14,7 @@ from jsonargparse import ArgumentParser
 
 from lightlib import registry
 from lightlib.callbacks import Callback
-from lightlib.config.names import class_path, translate, translated
+from lightlib.config.names import check_shape, class_path, translate, translated
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.loggers import Logger
 
@@ -109,6 +109,32 @@ def test_a_name_that_nothing_has(group, name, words):
         class_path(group, name)
     assert str(caught.value).startswith(words)
     assert str(caught.value).endswith("Fix: use one of these names, or a class path such as package.module.Class.")
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "what", "fix"),
+    [
+        ("loggers", {"CSVLogger": {}}, "'CSVLogger' is written as a key", "class_path: CSVLogger"),
+        ("callbacks", {"a.Own": None}, "'a.Own' is written as a key", "class_path: a.Own"),
+        (
+            "optimizers",
+            {"class_path": "Adam", "lr": 0.1, "init_args": {"eps": 1}},
+            "'lr' stands beside class_path: Adam",
+            "class_path: Adam\n    init_args:\n      eps: 1\n      lr: 0.1",
+        ),
+        ("strategies", {"ddp": {"timeout": 3}}, "'ddp' is a name and not a class", "trainer.strategy: ddp"),
+    ],
+)
+def test_arguments_in_a_wrong_place(group, value, what, fix):
+    with pytest.raises(MisconfigurationException) as caught:
+        check_shape(group, value)
+    assert str(caught.value).startswith(what)
+    assert str(caught.value).endswith(fix)
+
+
+@pytest.mark.parametrize("value", [{}, {"lr": 0.1}, {"T_max": 3}, {"init_args": {"lr": 1}}, {"Other": {"lr": 1}}])
+def test_arguments_of_a_class_that_was_said_before(value):
+    check_shape("optimizers", value)
 
 
 def test_the_names_that_are_offered_can_be_built():
