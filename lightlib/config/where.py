@@ -15,6 +15,8 @@ from lightlib.errors import LightlibError
 __all__ = ["Places", "key_of", "places_of"]
 
 _PLAIN = (bool, int, float, str)
+_CALL = re.compile(r"\bTrainer\((\w+=(?:'[^'()]*'|[\w.+-]+)(?:, \w+=(?:'[^'()]*'|[\w.+-]+))*)\)")
+_WORDS, _QUOTES = {"True": "true", "False": "false", "None": "null"}, "'"
 
 
 class Places(NamedTuple):
@@ -31,9 +33,15 @@ class Places(NamedTuple):
             return
         note = f"  Configured: {', '.join(named) or self.whole}."
         if isinstance(error, LightlibError):
-            error.args = (f"{what}\n{note}{expected}{rest}",)
+            error.args = (f"{what}\n{note}{expected}{_CALL.sub(_configured, rest)}",)
         else:
             vars(error).setdefault("__notes__", []).append(note)  # as `add_note` does, from Python 3.11 on
+
+
+def _configured(call: re.Match[str]) -> str:
+    """Return ``trainer.precision: 16-mixed`` for ``Trainer(precision='16-mixed')``."""
+    pairs = (pair.partition("=") for pair in call[1].split(", "))
+    return ", ".join(f"trainer.{name}: {_WORDS.get(value, value.strip(_QUOTES))}" for name, _, value in pairs)
 
 
 def places_of(class_path: str, key: str, arguments: Mapping[str, Any], asked: Asked) -> Places:

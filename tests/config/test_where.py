@@ -123,3 +123,19 @@ def test_places_go_along_to_other_processes() -> None:
     error = ValueError("the widths differ")  # another word
     places.add_to(error)
     assert vars(error)["__notes__"] == ["  Configured: model (a.yaml, line 1)."]
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        ("precision: 16-mixd", "trainer.precision: 16-mixed"),
+        ("max_epochs: -3", "trainer.max_epochs: -1"),
+        ("gradient_clip_algorithm: nor", "trainer.gradient_clip_algorithm: norm"),
+    ],
+)
+def test_how_to_mend_it_is_said_as_it_is_configured(tmp_path, given, fix):
+    (tmp_path / "run.yaml").write_text(f"trainer:\n  {given}\n", encoding="utf-8")
+    text = told("--config=run.yaml")
+    assert "(run.yaml, line 2)" in text
+    assert f"Fix: {fix}" in text
+    assert "Trainer(" not in text
