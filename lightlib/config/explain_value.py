@@ -147,7 +147,7 @@ def _fix(key: str, types: tuple[str, ...], choices: list[str], said: Said, in_fi
         return f"{name}: [{example}]" if in_file else f"--{flag}=[{example}]"
     if choices:
         example = closest(said.value or "", choices, choices[0])
-    elif "str" in bare and said.value_type in ("int", "float", "bool"):
+    elif "str" in bare and "bool" not in bare and said.value_type in ("int", "float", "bool"):
         example = f'"{said.value}"'
     elif "bool" in bare:
         example = "true"
