@@ -321,8 +321,9 @@ class TestEnds:
     def test_one_is_killed(self):
         code, out, err = run("""
         launcher, rank = start()
-        launcher.on_death(lambda *told: print(*told[:2], flush=True))
+        launcher.on_death(lambda *told: (print(*told[:2], flush=True), say("told")))
         if rank: os.kill(os.getpid(), signal.SIGKILL)
+        hear("told")
         launcher.wait()
         """)
         assert (code, out) == (1, "1 -9\n")
