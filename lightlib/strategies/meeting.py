@@ -21,6 +21,7 @@ from lightlib.launch.environment import Environment, free_port
 __all__ = ["meeting_place", "wait_for_all"]
 
 _POLL = 0.02
+_LONGEST_POLL = 0.5
 _SECONDS_TO_A_WORD = 30.0
 _SECONDS_TO_CONNECT = 5.0
 
@@ -66,9 +67,8 @@ def meeting_place(environment: Environment, patience: timedelta) -> Any:
         url = f"tcp://{environment.address}:{environment.port or free_port()}"
         return next(rendezvous(url, rank, size, timeout=patience))[0]
     address, port = environment.address, environment.port
-    if (
-        environment.name == "torchrun" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    ):  # it keeps the store
+    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if environment.name == "torchrun" and agents:  # torchrun keeps the store
         made = partial(rendezvous, "env://", rank, size, timeout=patience)
         return _found(lambda: next(made())[0], environment, patience)
     kind: Any = vars(distributed)["TCPStore"]  # which torch does not say that it exports
@@ -89,10 +89,12 @@ def _found(connect: Callable[[], Any], environment: Environment, patience: timed
     """Return what `connect` returns, once somebody listens: within torch this thread would not hear Ctrl-C."""
     waiting = _Waiting(environment, patience)
     whom = f"rank 0 at {environment.address}:{environment.port}"
+    pause = _POLL
     while (why := _silence(environment)) is not None:
         if waiting.due:
             waiting.speak(f"{whom} ({why})", speaker=environment.local_rank == 0)
-        time.sleep(_POLL)
+        time.sleep(pause)
+        pause = min(1.2 * pause, _LONGEST_POLL)  # thousands may ask
     outcome: list[Any] = []
 
     def look() -> None:
