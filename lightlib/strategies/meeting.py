@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import threading
 import time
@@ -24,6 +25,7 @@ _POLL = 0.02
 _LONGEST_POLL = 0.5
 _SECONDS_TO_A_WORD = 30.0
 _SECONDS_TO_CONNECT = 5.0
+_MARK = secrets.token_hex(8)  # of this program: in containers process ids are alike
 
 
 class _Waiting:
@@ -135,9 +137,9 @@ def wait_for_all(meeting: Any, environment: Environment, patience: timedelta) ->
         patience: How long to wait.
 
     Raises:
-        LightlibError: Names those that have not come.
+        LightlibError: Names those that have not come; or another process has come as this rank.
     """
-    meeting.set(f"lightlib/here/{environment.rank}", "")
+    _come(meeting, environment)
     missing, waiting = list(range(environment.world_size)), _Waiting(environment, patience)
     while missing:
         if meeting.check([f"lightlib/here/{missing[0]}"]):
@@ -148,6 +150,22 @@ def wait_for_all(meeting: Any, environment: Environment, patience: timedelta) ->
             if waiting.due and missing:
                 waiting.speak(_named(missing, environment), speaker=environment.rank == 0)
             time.sleep(_POLL)
+
+
+def _come(meeting: Any, place: Environment) -> None:
+    """Say at the store that this process is here, unless another one has said so in its place."""
+    key, me = f"lightlib/here/{place.rank}", f"process {os.getpid()} of {socket.gethostname()}"
+    if place.name == "torchrun":  # whose store outlives those that it starts again
+        meeting.set(key, me)
+        return
+    came = meeting.compare_set(key, "", f"{me}|{_MARK}").decode()
+    if came != f"{me}|{_MARK}":
+        raise LightlibError(
+            f"Rank {place.rank} has come to {place.address}:{place.port} before: {came.partition('|')[0]}. "
+            f"This is {me}.",
+            expected="one process for each rank, and a port for each run.",
+            fix="choose another MASTER_PORT for one of two runs, or end what is left of an earlier one.",
+        )
 
 
 def _named(missing: Sequence[int], place: Environment) -> str:

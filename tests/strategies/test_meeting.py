@@ -37,6 +37,19 @@ def test_all_have_come():
     assert 0.05 < time.monotonic() - begun < 5
 
 
+def test_two_processes_of_one_rank_are_told_apart(monkeypatch):
+    """Two runs at one port, or a process that was started again while the others have stayed."""
+    store = distributed.HashStore()
+    for _ in range(2):  # the same process may come again
+        with pytest.raises(LightlibError, match="rank 1"):
+            wait_for_all(store, place(0, 2), SHORT)
+    monkeypatch.setattr(meeting, "_MARK", "another")
+    with pytest.raises(
+        LightlibError, match=r"Rank 0 has come to 10\.0\.0\.7:29500 before: process \d+ of (.|\n)*MASTER_PORT"
+    ):
+        wait_for_all(store, place(0, 2), SHORT)
+
+
 def test_who_has_not_come_is_named():
     store = distributed.HashStore()
     store.set("lightlib/here/1", "")
