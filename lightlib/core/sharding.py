@@ -26,7 +26,7 @@ from lightlib import report
 from lightlib.core.generators import generators_in, set_generator_state, state_of_generator
 from lightlib.core.prefetch import END
 from lightlib.core.seed import rng_state, set_rng_state
-from lightlib.core.signals import Undisturbed
+from lightlib.core.signals import Undisturbed, started_undisturbed
 from lightlib.core.workers import Placed, Seeding, WorkerStart, in_worker, users_own
 from lightlib.errors import MisconfigurationException
 
@@ -382,6 +382,8 @@ def _may_be_seeded(loader: Any) -> bool:
 
 def _with_seeds(copied: Any, seeding: Seeding) -> Any:
     """Let the workers of a copied loader be seeded by us."""
+    kind: Any = type(copied)
+    object.__setattr__(copied, "__class__", started_undisturbed(kind))
     copied.worker_init_fn = Undisturbed(WorkerStart(copied.worker_init_fn, seeding))
     object.__setattr__(copied, "dataset", in_worker(copied.dataset, seeding))
     copied._iterator = None  # noqa: SLF001  workers that the user has started are seeded otherwise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -12,7 +13,9 @@ from typing import Any
 from lightlib import report
 from lightlib.errors import SIGTERMException
 
-__all__ = ["Signals", "Undisturbed"]
+__all__ = ["Signals", "Undisturbed", "started_undisturbed"]
+
+_TO_ALL = {number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")}
 
 
 class Undisturbed:
@@ -26,6 +29,7 @@ class Undisturbed:
         self.given = given
 
     def __call__(self, worker: int) -> None:
+        """Begin what is to last; until here the worker has what `started_undisturbed` blocks."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if hasattr(signal, "sigwaitinfo"):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -34,8 +38,30 @@ class Undisturbed:
             for number in (signal.SIGUSR1, signal.SIGUSR2):
                 if signal.getsignal(number) is signal.SIG_DFL:  # which would end the worker
                     signal.signal(number, signal.SIG_IGN)
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _TO_ALL - {signal.SIGTERM})
         if self.given is not None:
             self.given(worker)
+
+
+@functools.cache
+def started_undisturbed(kind: Any) -> Any:
+    """Return the class of loaders `kind` whose workers hear no signal to all before their `Undisturbed` has begun.
+
+    They inherit what this thread blocks while it starts them.
+    """
+
+    def _get_iterator(self: Any) -> Any:
+        if not hasattr(signal, "pthread_sigmask"):
+            return kind._get_iterator(self)  # noqa: SLF001  of torch's DataLoader
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_ALL)
+        try:
+            return kind._get_iterator(self)  # noqa: SLF001
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(kind)(kind.__name__, (kind,), {**names, "_get_iterator": _get_iterator})
 
 
 def _end_when_asked_by(parent: int) -> None:

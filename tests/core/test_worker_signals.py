@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import subprocess
@@ -9,6 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils import worker
+
+from lightlib.core.sharding import stream
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
@@ -101,3 +106,34 @@ def test_signals_of_forked_workers(name, expected, tenths):
     command = [sys.executable, "-c", _FORKED.format(name=name, tenths=tenths)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
     assert (done.stdout.strip(), done.stderr) == (expected, "")
+
+
+class Asked(Dataset):
+    """Says which signals a worker does not hear at its first sample."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs to know who sent a signal")
+@pytest.mark.parametrize("kind", [DataLoader, type("Own", (DataLoader,), {})])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_a_worker_that_has_just_been_forked_leaves_it(monkeypatch, kind, number):
+    begin = worker._worker_loop
+
+    def struck(*args):
+        os.kill(os.getpid(), number)  # before anything of ours has run in it
+        begin(*args)
+
+    monkeypatch.setattr(worker, "_worker_loop", struck)
+    given = kind(Asked(), None, num_workers=1)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    for loader in (stream(given), stream(copy.copy(given))):
+        assert list(loader) == [[signal.SIGTERM]] * 4  # which waits for its own thread
+        assert isinstance(loader, kind)
+        assert type(loader).__name__ == kind.__name__
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+    assert type(given) is kind
