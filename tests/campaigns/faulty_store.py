@@ -269,7 +269,7 @@ def store(faults: Faults | None = None) -> Iterator[Store]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    handler = type("Handler", (_Handler,), {"faults": faults, "behind": (host, port)})
+    handler = type("Handler", (_Handler,), {"faults": Faults(), "behind": (host, port)})
     proxy = _Proxy(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True)
     thread.start()
@@ -295,6 +295,7 @@ def store(faults: Faults | None = None) -> Iterator[Store]:
         with found.client() as client:
             client.create_bucket(Bucket=BUCKET)
         fsspec.core.url_to_fs(f"s3://{BUCKET}")[0].ls(BUCKET)  # starts the thread that fsspec keeps
+        handler.faults = faults  # only now: nobody tries again what was asked until here
         yield found
     finally:
         _forget(s3fs.S3FileSystem)
