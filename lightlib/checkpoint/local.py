@@ -15,7 +15,10 @@ from lightlib.errors import CheckpointWriteError
 __all__ = ["INDEX", "Writer", "flush_folder", "free_space", "make_folder", "rename", "write_error"]
 
 INDEX = "index.json"  # a directory without this file is no checkpoint: it is written last and removed first
-PIECE = 2**23  # so many bytes are handed to the system at once, and the disk set to work on them
+# So many bytes are handed to the system at once. With 4 MiB and more a third to a half of all saves took two to three
+# times as long on a virtual machine (Linux 6.18, ext4), in the processor time of writing and not in that of the disk.
+PIECE = 2**18
+WRITE_BACK = 2**23  # after so many the disk is set to work on them
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -34,7 +37,7 @@ class Writer(io.BufferedIOBase):
         self._written = 0
         self._begun = 0  # how much of it the disk has been set to work on
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
-        self._file = os.fdopen(handle, "wb", 2**20)
+        self._file = os.fdopen(handle, "wb", PIECE // 2)
 
     def writable(self) -> bool:
         return True
@@ -51,7 +54,7 @@ class Writer(io.BufferedIOBase):
                 piece = view[start : start + PIECE]
                 self._file.write(piece)
                 self._written += len(piece)
-                if self._written - self._begun >= PIECE:
+                if self._written - self._begun >= WRITE_BACK:
                     self._begin_write_back()
         except OSError as error:
             self.failed = error

@@ -710,6 +710,23 @@ class TestStore:
             assert [storage.size_of(f"{folder}/{name}") for name in storage.names_in(folder)] == [0, 1, 2, 3, 4]
 
 
-def test_what_is_written_at_once_is_bounded():
+def test_what_is_handed_to_a_store_at_once_is_bounded(monkeypatch):
     """A writer hands over pieces, whatever it is given, so that no store buffers all of it."""
-    assert local.PIECE == remote.PIECE == 2**23
+    sizes, kind = [], type(MemoryFileSystem().open("/sizes", "wb"))
+    write = kind.write
+    monkeypatch.setattr(kind, "write", lambda file, data: (sizes.append(len(data)), write(file, data))[1])
+    storage.write(f"{MEMORY}/a.bin", lambda file: file.write(bytes(2**25 + 1)))
+    assert sizes[:5] == [2**23] * 4 + [1]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="only Linux counts the writes of a process")
+def test_a_disk_is_written_in_small_pieces():
+    """Larger ones make a virtual machine ask its host for memory, which takes longer than to write."""
+    before = _writes()
+    storage.write("a.bin", lambda file: file.write(bytes(2**25)))
+    assert _writes() - before >= 2**25 // local.PIECE == 128
+
+
+def _writes() -> int:
+    with open("/proc/self/io") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("syscw"))
