@@ -137,3 +137,81 @@ def test_a_signal_to_a_worker_that_has_just_been_forked_leaves_it(monkeypatch, k
         assert type(loader).__name__ == kind.__name__
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
     assert type(given) is kind
+
+
+_STARTED = """
+import multiprocessing, signal, sys
+from torch.utils.data import DataLoader, Dataset
+from lightlib.core.sharding import stream
+
+def blocked():
+    return sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+class Data(Dataset):
+    def __reduce__(self):
+        return started, ()  # which a worker calls before anything of ours has run in it
+    def __len__(self):
+        return 1
+    def __getitem__(self, index):
+        return self.at_start
+
+def started():
+    data = Data()
+    data.at_start = blocked()
+    return data
+
+def tell(queue):
+    queue.put(blocked())
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    print(*stream(DataLoader(Data(), None, num_workers=1, multiprocessing_context=context)))
+    queue = context.Queue()
+    process = context.Process(target=tell, args=(queue,))
+    process.start()
+    print(queue.get(timeout=30), blocked())
+    process.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs to know who sent a signal")
+@pytest.mark.parametrize(
+    ("method", "at_start"),
+    [
+        ("spawn", sorted(map(int, (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)))),
+        ("forkserver", []),
+    ],
+)
+def test_processes_of_the_users_own_block_nothing(tmp_path, method, at_start):
+    program = tmp_path / "program.py"
+    program.write_text(_STARTED)
+    command = [sys.executable, str(program), method]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=90, env=environment)
+    assert done.stdout.splitlines() == [str(at_start), "[] []"]
+
+
+_FAILS = """
+import sys
+from torch.utils.data import DataLoader, Dataset
+from lightlib.core.sharding import stream
+
+class Data(Dataset):
+    def __len__(self):
+        return 9
+    def __getitem__(self, index):
+        raise ValueError("no such sample")
+
+if __name__ == "__main__":
+    print(*stream(DataLoader(Data(), None, num_workers=1, multiprocessing_context=sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_program_ends_whose_data_set_fails(tmp_path, method):
+    program = tmp_path / "program.py"
+    program.write_text(_FAILS)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(program), method]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (1, "ValueError: no such sample")
