@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +25,9 @@ __all__ = ["DEFAULT_TIMEOUT", "join", "store"]
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 _met: list[Any] = []
 _MARGIN = timedelta(seconds=20)  # the watch names the process that hangs before torch gives up
+_GLOO_THREAD = "pt_gloo_runloop"
+_SECONDS_TO_STIR = 0.01  # who waits for Python's lock asks for it every 5 ms
+_SECONDS_TO_REST = 2.0
 
 
 def join(
@@ -82,3 +88,31 @@ def store() -> Any:
 def _leave() -> None:
     if distributed.is_initialized():
         distributed.destroy_process_group()
+    _let_threads_rest()
+
+
+def _let_threads_rest() -> None:
+    """Give gloo's threads the time to let go of the tensors of the last collectives.
+
+    They need Python's lock for it. Until 3.14, Python ends a thread that waits for its lock when Python itself ends;
+    torch then aborts the process (https://github.com/pytorch/pytorch/issues/190489). While this thread sleeps one that
+    waits would stir.
+    """
+    deadline = time.monotonic() + _SECONDS_TO_REST
+    before: dict[str, list[str]] = {}
+    while (now := _gloo_threads()) and time.monotonic() < deadline:
+        if now == before and all("sleeping" in state[0] for state in now.values()):
+            return
+        before = now
+        time.sleep(_SECONDS_TO_STIR)
+
+
+def _gloo_threads() -> dict[str, list[str]]:
+    """Return the state of each of gloo's threads, and how often it was woken; only Linux tells."""
+    found = {}
+    for thread in Path("/proc/self/task").glob("*"):
+        with contextlib.suppress(OSError):  # it has ended in the meantime
+            if (thread / "comm").read_text().strip() == _GLOO_THREAD:
+                lines = (thread / "status").read_text().splitlines()
+                found[thread.name] = [line for line in lines if line.startswith("State:") or "ctxt_switches:" in line]
+    return found

@@ -1,0 +1,79 @@
+"""The process group: a process that was in one ends with the code that its program has chosen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from lightlib.strategies import process_group
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the states of threads")
+
+# gloo's thread comes to wait for Python's lock while Python begins to end, as it may on a machine with much to do
+A_PROGRAM = """
+import atexit, sys, time
+import torch
+from lightlib.accelerators import CPUAccelerator
+from lightlib.launch.environment import Environment
+from lightlib.strategies.process_group import join
+
+def keep_the_lock():
+    deadline = time.perf_counter() + 0.1
+    while time.perf_counter() < deadline:
+        pass
+
+atexit.register(keep_the_lock)  # before the group is made: it is called after what that has registered
+join(Environment("mine", rank=0, world_size=1), CPUAccelerator(), torch.device("cpu"))
+kept = torch.distributed.group.WORLD  # as a module under DDP does
+sys.setswitchinterval(10.0)  # nobody is let in
+torch.distributed.all_reduce(torch.ones(1), async_op=True)
+sys.exit(143)
+"""
+
+
+def test_the_threads_of_gloo_have_let_go_before_python_ends():
+    ended = subprocess.run([sys.executable, "-c", A_PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (143, "")
+
+
+def test_threads_that_work_or_wait_for_the_lock_do_not_rest(monkeypatch):
+    monkeypatch.setattr(process_group, "_GLOO_THREAD", "stands for it")
+    done = []
+    read, write = os.pipe()
+
+    def work():
+        name_this_thread("stands for it")
+        deadline = time.monotonic() + 0.3
+        while time.monotonic() < deadline:
+            sum(range(1000))
+        done.append(True)
+        os.read(read, 1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not process_group._gloo_threads():
+        time.sleep(0.001)
+    begun = time.monotonic()
+    process_group._let_threads_rest()
+    assert done
+    assert time.monotonic() - begun < 1
+    os.write(write, b"x")
+    thread.join()
+    for end in (read, write):
+        os.close(end)
+
+
+def name_this_thread(name):
+    Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+
+
+def test_nothing_is_waited_for_without_such_threads():
+    begun = time.monotonic()
+    process_group._let_threads_rest()
+    assert time.monotonic() - begun < 0.01
