@@ -118,7 +118,7 @@ def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
                 window.stepped |= scaler.step(optimizer)
         if scaler is not None:
             scaler.update()
-        if window.stepped:
+        if window.stepped and run.schedules.by_step:
             run.schedules.step_batch(run.progress)
     return output
 

@@ -53,7 +53,12 @@ class SchedulerConfig:
 
 
 class Schedules:
-    """All schedules of a run: they step here and nowhere else, and not at all in manual optimization."""
+    """All schedules of a run: they step here and nowhere else, and not at all in manual optimization.
+
+    Attributes:
+        configs: All of them.
+        by_step: Those that advance with optimizer steps, and only in automatic optimization.
+    """
 
     def __init__(
         self,
@@ -65,14 +70,14 @@ class Schedules:
     ) -> None:
         self.configs = list(configs)
         self._automatic, self._mean = automatic, mean
-        self._by_step = [config for config in configs if automatic and config.interval == "step"]
+        self.by_step = [config for config in configs if automatic and config.interval == "step"]
         self._by_epoch = [config for config in configs if automatic and config.interval == "epoch"]
         self._step = step
         self._metrics = metrics
 
     def step_batch(self, progress: Progress) -> None:
         """Called after every optimizer step; `progress` does not count it yet."""
-        for config in self._by_step:
+        for config in self.by_step:
             if (progress.step + 1) % config.frequency == 0:
                 self._advance(config)
 

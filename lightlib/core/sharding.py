@@ -244,6 +244,10 @@ class IndexStream:
         return getattr(self.indices, name)
 
     def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(self._drawn())  # beyond the first item no Python of ours runs
+
+    def _drawn(self) -> Iterator[Iterable[Any]]:
+        """Yield once: what the sampler draws from where it is to begin."""
         present = self._present()
         again, skip = self.state if self.skip is not None else None, self.skip or 0
         if again is not None:
@@ -259,13 +263,12 @@ class IndexStream:
         self.skip = None
         if first is END:
             return
+        items = chain((first,), drawn)
         if self.seeding is None:
-            yield first
-            yield from drawn
+            yield items
             return
         key, places = self.seeding.key(), self._places()
-        for number, index in enumerate(chain((first,), drawn), skip):
-            yield Placed(index, key, *places(number))
+        yield (Placed(index, key, *places(number)) for number, index in enumerate(items, skip))
 
     def _places(self) -> Callable[[int], tuple[int, int]]:
         """Return a function of an item's number, which gives its first sample's place in the epoch and the next's."""

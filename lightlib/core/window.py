@@ -36,7 +36,7 @@ class Window:
         loss: The loss as the user returned it, while its batch runs.
     """
 
-    __slots__ = ("loss", "losses", "part", "planned", "processes", "stepped", "taken", "unit", "unit_of_all", "weight")
+    __slots__ = ("loss", "losses", "planned", "processes", "stepped", "taken", "unit", "unit_of_all", "weight")
 
     def __init__(self, processes: Collectives | None = None) -> None:
         self.processes = processes
@@ -47,7 +47,7 @@ class Window:
 
     def open(self, planned: int) -> None:
         self.planned = planned
-        self.taken = self.part = self.losses = 0
+        self.taken = self.losses = 0
         self.weight: Any = None
         self.unit: Any = None
 
@@ -81,17 +81,11 @@ class Window:
             raise unusable(loss)
         if self.unit is not None:
             raise _mixed("a plain loss after a weighted one")
-        self._count(parts)
+        self.losses += 1
+        self.taken += self.losses % parts == 0  # of `parts` numbers that follow each other one is divisible by it
         self.loss = loss
         divisor = self.planned * parts
         return loss if divisor == 1 else loss / divisor
-
-    def _count(self, parts: int) -> None:
-        self.losses += 1
-        self.part += 1
-        if self.part == parts:
-            self.part = 0
-            self.taken += 1
 
     def _weighted(self, output: Mapping[str, Any], parts: int) -> Tensor | None:
         loss, weight = _loss_in(output), output["weight"]
@@ -109,7 +103,8 @@ class Window:
             self.unit, self.weight = self._unit(divisor), weight
         else:
             self.weight = self.weight + weight
-        self._count(parts)
+        self.losses += 1
+        self.taken += self.losses % parts == 0
         self.loss = loss.detach() / divisor
         scaled: Tensor = loss / self.unit
         return scaled
