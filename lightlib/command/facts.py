@@ -119,10 +119,13 @@ def _package(name: str, module: str, needed: bool) -> Package:
             imported = importlib.import_module(module)
         except Exception as raised:  # noqa: BLE001  a broken package may raise anything
             error = first_line(raised)
+    says = str(getattr(imported, "__version__", "version unknown"))
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        version = str(getattr(imported, "__version__", "version unknown"))
+        version = says
+    if says.startswith(f"{version}+"):  # which build it is: 2.13.0+cu130
+        version = says
     return Package(name, needed, version, error)
 
 

@@ -67,8 +67,8 @@ def test_the_store_itself_waits_for_nobody(monkeypatch):
     for name, value in here.export().items():
         monkeypatch.setenv(name, value)
     begun = time.monotonic()
-    store = meeting_place(here, timedelta(seconds=3))
-    assert time.monotonic() - begun < 2
+    store = meeting_place(here, timedelta(seconds=60))
+    assert time.monotonic() - begun < 30
     with pytest.raises(LightlibError, match="rank 1"):
         wait_for_all(store, here, SHORT)
 
@@ -116,5 +116,5 @@ def test_ctrl_c_is_heard_by_one_that_looks_for_rank_0(monkeypatch):
     threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        meeting_place(here, timedelta(seconds=3))
-    assert time.monotonic() - begun < 2
+        meeting_place(here, timedelta(seconds=60))
+    assert time.monotonic() - begun < 30

@@ -44,6 +44,7 @@ def test_the_threads_of_gloo_have_let_go_before_python_ends():
 
 def test_threads_that_work_or_wait_for_the_lock_do_not_rest(monkeypatch):
     monkeypatch.setattr(process_group, "_GLOO_THREAD", "stands for it")
+    monkeypatch.setattr(process_group, "_SECONDS_TO_REST", 60.0)
     done = []
     read, write = os.pipe()
 
@@ -62,7 +63,7 @@ def test_threads_that_work_or_wait_for_the_lock_do_not_rest(monkeypatch):
     begun = time.monotonic()
     process_group._let_threads_rest()
     assert done
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 30
     os.write(write, b"x")
     thread.join()
     for end in (read, write):
@@ -73,7 +74,7 @@ def name_this_thread(name):
     Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
 
 
-def test_nothing_is_waited_for_without_such_threads():
-    begun = time.monotonic()
+def test_nothing_is_waited_for_without_such_threads(monkeypatch):
+    monkeypatch.setattr(process_group, "_GLOO_THREAD", "nobody's name")
+    monkeypatch.setattr(time, "sleep", pytest.fail)
     process_group._let_threads_rest()
-    assert time.monotonic() - begun < 0.01
