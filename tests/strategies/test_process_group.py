@@ -21,20 +21,22 @@ import atexit, sys, time
 import torch
 from lightlib.accelerators import CPUAccelerator
 from lightlib.launch.environment import Environment
-from lightlib.strategies.process_group import _gloo_threads, join
+from lightlib.strategies import process_group
 
 def keep_the_lock():
-    deadline = time.perf_counter() + 0.1
+    deadline = time.perf_counter() + 0.5
     while time.perf_counter() < deadline:
         pass
 
 atexit.register(keep_the_lock)  # before the group is made: it is called after what that has registered
-join(Environment("mine", rank=0, world_size=1), CPUAccelerator(), torch.device("cpu"))
-while len(_gloo_threads()) < 2:  # a thread gives itself its name when it runs for the first time
+process_group._SECONDS_TO_REST = 60.0
+process_group.join(Environment("mine", rank=0, world_size=1), CPUAccelerator(), torch.device("cpu"))
+while len(process_group._gloo_threads()) < 2:  # a thread gives itself its name when it runs for the first time
     time.sleep(0.001)
 kept = torch.distributed.group.WORLD  # as a module under DDP does
 sys.setswitchinterval(10.0)  # nobody is let in
-torch.distributed.all_reduce(torch.ones(1), async_op=True)
+large = torch.ones(1 << 22)
+torch.distributed.all_gather([torch.empty_like(large)], large, async_op=True)
 sys.exit(143)
 """
 
