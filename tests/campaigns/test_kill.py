@@ -20,7 +20,7 @@ def campaign(name: str, *options: object) -> subprocess.CompletedProcess[str]:
     """Run a campaign as its command does; in a process of its own, for it forks."""
     command = [sys.executable, "-m", f"tests.campaigns.campaign_{name}", *map(str, options)]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, timeout=110, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, timeout=280, check=False)
 
 
 def test_a_killed_run_that_is_started_again_ends_as_if_nothing_had_been(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def test_completion_is_a_script():
     )
     surroundings = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     call = [sys.executable, "-c", program, *words]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=True, env=surroundings)
+    done = subprocess.run(call, capture_output=True, text=True, timeout=280, check=True, env=surroundings)
     assert "--trainer.max_epochs" in done.stdout
     assert "--model.lr" in done.stdout
 

@@ -131,9 +131,9 @@ class Case:
 
 def cases(folder: Path, saved: list[str], loaded: list[str], kinds: tuple[str, ...] = FORMATS) -> list[Case]:
     """Save under each of some layouts, go on under each of others, and compare."""
-    whole = processes(1, target, "single", [None], timeout=100)[0][0]
+    whole = processes(1, target, "single", [None])[0][0]
     for name in saved:
-        processes(LAYOUTS[name].size, source, name, str(folder), timeout=100)
+        processes(LAYOUTS[name].size, source, name, str(folder))
     pairs = [(name, kind) for name in saved for kind in kinds]
     found = []
     for name in loaded:

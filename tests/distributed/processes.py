@@ -21,7 +21,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([*_PRELOAD, "torch.distributed.checkpoint.state_dict", "lightlib", "torchmetrics"])
 
 
-def processes(size: int, function: Callable[..., Any], *args: Any, timeout: float = 60) -> list[Any]:
+def processes(size: int, function: Callable[..., Any], *args: Any, timeout: float = 150) -> list[Any]:
     """Return what ``function(rank, *args)`` returns in each of `size` processes, which find each other by variables.
 
     Args:

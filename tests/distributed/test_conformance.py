@@ -52,7 +52,7 @@ SLOW = ("pipeline+replicate", "pipeline+tensor", "replicate+tensor")  # four pro
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in OURS])
 def test_ours(name: str):
-    processes(OURS[name][0], check, name, timeout=110)
+    processes(OURS[name][0], check, name)
 
 
 class Averaging(Strategy):

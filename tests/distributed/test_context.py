@@ -60,7 +60,7 @@ def test_it_composes_with_data_processes(sizes):
     plan = TABLE if "activation_checkpointing" not in sizes else None
     kind = Decoder if plan else ByPositions
     alone = trained(seeded(Decoder), **OPTIONS)
-    four = processes(4, run, kind, sizes, OPTIONS, None, plan, timeout=100)
+    four = processes(4, run, kind, sizes, OPTIONS, None, plan)
     assert_same(alone, four[0])
 
 
@@ -75,7 +75,7 @@ def run_compiled(rank):
 
 
 def test_compiled_blocks():
-    both = processes(2, run_compiled, timeout=100)
+    both = processes(2, run_compiled)
     assert_same(trained(seeded(Decoder), **OPTIONS), both[0])
     assert both[0]["graphs"] > 0
 

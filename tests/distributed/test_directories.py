@@ -75,7 +75,7 @@ def in_the_background(rank: int, folder: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 def test_parts_are_written_while_training_goes_on(tmp_path: Path):
-    results = processes(2, in_the_background, str(tmp_path), timeout=100)
+    results = processes(2, in_the_background, str(tmp_path))
     weights, (one, resumed), _, averaged = results[0]
     assert averaged
     assert sorted(os.listdir(tmp_path)) == ["step=2.ckpt", "step=4.ckpt", "step=6.ckpt"]

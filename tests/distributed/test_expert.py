@@ -68,7 +68,7 @@ def test_two_processes_compute_what_one_does(sizes):
 
 def test_copies_of_shared_out_experts():
     alone = trained(seeded(Mixtures), **OPTIONS)
-    four = processes(4, run, {"replicate": 2, "shard": 2, "expert": 2}, OPTIONS, timeout=100)
+    four = processes(4, run, {"replicate": 2, "shard": 2, "expert": 2}, OPTIONS)
     assert_same(alone, four[0])
 
 
@@ -80,7 +80,7 @@ def test_optimizers_over_all_parameters_at_once(more):
 
 def test_reduced_precision():
     options = OPTIONS | {"precision": "bf16-mixed"}
-    both = processes(2, run, {"shard": 2, "expert": 2}, options, timeout=100)
+    both = processes(2, run, {"shard": 2, "expert": 2}, options)
     assert_same(trained(seeded(Mixtures), **options), both[0], 5e-2)  # a token near a tie may change its expert
 
 

@@ -114,7 +114,7 @@ def test_the_numbers_are_those_of_one_device(name: str, precision: str):
     size, strategy = STRATEGIES[name]
     beside = 2 if "shard" in name or "replicate" in name else 1
     data_size = {"ddp": 2, "zero1": 2, "fsdp": 2, "hsdp": 4}.get(name, beside)
-    found = processes(size, train, strategy, precision, data_size, timeout=100)
+    found = processes(size, train, strategy, precision, data_size)
     dtype = DTYPES[precision]
     for accumulate in (1, 3):
         one = built()

@@ -75,7 +75,7 @@ def counted(rank: int) -> dict[str, Any]:
 
 
 def test_calls_and_frames_under_ddp():
-    for found in processes(2, counted, timeout=100):
+    for found in processes(2, counted):
         assert found["bare"] - found["plain"] <= 60, found
         assert found["with a log"] - found["plain"] <= 60, found
         assert found["accumulating and clipping"] - found["plain"] <= 60, found

@@ -161,7 +161,7 @@ def decoders(rank: int, pipelines: list[dict[str, Any]], others: dict[str, int],
 
 def test_all_schedules_train_an_unchanged_decoder_to_the_numbers_of_one_process() -> None:
     expected = processes(1, decoders, [], {}, {})[0][0]
-    found = processes(2, decoders, [{"schedule": one} for one in SCHEDULES], {}, {}, timeout=120)
+    found = processes(2, decoders, [{"schedule": one} for one in SCHEDULES], {}, {})
     for run, other in zip(*found, strict=True):
         assert_same(expected, run, TOLERANCE)
         assert run["metrics"] == other["metrics"], "every stage knows the metrics"
@@ -172,7 +172,7 @@ def test_accumulation_with_a_short_last_window_adds_up_exactly() -> None:
     options = {"accumulate_grad_batches": 2}
     expected = processes(1, decoders, [], {}, options)[0][0]
     pipelines = [{"schedule": one} for one in ("1f1b", "interleaved_zero_bubble", "zbv")]
-    for run in processes(2, decoders, pipelines, {}, options, timeout=120)[0]:
+    for run in processes(2, decoders, pipelines, {}, options)[0]:
         assert_same(expected, run, TOLERANCE)
 
 
@@ -181,7 +181,7 @@ def test_with_shards_or_copies_inside(others) -> None:
     options = {"accumulate_grad_batches": 2}
     expected = processes(1, decoders, [], {}, options)[0][0]
     pipelines = [{"schedule": one} for one in ("1f1b", "interleaved_zero_bubble", "zbv")]
-    for run in processes(4, decoders, pipelines, others, options, timeout=120)[0]:
+    for run in processes(4, decoders, pipelines, others, options)[0]:
         assert_same(expected, run, TOLERANCE)
 
 
@@ -215,7 +215,7 @@ def test_a_sequential_with_a_head_outside_weights_odd_batches_evaluation_and_pre
     """26 samples in batches of 8: the last batch of 2 goes through in one piece where the schedule needs more."""
     expected = processes(1, chains, [{}], {})[0][0]
     pipelines = [{"schedule": one} for one in ("gpipe", "1f1b", "interleaved", "zbv", "dualpipev")]
-    found = processes(2, chains, pipelines, {}, timeout=120)
+    found = processes(2, chains, pipelines, {})
     for first, last in zip(*found, strict=True):
         assert_same(expected, first, 1e-5)
         for run in (first, last):
@@ -309,7 +309,7 @@ def four(rank: int, schedules: list[str]) -> list[Any]:
 
 def test_four_processes() -> None:
     expected = processes(1, others, [(Deep, None)])[0][0]
-    for run in processes(4, four, ["gpipe", "1f1b"], timeout=120)[0]:
+    for run in processes(4, four, ["gpipe", "1f1b"])[0]:
         assert_same(expected, run, TOLERANCE)
 
 
@@ -355,5 +355,5 @@ def splitting(rank: int, kinds: list[tuple[type, dict[str, Any]]]) -> list[Any]:
 def test_split_batch_and_compiled_layers() -> None:
     compiled = {"compile": L.strategies.Compile(backend="eager")}
     expected = processes(1, splitting, [(Chain, {})])[0][0]
-    for run in processes(2, splitting, [(Splitting, {}), (Chain, compiled)], timeout=120)[0]:
+    for run in processes(2, splitting, [(Splitting, {}), (Chain, compiled)])[0]:
         assert_same(expected, run, 1e-5)

@@ -222,8 +222,8 @@ def sentences() -> Any:
 
 def tied(rank: int, strategy: str, size: int, path: Path, resume: bool = False, **options: Any) -> Any:
     torch.manual_seed(3)
-    trainer = L.Trainer(**QUIET, strategy=strategy, max_epochs=2, **options)
-    module = Tied()
+    trainer = L.Trainer(**QUIET, strategy=strategy, max_epochs=2, precision="64-true", **options)
+    module = Tied()  # AdamW enlarges the roundings of single precision, more on one CPU than on another
     loader = DataLoader(sentences(), 8 // size)
     if resume:
         trainer.fit(module, loader, ckpt_path=path)
@@ -244,13 +244,13 @@ def test_tied_and_frozen_weights(strategy: str, size: int, tmp_path: Path):
     assert still_tied
     assert list(alone) == list(both)
     for name, value in alone.items():
-        torch.testing.assert_close(both[name], value, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(both[name], value, rtol=1e-9, atol=1e-10)
     read = Tied.load_from_checkpoint(tmp_path / "two.ckpt")
     assert read.head.weight is read.words.weight
     first = torch.load(tmp_path / "one.ckpt")["state_dict"]
     for name, value in read.state_dict().items():
-        torch.testing.assert_close(value, first[name], rtol=1e-5, atol=1e-6)
-    assert torch.equal(read.blocks[0].up.weight, both["blocks.0.up.weight"])
+        torch.testing.assert_close(value, first[name], rtol=1e-6, atol=1e-7, check_dtype=False)
+    assert torch.equal(read.blocks[0].up.weight, both["blocks.0.up.weight"].float())
 
 
 def full_disk(rank: int, strategy: str, size: int) -> Any:

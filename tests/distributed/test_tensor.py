@@ -91,7 +91,7 @@ class Late(Decoder):
 def test_it_composes_with_transforms(name):
     made = Late if name == "without memory" else Decoder
     alone = trained(seeded(made), gradient_clip_val=0.5)
-    assert_same(alone, processes(2, run_with, name, timeout=100)[0])
+    assert_same(alone, processes(2, run_with, name)[0])
 
 
 class WithFused(Decoder):

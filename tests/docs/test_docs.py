@@ -65,7 +65,7 @@ def runs_as_a_script(blocks):
     pathlib.Path("page.py").write_text("\n\n".join(blocks), encoding="utf-8")
     surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
-        [sys.executable, "page.py"], capture_output=True, encoding="utf-8", env=surroundings, timeout=110, check=False
+        [sys.executable, "page.py"], capture_output=True, encoding="utf-8", env=surroundings, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Warning" not in done.stderr, done.stderr

@@ -165,7 +165,7 @@ def test_a_run_of_the_folder_is_repeated_bit_for_bit(folder: Path) -> None:
 def test_the_script_of_the_folder_links_the_number_of_classes(folder: Path) -> None:
     words = ["fit", "--config=config.yaml", "--config=debug.yaml", "--data.classes=5", *QUIET]
     done = subprocess.run(
-        [sys.executable, "main.py", *words, "--model.width=4"], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "main.py", *words, "--model.width=4"], capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^test accuracy 0\.\d{4}$", done.stdout, re.MULTILINE)

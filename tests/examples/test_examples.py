@@ -30,7 +30,7 @@ def run(name: str, *arguments: str) -> str:
         text=True,
         encoding="utf-8",
         env={**surroundings, "PYTHONIOENCODING": "utf-8"},
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
