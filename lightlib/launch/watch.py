@@ -82,12 +82,11 @@ class Watch:
         self._parent = _launcher()
         self._round = 0
         self._running = False
-        self._closed = False
-        self._store_gone = False
-        self._host_left = False
+        self._closed = self._store_gone = False
+        self._host_left = 0  # the last round which rank 0 has left
         self._agreements: dict[str, Agreement] = {}
         self._position: Callable[[], Position] = tuple
-        self._on_request: Callable[[str], None] = _ignore
+        self._on_request: Callable[[str], None] = lambda kind: None
         self._failure: Failure | None = None
         self._lethal = False
         self._own_error: BaseException | None = None
@@ -100,7 +99,7 @@ class Watch:
         self._news = -1
         self._tasks: deque[tuple[Callable[[], None], threading.Event]] = deque()
         self._wake = threading.Event()
-        self._ending = threading.Lock()
+        self._ending, self._turning = threading.Lock(), threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="lightlib-watch", daemon=True)
         self._thread.start()
         atexit.register(self._at_exit)
@@ -126,14 +125,14 @@ class Watch:
         """
         if self._failure is not None and self._lethal:
             raise OtherRankError(self._failure)
-        self._round += 1
+        with self._turning:
+            self._round += 1
+            self._failure, self._own_error, self._handled_at = None, None, None
+            self._handling = self._told = False
+            self._known.clear()
         self._agreements = {kind: self._agreement(kind, 0) for kind in KINDS}
         self._position, self._on_request = position, on_request
-        self._failure, self._own_error, self._handled_at = None, None, None
-        self._handling = self._told = False
-        self._known.clear()
         self._inquiry.begin(position, describe)
-        self._host_left = False
         self._do(lambda: self._board.write(f"{self._round}/here/{self.rank}", ""))
         self._news = -1
         self._running = True
@@ -217,7 +216,7 @@ class Watch:
         self._wake.set()
         deadline = time.monotonic() + self.timeout
         while not agreement.decided.wait(0.05):
-            if self._store_gone and self._host_left:
+            if self._store_gone and self._host_left == self._round:
                 return END
             if self._failure is None and time.monotonic() > deadline:
                 self._learn(Failure.lost(None, f"the ranks did not agree on a stop within {self.timeout:g} s"))
@@ -368,11 +367,13 @@ class Watch:
         self._known.set()
 
     def _look_for_failure(self) -> None:
+        now = self._round
         found, lethal = self._board.read("failure"), True
-        if found is None and self._round:
-            found, lethal = self._board.read(f"{self._round}/failure"), False
-        if found is not None:
-            self._learn(Failure.from_json(found), lethal, told=True)
+        if found is None and now:
+            found, lethal = self._board.read(f"{now}/failure"), False
+        with self._turning:  # the program may have caught that of `now`, and begun another run
+            if found is not None and (lethal or now == self._round):
+                self._learn(Failure.from_json(found), lethal, told=True)
 
     # the thread
     def _do(self, task: Callable[[], None], seconds: float = 3.0) -> bool:
@@ -408,7 +409,7 @@ class Watch:
                     self._tick()
             except StoreGoneError as error:
                 self._store_gone = True
-                if self._running and not self._host_left:
+                if self._running and self._host_left != self._round:
                     self._learn(Failure.lost(None, f"the process that keeps the store of the ranks is gone ({error})"))
             except Exception:  # noqa: BLE001, S110  what the run is asked for may not be there yet: the next look finds it
                 pass
@@ -435,8 +436,8 @@ class Watch:
         news = self._board.news()
         if news != self._news:
             self._look_for_failure()
-            if self._round:
-                self._host_left = self._board.read(f"{self._round}/left/0") is not None
+            if (now := self._round) and self._board.read(f"{now}/left/0") is not None:
+                self._host_left = now
         if self._running and (news != self._news or any(one.pending for one in self._agreements.values())):
             self._step_agreements()
         verdict = self._inquiry.step(news != self._news) if self._failure is None else None
@@ -494,7 +495,3 @@ def _launcher() -> int:
 
 def _name(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
-
-
-def _ignore(kind: str) -> None:
-    """There is no run that could be told."""

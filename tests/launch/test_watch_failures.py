@@ -7,11 +7,13 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import distributed
 
+from lightlib.launch.board import Board
 from lightlib.launch.failure import Failure, OtherRankError, is_echo, is_timeout
 from lightlib.launch.watch import Watch
 from tests.launch.ranks import ranks
@@ -184,6 +186,41 @@ def test_a_program_may_catch_what_all_ranks_raise_and_run_again():
     first, second = ranks(2, caught_and_run_again)
     assert (first.code, second.code) == (0, 0), [first.text, second.text]
     assert "caught 2" in first.text
+
+
+class Slow:
+    """A store that answers one question when it is allowed to."""
+
+    def __init__(self, question: str) -> None:
+        self.store, self.question = distributed.HashStore(), question
+        self.asked, self.allowed = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str):
+        if name == "clone":
+            raise AttributeError(name)
+        return getattr(self.store, name)
+
+    def get(self, key: str) -> bytes:
+        if key.endswith(self.question):
+            self.asked.set()
+            self.allowed.wait(20)
+        return self.store.get(key)
+
+
+def test_a_failure_that_was_caught_is_not_one_of_the_next_run():
+    """The thread has read it already, and comes to it when the program has begun another run."""
+    store = Slow("/1/failure")
+    watch = Watch(store, 0, 2, 60.0, poll=0.01)
+    begin(watch)
+    failure = replace(Failure.of_error(1, Boom("caught")), round=1)
+    Board(store, "lightlib/watch//").write("1/failure", failure.to_json())
+    assert store.asked.wait(20)
+    watch.stop()
+    threading.Timer(0.2, store.allowed.set).start()
+    begin(watch)
+    assert watch.look() is None
+    watch.stop()
+    watch.close()
 
 
 def raises_between_runs(rank: int, watch: Watch) -> None:
