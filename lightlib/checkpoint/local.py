@@ -34,6 +34,7 @@ class Writer(io.BufferedIOBase):
 
     def __init__(self, path: str) -> None:
         self.failed: OSError | None = None
+        self._file: Any = None  # Python closes what it forgets, also where there is no file
         self._written = 0
         self._begun = 0  # how much of it the disk has been set to work on
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
@@ -92,7 +93,8 @@ class Writer(io.BufferedIOBase):
         if not self.closed:
             super().close()
             with contextlib.suppress(OSError):
-                self._file.close()
+                if self._file is not None:
+                    self._file.close()
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:

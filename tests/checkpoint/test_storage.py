@@ -730,3 +730,11 @@ def test_a_disk_is_written_in_small_pieces():
 def _writes() -> int:
     with open("/proc/self/io") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("syscw"))
+
+
+def test_a_file_that_cannot_be_made_is_forgotten_quietly(tmp_path):
+    """Python closes what it forgets, and from 3.13 on prints what goes wrong then."""
+    writer = local.Writer.__new__(local.Writer)
+    with pytest.raises(FileNotFoundError):
+        writer.__init__(str(tmp_path / "not" / "there"))  # type: ignore[misc]
+    writer.close()
