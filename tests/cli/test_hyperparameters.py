@@ -170,7 +170,7 @@ class Activated(SteepLine):
     ids=str,
 )
 def test_a_checkpoint_imports_nothing(hostile, monkeypatch):
-    monkeypatch.syspath_prepend(".")
+    monkeypatch.syspath_prepend(Path.cwd())
     Path("canary.py").write_text("import torch\nopen('sung', 'w')\nshout = print\nclass Shout(torch.nn.Module): pass\n")
     Path("part.yaml").write_text("class_path: canary.Shout\n")
     torch.save({"state_dict": {}, "hyper_parameters": {"lr": 0.5, **hostile}}, "hostile.ckpt")
