@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import random
 import socket
+import sys
 from dataclasses import dataclass, fields, replace
 
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
 
-__all__ = ["EXPORTED", "Environment", "free_port", "threads_per_process"]
+__all__ = ["EXPORTED", "Environment", "HeldPort", "free_port", "threads_per_process"]
 
 EXPORTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 _PORTS = range(10000, 30000)
@@ -117,22 +117,68 @@ class Environment:
         return f"{count}{nodes} by {_TITLES.get(self.name, self.name)}{where}"
 
 
-def free_port() -> int:
-    """Return a TCP port of this machine that nobody uses now, by chance one of 10000 to 29999.
+class HeldPort:
+    """A free TCP port of this machine, by chance one of 10000 to 29999, that nobody else finds free until it is closed.
 
-    Those the system gives to nobody who asks for any: the next connection of another program cannot take it before
-    the processes meet there, as it could with a port from ``bind(0)`` (RFC 6335 and Linux begin those above 30000).
+    It is none of those that the system gives to whoever asks for any: the next connection of another program cannot
+    take it, as it could one from ``bind(0)`` (RFC 6335 and Linux begin those above 30000). On Linux a socket is bound
+    there that does not listen. One with SO_REUSEADDR can be bound beside it and listen, as that of torch's store; one
+    without cannot, as that with which the next HeldPort looks. Other systems would let nobody in: there it keeps
+    nothing, and two runs that begin at once may choose the same port.
+
+    Args:
+        given: A port that somebody else has chosen, which is taken as it is. Default 0: none.
+
+    Attributes:
+        port: Its number.
+
+    Raises:
+        LightlibError: All are in use.
+
+    Example:
+        >>> one, other = HeldPort(), HeldPort()
+        >>> one.port == other.port
+        False
+        >>> one.close(), other.close()
+        (None, None)
     """
-    first = random.SystemRandom().randrange(len(_PORTS))
-    for port in itertools.chain(_PORTS[first:], _PORTS[:first]):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as found, contextlib.suppress(OSError):
-            found.bind(("", port))
-            return port
-    raise LightlibError(
-        f"All ports from {_PORTS[0]} to {_PORTS[-1]} of this machine are in use.",
-        expected="one at which the processes of the run can meet.",
-        fix="end what uses them (`ss -ltn` shows it), or set MASTER_PORT.",
-    )
+
+    def __init__(self, given: int = 0) -> None:
+        self.port = given
+        self._descriptor: int | None = None  # no socket object, for which Python has a warning at its end
+        if given:
+            return
+        first = random.SystemRandom().randrange(len(_PORTS))
+        for port in itertools.chain(_PORTS[first:], _PORTS[:first]):
+            held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                held.bind(("", port))
+            except OSError:
+                held.close()
+                continue
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: two could be bound then
+            self.port, self._descriptor = port, held.detach()
+            if sys.platform != "linux":
+                self.close()
+            return
+        raise LightlibError(
+            f"All ports from {_PORTS[0]} to {_PORTS[-1]} of this machine are in use.",
+            expected="one at which the processes of the run can meet.",
+            fix="end what uses them (`ss -ltn` shows it), or set MASTER_PORT.",
+        )
+
+    def close(self) -> None:
+        """Let others find it free, unless somebody listens there."""
+        if self._descriptor is not None:
+            socket.close(self._descriptor)
+            self._descriptor = None
+
+
+def free_port() -> int:
+    """Return a port as of a `HeldPort`, without holding it."""
+    held = HeldPort()
+    held.close()
+    return held.port
 
 
 def threads_per_process(local_size: int) -> int | None:

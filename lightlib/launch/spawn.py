@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from lightlib import report
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.launch.environment import ENDED, LAUNCHED, PARENT
-from lightlib.launch.place import Environment, free_port, threads_per_process
+from lightlib.launch.place import Environment, HeldPort, threads_per_process
 from lightlib.launch.subprocess import how_it_ended, is_interactive
 
 __all__ = ["METHODS", "ProcessFailedError", "launch_function"]
@@ -63,7 +63,7 @@ class _Failure:
     trace: str
     error: BaseException | None
     code: int | None
-    echo: bool = False  # it only says that another one has failed
+    echo: int = 0  # 1: it has heard of another one's failure, 2: it only says that another one is gone
 
 
 class _Keyboard:
@@ -121,7 +121,8 @@ def launch_function(
     if method not in METHODS:
         raise UnknownNameError("start method", method, METHODS)
     environment = environment or Environment(world_size=n, local_size=n)
-    place = environment.at(0, environment.port or free_port())
+    held = HeldPort(environment.port)
+    place = environment.at(0, held.port)
     sent: Any = function
     if method == "fork":
         _check_fork()
@@ -153,6 +154,7 @@ def launch_function(
         return result
     finally:
         _KEYBOARD.release()
+        held.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -230,7 +232,7 @@ def _read_failure(path: Path) -> _Failure:
 def _read_end(path: Path) -> _Failure:
     """Return what a process that was ended from outside of its main thread has heard of the first failure."""
     told = json.loads(path.read_text(encoding="utf-8"))
-    return _Failure(told["rank"] or 0, told["time"], told["text"], None, None, echo=True)
+    return _Failure(told["rank"] or 0, told["time"], told["text"], None, None, echo=1)
 
 
 def _raise(failure: _Failure) -> None:
@@ -381,7 +383,8 @@ def _write_failure(error: BaseException, rank: int, folder: Path) -> None:
     known = sys.modules.get("lightlib.launch.failure")
     told: Any = error if known is not None and isinstance(error, known.OtherRankError) else None
     first = rank if told is None or told.failure.rank is None else told.failure.rank
-    failure = _Failure(first, time.time(), trace, error, None, echo=told is not None)
+    echo = 1 if told is not None else 2 * int(known is not None and known.is_echo(error))
+    failure = _Failure(first, time.time(), trace, error, None, echo)
     try:
         data = pickle.dumps(failure)
         pickle.loads(data)  # noqa: S301  an exception with arguments of its own may not come back

@@ -25,7 +25,7 @@ from lightlib import report
 from lightlib.errors import LightlibError, MisconfigurationException
 from lightlib.launch.environment import LAUNCHED, PARENT
 from lightlib.launch.output import Output
-from lightlib.launch.place import Environment, free_port, threads_per_process
+from lightlib.launch.place import Environment, HeldPort, threads_per_process
 
 __all__ = ["SubprocessLauncher", "how_it_ended", "is_interactive", "launched_processes"]
 
@@ -116,7 +116,8 @@ class SubprocessLauncher:
         if before is not None:
             return self._same_as(before)
         _refuse_several_machines(self.environment)
-        place = self.environment.at(0, self.environment.port or free_port())
+        self._held = HeldPort(self.environment.port)  # as long as the program runs
+        place = self.environment.at(0, self._held.port)
         self.environment = place
         if place.world_size == 1:
             return place

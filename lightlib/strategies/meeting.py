@@ -17,7 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from lightlib import report
 from lightlib.errors import LightlibError
-from lightlib.launch.environment import Environment, free_port
+from lightlib.launch.environment import Environment
 
 __all__ = ["meeting_place", "wait_for_all"]
 
@@ -66,7 +66,7 @@ def meeting_place(environment: Environment, patience: timedelta) -> Any:
     """
     rank, size = environment.rank, environment.world_size
     if not environment.launched:
-        url = f"tcp://{environment.address}:{environment.port or free_port()}"
+        url = f"tcp://{environment.address}:{environment.port}"  # 0: any
         return next(rendezvous(url, rank, size, timeout=patience))[0]
     address, port = environment.address, environment.port
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from lightlib.launch.place import free_port
+from lightlib.launch.place import HeldPort
 from tests.campaigns import phases
 
 PATIENCE = 90.0  # seconds for a run that nobody kills, on a machine with other work
@@ -88,7 +88,7 @@ def start(
 ) -> tuple[list[int], phases.Board]:
     """Fork the processes of a run, in a process group of their own; return their ids and their board."""
     board = board or phases.Board(size)
-    port, pids = free_port() if size > 1 else 0, []
+    held, pids = HeldPort(), []  # each of the processes holds it
     go = mmap.mmap(-1, 1)  # so that no process is ahead of its group
     sys.stdout.flush()
     for rank in range(size):
@@ -96,11 +96,12 @@ def start(
         if pid == 0:
             with contextlib.suppress(OSError):
                 os.setpgid(0, pids[0] if pids else 0)
-            _child(function, rank, size, port, where, kill, board, go)
+            _child(function, rank, size, held.port, where, kill, board, go)
         pids.append(pid)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pids[0])
     go[0] = 1
+    held.close()
     return pids, board
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import multiprocessing
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from lightlib.launch.place import free_port
+from lightlib.launch.place import HeldPort
 
 _PRELOAD = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.pipelining"]
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -30,10 +31,9 @@ def processes(size: int, function: Callable[..., Any], *args: Any, timeout: floa
         args: Plain values.
         timeout: Seconds, after which all are ended and the test fails.
     """
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(HeldPort()) as held:
         started = [
-            _CONTEXT.Process(target=_run, args=(rank, size, port, folder, function, args), daemon=True)
+            _CONTEXT.Process(target=_run, args=(rank, size, held.port, folder, function, args), daemon=True)
             for rank in range(size)
         ]
         for process in started:

@@ -6,15 +6,17 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore
 
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.launch import place
-from lightlib.launch.environment import Environment, detect, free_port
+from lightlib.launch.environment import Environment, HeldPort, detect, free_port
 from lightlib.report import PossibleUserWarning
 
 BY_HAND = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "there", "MASTER_PORT": "1234"}
@@ -363,9 +365,14 @@ def test_a_free_port_is_none_that_the_system_gives_to_others():
         assert free_port() < 30000 < any_one.getsockname()[1]
 
 
-def test_a_free_port_is_not_in_use(monkeypatch):
+@pytest.fixture
+def three_ports(monkeypatch):
+    """The ports from which one is chosen; always the last one is looked at first."""
     monkeypatch.setattr(place, "_PORTS", range(23450, 23453))
     monkeypatch.setattr(place.random.SystemRandom, "randrange", lambda self, size: size - 1)
+
+
+def test_a_free_port_is_not_in_use(three_ports):
     with socket.socket() as first, socket.socket() as second:
         taken = free_port()
         first.bind(("127.0.0.1", taken))
@@ -376,6 +383,34 @@ def test_a_free_port_is_not_in_use(monkeypatch):
             last.bind(("", third))
             with pytest.raises(LightlibError, match=r"All ports from 23450 to 23452(.|\n)*MASTER_PORT"):
                 free_port()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a port is held on Linux only")
+def test_a_port_that_is_held_is_not_chosen_again(three_ports):
+    """Two runs that begin at once would meet at one port, and the ranks of one take part in the other."""
+    with closing(HeldPort()) as first, closing(HeldPort()) as second:
+        third = HeldPort()
+        assert {first.port, second.port, third.port} == {23450, 23451, 23452}
+        with pytest.raises(LightlibError, match="All ports from 23450"):
+            HeldPort()
+        third.close()
+        assert free_port() == third.port
+
+
+def test_a_port_that_is_held_lets_the_store_of_the_run_in(three_ports):
+    with closing(HeldPort()) as held:
+        store = TCPStore("127.0.0.1", held.port, 1, is_master=True, wait_for_workers=False)
+        assert free_port() != held.port
+    assert free_port() != held.port
+    store.set("name", "value")
+    assert TCPStore("127.0.0.1", held.port, 1, is_master=False, wait_for_workers=False).get("name") == b"value"
+
+
+def test_a_port_that_was_given_is_taken_as_it_is():
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        given = used.getsockname()[1]
+        assert HeldPort(given).port == given
 
 
 def test_threads_are_shared_unless_their_number_is_set(monkeypatch):

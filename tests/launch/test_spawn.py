@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -18,6 +20,7 @@ import torch
 import lightlib
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment import Environment, detect
+from lightlib.launch.failure import Failure, write_error_file
 from lightlib.launch.spawn import ProcessFailedError, launch_function
 
 VARIABLES = {
@@ -45,7 +48,7 @@ def begin(body, *command):
 
 def run(body, *command):
     process = begin(body, *command)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 
@@ -56,11 +59,32 @@ def alive(pid):
         return False
 
 
-def gone(pid, seconds=5.0):
+def gone(pid, seconds=30.0):
     deadline = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not alive(pid)
+
+
+def refused(port):
+    """Whether another program finds that a port is used."""
+    with socket.socket() as other:
+        try:
+            other.bind(("", port))
+        except OSError:
+            return True
+    return False
+
+
+def until_caught(pid, number, seconds=60.0):
+    """Wait until a process has a handler for a signal: until it waits for those that it has started."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+        if int(caught[1], 16) >> (number - 1) & 1:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{pid} does not catch {number}")
 
 
 class TestResults:
@@ -68,6 +92,17 @@ class TestResults:
         result = fork(lambda rank: {"rank": rank, "weights": torch.full((3,), 7.0), "module": torch.nn.Linear(2, 2)})
         assert (result["rank"], result["weights"].tolist()) == (0, [7.0, 7.0, 7.0])
         assert isinstance(result["module"], torch.nn.Linear)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="a port is held on Linux only")
+    def test_their_port_is_kept_for_them(self):
+        """It would do for another run that begins before they meet there."""
+
+        def taken(rank):
+            return refused(int(os.environ["MASTER_PORT"])), os.environ["MASTER_PORT"]
+
+        there, port = fork(taken)
+        assert there
+        assert not refused(int(port))
 
     def test_every_process_knows_its_place(self, tmp_path):
         def write(rank):
@@ -139,7 +174,7 @@ class TestFailures:
         began = time.monotonic()
         with pytest.raises(ProcessFailedError) as caught:
             fork(function, n)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
         return caught.value
 
     def test_names_the_rank_and_ends_with_its_traceback(self):
@@ -197,6 +232,27 @@ class TestFailures:
 
         assert str(self.failed(fail)) == "Rank 1 was killed by SIGKILL (often: out of memory)."
 
+    def test_one_complains_before_another_says_why(self, tmp_path):
+        def fail(rank):
+            if rank == 0:
+                (tmp_path / "failed").touch()
+                raise RuntimeError("Connection closed by peer")
+            while not (tmp_path / "failed").exists():
+                time.sleep(0.01)
+            time.sleep(0.1)
+            raise ValueError("the cause")
+
+        assert str(self.failed(fail)).endswith("ValueError: the cause")
+
+    def test_one_complains_of_what_the_watch_has_told(self, tmp_path):
+        def fail(rank):
+            if rank == 1:
+                write_error_file(Failure.hang(1, "rank 1 hangs", "No progress for 3 s."), 1)
+                os._exit(1)
+            raise RuntimeError("Connection closed by peer")
+
+        assert str(self.failed(fail)) == "Rank 1 failed.\n\nNo progress for 3 s."
+
     def test_one_ends_without_a_word(self):
         assert str(self.failed(lambda rank: os._exit(3) if rank else None)) == "Rank 1 ended with exit code 3."
 
@@ -230,7 +286,7 @@ class TestFailures:
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=15)
+        out, err = process.communicate(timeout=120)
         assert out.count("saved") == 2
         assert err.count("KeyboardInterrupt") == 1
         assert process.returncode == -signal.SIGINT
@@ -248,12 +304,12 @@ class TestFailures:
         launch_function(function, 2, "fork")
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
-        time.sleep(0.5)  # until the one that has started them waits for them
+        until_caught(process.pid, signal.SIGTERM)
         if number == "INT":
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.terminate()
-        _, err = process.communicate(timeout=15)
+        _, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (code, "")
         assert all(gone(pid) for pid in pids)
 
@@ -267,9 +323,9 @@ class TestFailures:
         launch_function(function, 2, "fork")
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
-        time.sleep(0.5)  # until the one that has started them waits for them
+        until_caught(process.pid, signal.SIGTERM)
         process.terminate()
-        _, err = process.communicate(timeout=15)
+        _, err = process.communicate(timeout=120)
         assert (process.returncode, err) == (143, "")
         assert all(gone(pid) for pid in pids)
 
@@ -295,7 +351,7 @@ class TestFailures:
         launch_function(function, 2, "fork")
         """)
         first = int(process.stdout.readline())
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
         assert err.count("KeyboardInterrupt") == 1
         assert process.returncode == -signal.SIGINT
         assert gone(first)

@@ -55,7 +55,7 @@ def begin(*command, **options):
 def run(body, *arguments, variables=VARIABLES):
     """Run a script to its end and return its exit code and what it printed, by stream."""
     process = begin(write(body), *arguments, env=variables)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 
@@ -66,7 +66,7 @@ def alive(pid):
         return False
 
 
-def gone(pid, seconds=5.0):
+def gone(pid, seconds=30.0):
     """Whether a process ends within so many seconds."""
     deadline = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < deadline:
@@ -87,7 +87,7 @@ class TestPlaces:
 
     def check(self, *command):
         process = begin(*command)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
         expected = [self.EXPECTED.format(rank, rank) for rank in range(3)]
         assert sorted(out.splitlines()) == sorted([expected[0], f"[rank 1] {expected[1]}", f"[rank 2] {expected[2]}"])
@@ -109,6 +109,18 @@ class TestPlaces:
     def test_a_script_that_goes_elsewhere(self):
         code, out, err = run("os.makedirs('x', exist_ok=True); os.chdir('x')\nstart()\nprint(1)")
         assert (code, sorted(out.splitlines())) == (0, ["1", "[rank 1] 1"]), err
+
+    def test_their_port_is_kept_for_them(self):
+        """It would do for another run that begins before they meet there."""
+        code, out, err = run("""
+        import socket
+        start(2)
+        try:
+            socket.socket().bind(("", int(os.environ["MASTER_PORT"])))
+        except OSError:
+            print("taken")
+        """)
+        assert (code, sorted(out.splitlines())) == (0, ["[rank 1] taken", "taken"]), err
 
     def test_they_are_started_once(self):
         code, out, err = run("""
@@ -262,10 +274,10 @@ class TestOutput:
         assert len(output.tail) == 40
 
     def test_lines_come_when_they_are_printed(self):
-        process = begin(write("start()[1] and print('early')\ntime.sleep(40)"))
+        process = begin(write("start()[1] and print('early')\ntime.sleep(100)"))
         began = time.monotonic()
         assert process.stdout.readline() == "[rank 1] early\n"
-        assert time.monotonic() - began < 25
+        assert time.monotonic() - began < 60
         process.kill()
         process.communicate()
 
@@ -331,13 +343,14 @@ class TestEnds:
 
     def test_one_ends_well_while_it_is_waited_for(self):
         code, out, err = run("""
-        launcher, rank = start(3)
+        launcher, rank = start(3, grace=50.0)
         if rank == 2: sys.exit(0)
         if rank == 1: time.sleep(100)
-        launcher.meets, began = True, time.monotonic()
+        launcher.meets = True
         def told(*what):
+            began = time.monotonic()
             launcher.stop(0.0)  # does not wait in vain for the thread that has told
-            print(*what[:2], launcher.wait(5.0), time.monotonic() - began < 5, flush=True)
+            print(*what[:2], launcher.wait(50.0), time.monotonic() - began < 40, flush=True)
             os._exit(0)
         launcher.on_death(told)
         time.sleep(100)
@@ -372,7 +385,7 @@ class TestEnds:
         """)
         assert (code, err.splitlines()[-1]) == (1, "ValueError: rank 0")
         assert gone(int(out.split()[-1]))
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 60
 
     def test_rank_0_fails_because_another_has(self):
         code, _, err = run("""
@@ -427,7 +440,7 @@ class TestEnds:
         time.sleep(100)
         """)
         )
-        process.communicate(timeout=10)
+        process.communicate(timeout=120)
         time.sleep(1.0)
         assert not Path("alive").exists()
 
@@ -435,7 +448,7 @@ class TestEnds:
         process = begin(write("_, rank = start()\nprint(os.getpid(), flush=True)\ntime.sleep(100)"))
         pids = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
         os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=120)
         assert process.returncode == -signal.SIGINT
         assert err.count("KeyboardInterrupt") == 1
         assert err.splitlines()[-1] == "KeyboardInterrupt"
@@ -455,9 +468,9 @@ class TestEnds:
 
     def test_a_grandchild_that_keeps_the_pipe_open_holds_nobody_up(self):
         began = time.monotonic()
-        code, _, _ = run("_, rank = start()\nif rank: subprocess.Popen(['sleep', '40']); print('up')")
+        code, _, _ = run("_, rank = start()\nif rank: subprocess.Popen(['sleep', '100']); print('up')")
         assert code == 0
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 60
 
     @pytest.mark.parametrize(
         ("code", "text"),
@@ -493,7 +506,7 @@ class TestRefusals:
     def test_a_script_from_a_pipe(self):
         body = START + "start()"
         process = begin(stdin=subprocess.PIPE)
-        _, err = process.communicate(body, timeout=10)
+        _, err = process.communicate(body, timeout=120)
         assert process.returncode == 1
         assert "but there is no script to run again" in err
 
