@@ -10,7 +10,7 @@ from lightlib import report
 from lightlib.core.agreement import Agreement
 from lightlib.core.run import Run
 from lightlib.core.signals import Signals
-from lightlib.launch.failure import Failure, OtherRankError, end_process
+from lightlib.launch.failure import Failure, OtherRankError, end_process, is_echo
 from lightlib.launch.subprocess import SubprocessLauncher
 from lightlib.launch.watch import Watch
 
@@ -111,7 +111,10 @@ class Processes:
         if watch is None or (self._signals is not None and error is self._signals.received):
             return error  # all have agreed to leave
         failure = watch.fail(error)
-        if failure.rank == self._trainer.strategy.global_rank or isinstance(error, (KeyboardInterrupt, SystemExit)):
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            return error
+        late = failure.kind == "hang" and is_echo(error)  # it came when the others had left because of it
+        if failure.rank == self._trainer.strategy.global_rank and not late:
             return error
         return KeyboardInterrupt() if failure.kind == "interrupt" else OtherRankError(failure)
 
