@@ -79,5 +79,5 @@ def test_a_failure_ends_all(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="rank 1:\nit ended without a word"):
         processes(2, failing, str(tmp_path), "raise")
     assert "last.ckpt' could not be written: disk full" in (tmp_path / "rank0.txt").read_text()
-    assert time.monotonic() - began < 50
+    assert time.monotonic() - began < 120
     assert len([name for name in os.listdir(tmp_path) if name.endswith(".ckpt")]) == 1

@@ -49,7 +49,7 @@ def test_the_numbers_are_those_of_one_device(strategy: str, size: int, kinds: tu
 )
 def test_what_cannot_step_a_part_is_refused(strategy: str, kind: str):
     with pytest.raises(AssertionError) as caught:  # of which one process may hear from the other
-        processes(2, by_all, strategy, (kind,), 1, timeout=40)
+        processes(2, by_all, strategy, (kind,), 1)
     text = str(caught.value)
     assert f"MisconfigurationException: {kind} with " in text
     assert "Fix: torch.optim.AdamW(self.parameters()); or strategy='ddp'" in text

@@ -304,7 +304,7 @@ def fsdp(rank: int) -> Any:
 
 
 def test_options_of_fsdp():
-    found, units, mixed, full = processes(2, fsdp, timeout=90)[0]
+    found, units, mixed, full = processes(2, fsdp)[0]
     wanted = alone(built(), 3, 0.5)
     for name in FSDP:
         assert_near(found[name], wanted, 5e-6)

@@ -121,7 +121,7 @@ def refused(rank: int, make: Any, args: tuple[Any, ...], pipeline: dict[str, Any
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
     trainer = L.Trainer(
-        accelerator="cpu", devices=2, strategy=MeshStrategy(pipeline=Pipeline(2, **pipeline), timeout=20), max_epochs=1,
+        accelerator="cpu", devices=2, strategy=MeshStrategy(pipeline=Pipeline(2, **pipeline), timeout=60), max_epochs=1,
         logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     trainer.fit(make(*args), DataLoader(torch.randn(count, 4), size))
@@ -130,7 +130,7 @@ def refused(rank: int, make: Any, args: tuple[Any, ...], pipeline: dict[str, Any
 def message(make: Any, *args: Any, count: int = 8, size: int = 8, **pipeline: Any) -> str:
     """Return what all processes raise; one may hear from the other what it was, or is ended while it waits."""
     with pytest.raises(AssertionError) as caught:
-        processes(2, refused, make, args, pipeline, count, size, timeout=40)
+        processes(2, refused, make, args, pipeline, count, size)
     assert "hanging" not in str(caught.value)
     return str(caught.value)
 

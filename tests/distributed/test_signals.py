@@ -191,7 +191,7 @@ def test_a_further_sigterm_does_not_disturb_the_saving(uninterrupted):
 def test_a_second_ctrl_c_ends_all_at_once(to, delay):
     ended = run("stopped.py", *FIT, "--what", "twice", "--to", to, "--delay", delay)
     assert ended.code == 130, ended.text
-    assert ended.seconds < 8, ended.text
+    assert ended.seconds < AT_MOST / 2, ended.text
     assert "Traceback" not in ended.text
     assert not Path("checkpoints/interrupted.ckpt").exists()
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.distributed.programs import AT_MOST, run
+from tests.distributed.programs import AT_MOST, HANGS_AFTER, run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 slow = pytest.mark.slow
@@ -54,10 +54,10 @@ def test_a_rank_that_is_killed(rank):
 
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=slow)])
 def test_a_rank_that_sleeps_for_ever(rank):
-    cause = root_cause("sleep", rank, "--timeout", 3)
+    cause = root_cause("sleep", rank, "--timeout", HANGS_AFTER)
     assert f"rank      : {rank} (local_rank: {rank})" in cause
     assert re.search(
-        rf"traceback : No progress for 3 s. Rank {rank} has been at train, epoch 0, batch 5, step 5", cause
+        rf"traceback : No progress for {HANGS_AFTER} s. Rank {rank} has been at train, epoch 0, batch 5, step 5", cause
     )
     assert f"Rank {1 - rank} waits for it in the all-reduce of gradients (backward)" in cause
 

@@ -29,7 +29,7 @@ class End(NamedTuple):
     seconds: float
 
 
-def ranks(size: int, body: Callable[[int, Watch], None], limit: float = 25, **options: Any) -> list[End]:
+def ranks(size: int, body: Callable[[int, Watch], None], limit: float = 100, **options: Any) -> list[End]:
     """Return how each of `size` processes ended that ran ``body(rank, watch)``.
 
     Args:

@@ -132,7 +132,7 @@ def test_a_rank_that_is_killed_and_nobody_says_so():
     assert (first.code, second.code) == (1, -9)
     assert "Rank 0 lost its connection to another rank, and no rank said why" in first.text
     assert "What rank 0 saw:\nTraceback" in first.text
-    assert first.seconds < 10
+    assert first.seconds < 25  # before gloo gives up
 
 
 def host_killed(rank: int, watch: Watch) -> None:
@@ -149,7 +149,7 @@ def test_rank_0_is_killed_and_the_store_with_it():
     first, second = ranks(2, host_killed, grace=5.0)
     assert (first.code, second.code) == (-9, 1)
     assert "The process that keeps the store of the ranks is gone" in second.text
-    assert second.seconds < 10
+    assert second.seconds < 25
 
 
 def exit_silently(rank: int, watch: Watch) -> None:

@@ -16,7 +16,7 @@ from lightlib.launch.hang import Place, place_of_thread, verdict
 from lightlib.launch.watch import Watch
 from tests.launch.ranks import ranks
 
-LATE = {"timeout": 1.5}
+LATE = {"timeout": 4.0}  # a busy machine may keep a rank from moving for a while
 
 
 def begin(watch: Watch, step: int) -> None:
@@ -36,12 +36,12 @@ def test_a_rank_that_sleeps_is_named_with_its_line():
     lines = Path(__file__).read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "time.sleep(1e5)" in text)
     assert first.text.strip() == (
-        f"No progress for 1.5 s. Rank 1 has been at step 7 in {__file__}:{line} sleeps: `time.sleep(1e5)`. "
+        f"No progress for 4 s. Rank 1 has been at step 7 in {__file__}:{line} sleeps: `time.sleep(1e5)`. "
         "Ranks 0, 2 wait for it in a barrier of step 7."
     )
     # torch may have said before it that the store, which rank 0 holds, is gone.
     assert second.text.strip().endswith("Rank 1 ends: rank 1 did not come to where the others wait.")
-    assert max(first.seconds, second.seconds, third.seconds) < 10
+    assert max(first.seconds, second.seconds, third.seconds) < 60
 
 
 def sleeps_in_training(rank: int, watch: Watch) -> None:
@@ -74,7 +74,7 @@ def test_a_process_that_is_stopped_does_not_answer():
     first, second = ranks(2, stands_still, **LATE)
     assert (first.code, second.code) == (1, -signal.SIGKILL)
     assert first.text.strip() == (
-        "No progress for 1.5 s. Rank 1 does not answer: its process is stopped or gone, or native code holds the "
+        "No progress for 4 s. Rank 1 does not answer: its process is stopped or gone, or native code holds the "
         "interpreter. Rank 0 waits for it in the all-reduce of step 3."
     )
 
@@ -110,7 +110,7 @@ def test_without_a_rank_that_waits_nothing_happens():
 def slow_but_moving(rank: int, watch: Watch) -> None:
     step = [0]
     watch.start(lambda: (step[0],), lambda kind: None, lambda: f"step {step[0]}")
-    for _ in range(6 if rank == 1 else 0):
+    for _ in range(12 if rank == 1 else 0):
         time.sleep(0.5)
         step[0] += 1
     distributed.barrier()
@@ -130,7 +130,7 @@ def different_collectives(rank: int, watch: Watch) -> None:
 def test_all_wait_for_different_things():
     first, second = ranks(2, different_collectives, **LATE)
     assert (first.code, second.code) == (1, 1)
-    assert "No progress for 1.5 s. All ranks wait, not for the same: Rank 0 has been at step 5, " in first.text
+    assert "No progress for 4 s. All ranks wait, not for the same: Rank 0 has been at step 5, " in first.text
     assert "waiting in the all-reduce in " in first.text
 
 

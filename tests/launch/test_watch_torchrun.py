@@ -66,7 +66,7 @@ def torchrun(folder: Path, what: str, timeout: float) -> tuple[int, str, float]:
         env=variables,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
@@ -80,7 +80,7 @@ def root_cause(text: str) -> str:
     ("what", "timeout", "rank", "message"),
     [
         ("raise", 60, 1, "ValueError: a sample is broken"),
-        ("sleep", 2, 1, r"No progress for 2 s. Rank 1 has been at step 7 in train.py:21 train: `time.sleep\(1e5\)`."),
+        ("sleep", 5, 1, r"No progress for 5 s. Rank 1 has been at step 7 in train.py:21 train: `time.sleep\(1e5\)`."),
         ("kill", 60, 0, r"Signal 9 \(SIGKILL\) received by PID"),
         ("kill others compute", 60, 0, r"Signal 9 \(SIGKILL\) received by PID"),
     ],
@@ -91,7 +91,7 @@ def test_the_summary_of_torchrun_names_the_root_cause(tmp_path, what, timeout, r
     cause = root_cause(text)
     assert re.search(rf"rank      : {rank} \(local_rank: {rank}\)", cause), text
     assert re.search(message, cause), text
-    assert seconds < 30  # of which some for starting
+    assert seconds < 120  # of which some for starting
 
 
 def test_a_run_that_ends_well(tmp_path):
