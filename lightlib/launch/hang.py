@@ -209,7 +209,13 @@ def verdict(places: Sequence[Place], world_size: int, timeout: float, certain: b
         ahead = [place for place in waiting if place.position != first]
         return [place.rank for place in behind], " ".join([head, *sentences, *_others(ahead, len(behind))])
     sentences = [_sentence(place) for place in waiting[:8]]
-    return [place.rank for place in waiting], " ".join([head, "All ranks wait, not for the same:", *sentences])
+    alike = len({(place.waits, place.line) for place in waiting}) == 1
+    said = (
+        "All ranks wait in the same line, and none goes on: their groups or sizes differ, or the network has failed."
+        if alike
+        else "All ranks wait, not for the same:"
+    )
+    return [place.rank for place in waiting], " ".join([head, said, *sentences])
 
 
 def _sentence(place: Place) -> str:

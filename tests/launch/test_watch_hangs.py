@@ -121,9 +121,25 @@ def test_a_rank_that_moves_is_waited_for():
     assert [(end.code, end.text) for end in ranks(2, slow_but_moving, **LATE)] == [(0, "")] * 2
 
 
+def different_groups(rank: int, watch: Watch) -> None:
+    begin(watch, 5)
+    group = [distributed.new_group([0, 1]), distributed.new_group([0, 1])][rank]
+    distributed.all_reduce(torch.ones(1), group=group)
+
+
+def test_all_wait_in_one_line():
+    first, second = ranks(2, different_groups, **LATE)
+    assert (first.code, second.code) == (1, 1)
+    said = "All ranks wait in the same line, and none goes on: their groups or sizes differ, or the network has failed."
+    assert f"No progress for 4 s. {said} Rank 0 has been at step 5, " in first.text
+    assert "waiting in the all-reduce in " in first.text
+
+
 def different_collectives(rank: int, watch: Watch) -> None:
     begin(watch, 5)
     group = [distributed.new_group([0, 1]), distributed.new_group([0, 1])][rank]
+    if rank == 0:
+        distributed.barrier(group)
     distributed.all_reduce(torch.ones(1), group=group)
 
 
