@@ -26,7 +26,9 @@ def saved(rank: int, root: str, strategy: str, options: dict[str, Any]) -> Any:
     ]
 
 
-@pytest.mark.parametrize(("strategy", "kind"), [("ddp", "file"), ("fsdp", "directory")])
+@pytest.mark.parametrize(
+    ("strategy", "kind"), [pytest.param("ddp", "file", marks=pytest.mark.slow), ("fsdp", "directory")]
+)
 def test_the_files_are_those_that_are_written_at_once(tmp_path: Path, strategy: str, kind: str) -> None:
     found = {}
     for name, options in {"now": {}, "later": {"async_save": True}}.items():

@@ -47,7 +47,10 @@ def check(rank: int, name: str) -> None:
     check_strategy(OURS[name][1])
 
 
-SLOW = ("pipeline+replicate", "pipeline+tensor", "replicate+tensor")  # four processes, and like others
+SLOW = (  # four processes, or like others
+    *("pipeline+replicate", "pipeline+tensor", "replicate+tensor", "hsdp", "model_parallel"),
+    *("interleaved", "zero bubble", "shard+checkpointing"),
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in OURS])

@@ -73,8 +73,8 @@ def whole() -> tuple[int, int]:
         ("'fsdp'", 2, 2),
         ("'fsdp'", 4, 4),
         ("'fsdp_cpu_offload'", 2, 2),
-        ("'hsdp'", 4, 2),
-        ("MeshStrategy(replicate=1, shard=4)", 4, 4),
+        pytest.param("'hsdp'", 4, 2, marks=pytest.mark.slow),
+        pytest.param("MeshStrategy(replicate=1, shard=4)", 4, 4, marks=pytest.mark.slow),
     ],
 )
 def test_each_process_holds_its_part_of_everything(strategy: str, size: int, parts: int) -> None:

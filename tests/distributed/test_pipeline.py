@@ -176,7 +176,7 @@ def test_accumulation_with_a_short_last_window_adds_up_exactly() -> None:
         assert_same(expected, run, TOLERANCE)
 
 
-@pytest.mark.parametrize("others", [{"shard": 2}, {"replicate": 2}])
+@pytest.mark.parametrize("others", [{"shard": 2}, pytest.param({"replicate": 2}, marks=pytest.mark.slow)])
 def test_with_shards_or_copies_inside(others) -> None:
     options = {"accumulate_grad_batches": 2}
     expected = processes(1, decoders, [], {}, options)[0][0]

@@ -165,7 +165,8 @@ JOURNEY = (  # strategy, processes, data processes
 
 
 @pytest.mark.filterwarnings("ignore:The checkpoint was written by")
-@pytest.mark.parametrize("kind", ["AdamW", pytest.param("SGD", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
 def test_a_journey_through_all_strategies_ends_where_one_device_does(kind: str, tmp_path: Path):
     whole = leg(0, "auto", 1, kind, None, tmp_path / "none.ckpt", 10**6, devices=1)
     before = None
