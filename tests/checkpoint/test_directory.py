@@ -19,7 +19,7 @@ from lightlib.checkpoint.index import gap_in
 from lightlib.checkpoint.label import Label
 from lightlib.checkpoint.stored import BLOCK, Shards, Stored, whole
 from lightlib.errors import CheckpointError, CheckpointWriteError
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 LABEL = Label(run="ab", serial=3, epoch=1, batch=20, step=10)
 
@@ -519,7 +519,7 @@ def read_in_parts(rank: int, folder: str, size: int) -> None:
 
 
 def test_any_layout_reads_what_any_other_wrote(tmp_path: Path):
-    processes(4, written_in_parts, str(tmp_path), 4)
+    ranks(4, written_in_parts, str(tmp_path), 4)
     assert len(list(tmp_path.iterdir())) == 6
     for path in tmp_path.iterdir():
         directory.verify(path)
@@ -534,7 +534,7 @@ def test_any_layout_reads_what_any_other_wrote(tmp_path: Path):
         sizes = sum(os.path.getsize(path / name) for name in shards)
         tensors = [*(value.numel() for value in values().values()), 3, 4 * 2, 4]  # the mean is one of the values
         assert sizes == 4 * sum(tensors)
-    processes(2, read_in_parts, str(tmp_path), 2)
+    ranks(2, read_in_parts, str(tmp_path), 2)
 
 
 def broken(rank: int, folder: str, failing: int, phase: str) -> str:
@@ -564,7 +564,7 @@ def no_space(path: str, produce: Any) -> None:
 @pytest.mark.parametrize("phase", ["encode", "write"])
 @pytest.mark.parametrize("failing", [0, 1])
 def test_an_error_on_one_is_an_error_on_all(phase: str, failing: int, tmp_path: Path):
-    texts = processes(2, broken, str(tmp_path), failing, phase)
+    texts = ranks(2, broken, str(tmp_path), failing, phase)
     assert texts[0] == texts[1]
     assert ("['state_dict']['bad']" if phase == "encode" else f"(process {failing} of 2)") in texts[0]
     assert [path.name for path in tmp_path.iterdir()] == [f"{phase}{failing}"]
@@ -587,7 +587,7 @@ def on_another_machine(rank: int, folder: str) -> str:
 
 
 def test_processes_that_do_not_share_a_disk_are_told(tmp_path: Path):
-    for text in processes(2, on_another_machine, str(tmp_path)):
+    for text in ranks(2, on_another_machine, str(tmp_path)):
         assert "what process 1 wrote is not there for the first one" in text
         assert "Fix: use a shared file system" in text
     assert [path.name for path in tmp_path.rglob("*")] == ["elsewhere"]
@@ -603,7 +603,7 @@ def disagreeing(rank: int, folder: str) -> str:
 
 
 def test_processes_that_disagree_are_told(tmp_path: Path):
-    for text in processes(2, disagreeing, str(tmp_path)):
+    for text in ranks(2, disagreeing, str(tmp_path)):
         assert "'state_dict/x': (3,) torch.float32, (4,) torch.float32" in text
     assert list(tmp_path.iterdir()) == []
 
@@ -615,7 +615,7 @@ def alone(rank: int, folder: str) -> None:
 
 
 def test_one_of_several_writes_alone(tmp_path: Path):
-    processes(2, alone, str(tmp_path))
+    ranks(2, alone, str(tmp_path))
     directory.verify(tmp_path / "one")
 
 
@@ -647,7 +647,7 @@ def beside(rank: int, folder: str) -> None:
 
 
 def test_a_thread_writes_while_the_run_goes_on(tmp_path: Path):
-    processes(2, beside, str(tmp_path))
+    ranks(2, beside, str(tmp_path))
     for number in range(5):
         found = whole(directory.load(tmp_path / str(number)))["state_dict"]
         assert sorted(found) == ["of 0", "of 1"]

@@ -15,7 +15,7 @@ from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from tests.cli.parts import QUIET, BareLine, PointsOfLine, SteepLine
 from tests.core.plain import same_weights
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 LOGGED = [*(word for word in QUIET if "logger" not in word), "--trainer.logger=csv"]
 RUN = Path("lightning_logs/version_0")
@@ -176,7 +176,7 @@ def in_one_of_two(rank, folder):
 
 
 def test_two_processes_write_it_once(tmp_path):
-    (seed, weights, folder), other = processes(2, in_one_of_two, str(tmp_path))
+    (seed, weights, folder), other = ranks(2, in_one_of_two, str(tmp_path))
     assert other == (seed, weights, folder)
     assert [path.name for path in Path(folder).glob("config*")] == ["config.yaml"]
     assert yaml.safe_load(Path(folder, "config.yaml").read_text())["seed_everything"] == seed

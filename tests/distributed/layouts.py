@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
-from tests.distributed.processes import processes
 from tests.distributed.test_state import EPOCHS, QUIET, Saved
 from tests.distributed.user import BATCH, data
+from tests.helpers.ranks import ranks
 
 FORMATS = ("file", "directory")
 SAVED, CONTINUED = 10, 5  # steps; an epoch has 7, so the save is within one and the end within the next
@@ -131,14 +131,14 @@ class Case:
 
 def cases(folder: Path, saved: list[str], loaded: list[str], kinds: tuple[str, ...] = FORMATS) -> list[Case]:
     """Save under each of some layouts, go on under each of others, and compare."""
-    whole = processes(1, target, "single", [None])[0][0]
+    whole = ranks(1, target, "single", [None])[0][0]
     for name in saved:
-        processes(LAYOUTS[name].size, source, name, str(folder))
+        ranks(LAYOUTS[name].size, source, name, str(folder))
     pairs = [(name, kind) for name in saved for kind in kinds]
     found = []
     for name in loaded:
         paths = [f"{folder}/{one}.{kind}" for one, kind in pairs]
-        legs = processes(LAYOUTS[name].size, target, name, paths, timeout=300)[0]
+        legs = ranks(LAYOUTS[name].size, target, name, paths)[0]
         for (one, kind), leg in zip(pairs, legs, strict=True):
             samples = leg.seen == whole.seen[SAVED:]
             found.append(Case(one, name, kind, _error(leg.weights, whole.weights), samples, leg.steps))

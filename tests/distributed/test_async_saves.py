@@ -13,8 +13,8 @@ import pytest
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.checkpoint import formats, storage
 from lightlib.errors import CheckpointWriteError
-from tests.distributed.processes import processes
 from tests.distributed.test_callbacks import built, loader, trainer_of
+from tests.helpers.ranks import ranks
 
 
 def saved(rank: int, root: str, strategy: str, options: dict[str, Any]) -> Any:
@@ -32,7 +32,7 @@ def saved(rank: int, root: str, strategy: str, options: dict[str, Any]) -> Any:
 def test_the_files_are_those_that_are_written_at_once(tmp_path: Path, strategy: str, kind: str) -> None:
     found = {}
     for name, options in {"now": {}, "later": {"async_save": True}}.items():
-        first, second = processes(2, saved, str(tmp_path / name), strategy, {**options, "format": kind})
+        first, second = ranks(2, saved, str(tmp_path / name), strategy, {**options, "format": kind})
         assert first == second
         files = sorted(str(path.relative_to(tmp_path / name)) for path in (tmp_path / name).glob("?/*"))
         found[name] = first, files
@@ -68,7 +68,7 @@ def failing(rank: int, root: str, errors: str) -> Any:
 
 
 def test_a_failure_is_one_on_all(tmp_path: Path) -> None:
-    first, second = processes(2, failing, str(tmp_path), "warn")
+    first, second = ranks(2, failing, str(tmp_path), "warn")
     assert first[0] == second[0]
     assert first[1] == second[1] == ""
     assert [name for name in sorted(os.listdir(tmp_path)) if name.startswith("step")] == first[0]
@@ -78,8 +78,8 @@ def test_a_failure_is_one_on_all(tmp_path: Path) -> None:
 
 def test_a_failure_ends_all(tmp_path: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(AssertionError, match="rank 1:\nit ended without a word"):
-        processes(2, failing, str(tmp_path), "raise")
+    with pytest.raises(AssertionError, match="rank 1: ended with exit code 1 and without a result"):
+        ranks(2, failing, str(tmp_path), "raise")
     assert "last.ckpt' could not be written: disk full" in (tmp_path / "rank0.txt").read_text()
     assert time.monotonic() - began < 120
     assert len([name for name in os.listdir(tmp_path) if name.endswith(".ckpt")]) == 1

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.strategies import DDPStrategy
-from tests.distributed.processes import processes
 from tests.distributed.test_state import QUIET, SavesAt
+from tests.helpers.ranks import ranks
 
 
 class Net(L.Module):
@@ -79,7 +79,7 @@ def legs(rank: int, folder: Any, options: dict[str, Any], accumulate: int) -> An
 
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_run_that_goes_on_has_the_buckets_of_the_one_before(tmp_path, accumulate):
-    order, at_once, again, without = processes(3, legs, tmp_path, {}, accumulate)[0]
+    order, at_once, again, without = ranks(3, legs, tmp_path, {}, accumulate)[0]
     arrived = ["head.weight", "head.bias", "body.weight", "norm.weight", "norm.bias", "foot.weight", "foot.bias"]
     assert sorted(order["replicate"]["order"]) == sorted(arrived)
     assert order["replicate"]["order"][:2] in (["head.bias", "head.weight"], ["head.weight", "head.bias"])
@@ -90,7 +90,7 @@ def test_a_run_that_goes_on_has_the_buckets_of_the_one_before(tmp_path, accumula
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"find_unused_parameters": True}, {"static_graph": True}])
 def test_no_order_is_kept_where_torch_arranges_in_another_way(tmp_path, options):
-    order, at_once, again, _ = processes(3, legs, tmp_path, options, 1)[0]
+    order, at_once, again, _ = ranks(3, legs, tmp_path, options, 1)[0]
     assert order == {}
     if "find_unused_parameters" in options:
         assert at_once == again == []
@@ -106,6 +106,6 @@ def hooked(rank: int, folder: Any) -> Any:
 
 
 def test_hooks_of_the_user_never_see_the_zeros(tmp_path):
-    calls, caught = processes(3, hooked, tmp_path)[0]
+    calls, caught = ranks(3, hooked, tmp_path)[0]
     assert calls == 17  # of 20 batches the last 17
     assert any("Register the hooks in on_train_start" in message for message in caught)

@@ -33,7 +33,7 @@ from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.failure import OtherRankError
 from lightlib.loggers import CSVLogger, TensorBoardLogger
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 
 class Line(L.Module):
@@ -162,7 +162,7 @@ def same(value: Any, other: Any, root: Any, other_root: Any) -> None:
 
 def test_a_whole_life_leaves_the_files_and_numbers_of_one_process(tmp_path: Path) -> None:
     two, one = tmp_path / "two", tmp_path / "one"
-    first, second = processes(2, life, str(two), 2)
+    first, second = ranks(2, life, str(two), 2)
     alone = life(0, str(one), 1)
     local = {"loss", "loss_step"}  # the last step's loss is each process's own
     for name in local:
@@ -195,16 +195,16 @@ def resumed(rank: int, root: str, checkpoint: str) -> Any:
 
 
 def test_a_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
-    start = processes(2, resumed_start, str(tmp_path))
+    start = ranks(2, resumed_start, str(tmp_path))
     assert start[0] == start[1]
     assert len(os.listdir(tmp_path / "checkpoints")) == 3
-    (epochs, kept, weights), other = processes(2, resumed, str(tmp_path), "last")
+    (epochs, kept, weights), other = ranks(2, resumed, str(tmp_path), "last")
     assert (epochs, kept, weights) == other
     assert epochs == 4
     assert sorted(os.path.basename(path) for path in kept) == sorted(
         name for name in os.listdir(tmp_path / "checkpoints") if not name.startswith("last")
     )
-    again = processes(2, uninterrupted, str(tmp_path / "whole"))
+    again = ranks(2, uninterrupted, str(tmp_path / "whole"))
     assert weights == again[0]
 
 
@@ -232,7 +232,7 @@ def timed(rank: int, root: str) -> Any:
 
 
 def test_a_time_interval_is_that_of_rank_zero(tmp_path: Path) -> None:
-    first, second = processes(2, timed, str(tmp_path))
+    first, second = ranks(2, timed, str(tmp_path))
     assert first == second
     saved, best = first
     assert 2 <= saved <= 100
@@ -251,14 +251,14 @@ def validated_by_time(rank: int, root: str) -> Any:
 
 
 def test_validation_by_time_happens_at_the_same_batches(tmp_path: Path) -> None:
-    first, second = processes(2, validated_by_time, str(tmp_path))
+    first, second = ranks(2, validated_by_time, str(tmp_path))
     assert first == second
     assert first
 
 
 @pytest.mark.parametrize("interval", ["step", "epoch"])
 def test_a_timer_stops_all_at_one_batch(tmp_path: Path, interval: str) -> None:
-    first, second = processes(2, stopped_by_timer, str(tmp_path), interval)
+    first, second = ranks(2, stopped_by_timer, str(tmp_path), interval)
     assert first == second
     steps, whole_epochs = first
     assert 0 < steps < 4000
@@ -288,7 +288,7 @@ def stopped_early(rank: int, root: str, monitor: str) -> Any:
 
 @pytest.mark.parametrize("monitor", ["val_loss", "loss_step", "place"])
 def test_early_stopping_decides_alike(tmp_path: Path, monitor: str) -> None:
-    first, second = processes(2, stopped_early, str(tmp_path), monitor)
+    first, second = ranks(2, stopped_early, str(tmp_path), monitor)
     assert first == second
     assert first[0] < 50
     if monitor == "place":
@@ -307,7 +307,7 @@ def bad_loss(rank: int, root: str) -> Any:
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_ends_all_before_it_reaches_the_weights(tmp_path: Path) -> None:
-    for text, step, finite in processes(2, bad_loss, str(tmp_path)):
+    for text, step, finite in ranks(2, bad_loss, str(tmp_path)):
         assert "The loss of rank 1 is nan at epoch 1, batch 1, global step 5." in text
         assert (step, finite) == (5, True)
     assert files_in(tmp_path) == []
@@ -331,7 +331,7 @@ def shown(rank: int, root: str, bar: str) -> str:
 
 @pytest.mark.parametrize("bar", ["rich", "tqdm"])
 def test_only_rank_zero_draws_and_speaks(tmp_path: Path, bar: str) -> None:
-    first, second = processes(2, shown, str(tmp_path), bar)
+    first, second = ranks(2, shown, str(tmp_path), bar)
     assert "Epoch 2/2" in first
     assert "val_loss" in first
     assert second == ""
@@ -355,7 +355,7 @@ def refused(rank: int, root: str, what: str) -> str:
 
 @pytest.mark.parametrize("what", ["folder", "logger"])
 def test_a_folder_that_cannot_be_written_is_an_error_on_all(tmp_path: Path, what: str) -> None:
-    for text in processes(2, refused, str(tmp_path), what):
+    for text in ranks(2, refused, str(tmp_path), what):
         assert "/proc/nowhere" in text
         assert float(text.split()[0]) < 15
 
@@ -377,7 +377,7 @@ def signalled(rank: int, root: str, number: int) -> Any:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_after_a_signal_to_one_rank_all_save_together(tmp_path: Path, number: int, code: int) -> None:
-    first, second = processes(2, signalled, str(tmp_path), int(number))
+    first, second = ranks(2, signalled, str(tmp_path), int(number))
     assert first == second
     assert (first[0], first[2]) == (code, True)
     step = first[1]
@@ -426,7 +426,7 @@ def spread(rank: int, root: str, strategy: str) -> Any:
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "fsdp"])
 def test_callbacks_with_a_module_that_is_spread(tmp_path: Path, strategy: str) -> None:
-    first, second = processes(2, spread, str(tmp_path), strategy)
+    first, second = ranks(2, spread, str(tmp_path), strategy)
     assert first[0] == second[0] == {"lr-SGD": [0.1, 0.05, 0.025]}
     assert first[1] == os.path.join(tmp_path, "lightning_logs", "version_0")
     assert first[2] == ["layer.bias", "layer.weight"]

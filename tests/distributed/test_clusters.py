@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from lightlib.launch.environment import EXPORTED
-from tests.distributed.processes import processes
 from tests.distributed.test_numbers import assert_near, loader, state_of, trainer_of
 from tests.distributed.user import BATCH, Net, plain_loop
+from tests.helpers.ranks import ranks
 
 SLURM = {
     "SLURM_JOB_NAME": "train",
@@ -119,13 +119,13 @@ def wanted() -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_the_processes_of_a_cluster_train_as_one(name: str, wanted: dict[str, torch.Tensor]):
     environment, variables = CLUSTERS[name]
-    found = processes(2, by_cluster, variables, random.SystemRandom().randrange(10**6))
+    found = ranks(2, by_cluster, variables, random.SystemRandom().randrange(10**6))
     assert [(kind, first) for kind, first, _ in found] == [(environment, True), (environment, False)]
     for _, _, state in found:
         assert_near(state, wanted)
 
 
 def test_the_processes_of_a_users_environment_train_as_one(wanted: dict[str, torch.Tensor]):
-    found = processes(2, by_own, random.SystemRandom().randrange(10000, 30000))
+    found = ranks(2, by_own, random.SystemRandom().randrange(10000, 30000))
     assert [(kind, first) for kind, first, _ in found] == [("OwnCluster", True), ("OwnCluster", False)]
     assert_near(found[1][-1], wanted)

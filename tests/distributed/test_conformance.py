@@ -20,7 +20,7 @@ from lightlib.strategies.shard import Shard
 from lightlib.strategies.single import clip, in_context, to_device
 from lightlib.strategies.strategy import Strategy
 from lightlib.testing import check_strategy
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 OURS: dict[str, tuple[int, Callable[[], Strategy]]] = {
     "ddp": (2, lambda: named.strategy("ddp")),
@@ -55,7 +55,7 @@ SLOW = (  # four processes, or like others
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in OURS])
 def test_ours(name: str):
-    processes(OURS[name][0], check, name)
+    ranks(OURS[name][0], check, name)
 
 
 class Averaging(Strategy):
@@ -141,7 +141,7 @@ def test_somebody_elses_in_processes_of_its_own():
 
 
 def test_wrong_ones_fail_on_every_process():
-    first, second = processes(2, failures)
+    first, second = ranks(2, failures)
     assert first == second
     assert first[0].startswith("The strategy Averaging fails the check 'trains':\n  the weight 'model.")
     assert "train_loss_epoch is" in first[0]

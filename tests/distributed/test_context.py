@@ -13,8 +13,8 @@ from lightlib.strategies.compile import Compile
 from lightlib.strategies.context import Context, positions
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.replicate import Replicate
-from tests.distributed.processes import processes
 from tests.distributed.runs import WORDS, Decoder, assert_same, seeded, texts, trained
+from tests.helpers.ranks import ranks
 
 TABLE = {"context_buffers": ["places.weight"]}
 
@@ -48,7 +48,7 @@ OPTIONS = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 2}
 @pytest.mark.parametrize(("kind", "plan"), [(Decoder, TABLE), (ByPositions, None)])
 def test_two_processes_compute_what_one_does(kind, plan):
     alone = trained(seeded(Decoder), **OPTIONS)
-    both = processes(2, run, kind, {}, OPTIONS, None, plan)
+    both = ranks(2, run, kind, {}, OPTIONS, None, plan)
     assert_same(alone, both[0])
     means = torch.tensor([one["losses"] for one in both]).mean(0)
     torch.testing.assert_close(means, torch.tensor(alone["losses"]), rtol=1e-5, atol=1e-6)
@@ -60,7 +60,7 @@ def test_it_composes_with_data_processes(sizes):
     plan = TABLE if "activation_checkpointing" not in sizes else None
     kind = Decoder if plan else ByPositions
     alone = trained(seeded(Decoder), **OPTIONS)
-    four = processes(4, run, kind, sizes, OPTIONS, None, plan)
+    four = ranks(4, run, kind, sizes, OPTIONS, None, plan)
     assert_same(alone, four[0])
 
 
@@ -75,13 +75,13 @@ def run_compiled(rank):
 
 
 def test_compiled_blocks():
-    both = processes(2, run_compiled)
+    both = ranks(2, run_compiled)
     assert_same(trained(seeded(Decoder), **OPTIONS), both[0])
     assert both[0]["graphs"] > 0
 
 
 def test_optimizer_state_that_is_shared_out():
-    assert_same(trained(seeded(Decoder), **OPTIONS), processes(2, run_zero)[0])
+    assert_same(trained(seeded(Decoder), **OPTIONS), ranks(2, run_zero)[0])
 
 
 class Shifting(Decoder):
@@ -113,14 +113,14 @@ def run_shifting(rank, overlap):
 
 def test_targets_that_the_step_shifts_and_weighted_losses():
     alone = trained(seeded(Shifting), data=windows(), **OPTIONS)
-    assert_same(alone, processes(2, run_shifting, 1)[0])
+    assert_same(alone, ranks(2, run_shifting, 1)[0])
 
 
 def test_a_shift_without_overlap_is_refused():
     with pytest.raises(
         AssertionError, match=r"has 9 tokens .* cannot be cut in 2 equal parts(.|\n)*Context\(overlap=1\)"
     ):
-        processes(2, run_shifting, 0)
+        ranks(2, run_shifting, 0)
 
 
 class DropsOne(Decoder):
@@ -130,7 +130,7 @@ class DropsOne(Decoder):
 
 def test_a_step_that_drops_a_token_of_each_part_is_refused():
     with pytest.raises(AssertionError, match="An attention sees 3 tokens, but this process's part of the batch has 4"):
-        processes(2, run, DropsOne, {}, {}, None, TABLE)
+        ranks(2, run, DropsOne, {}, {}, None, TABLE)
 
 
 class Torchs(L.Module):
@@ -156,7 +156,7 @@ class Torchs(L.Module):
 
 
 def test_torchs_layers_masks_of_keys_and_grouped_heads():
-    assert_same(trained(seeded(Torchs)), processes(2, run, Torchs, {}, {})[0])
+    assert_same(trained(seeded(Torchs)), ranks(2, run, Torchs, {}, {})[0])
 
 
 class ByHand(Torchs):
@@ -195,7 +195,7 @@ class Odd(Torchs):
 )
 def test_what_cannot_be_right_is_refused(kind, text):
     with pytest.raises(AssertionError, match=text):
-        processes(2, run, kind, {}, {})
+        ranks(2, run, kind, {}, {})
 
 
 def run_predictions(rank):
@@ -213,5 +213,5 @@ def run_predictions(rank):
 
 def test_predictions_are_joined():
     alone = run_predictions(None)
-    for one in processes(2, run_predictions):
+    for one in ranks(2, run_predictions):
         torch.testing.assert_close(one, alone)

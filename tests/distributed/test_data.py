@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import lightlib as L
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 QUIET = {
     "accelerator": "cpu",
@@ -97,7 +97,7 @@ def batch_of_all(parts, epoch, step):
 @pytest.mark.parametrize("val", [7, 1])
 def test_the_same_batches_and_metrics_as_one_process(strategy, val):
     epochs, _, metrics, predicted, weights = shuffled_fit(0, "auto", 1, 12, val, 4)
-    several = processes(2, shuffled_fit, strategy, 2, 12, val, 2)
+    several = ranks(2, shuffled_fit, strategy, 2, 12, val, 2)
     for epoch in range(2):
         for step, batch in enumerate(epochs[epoch]):
             assert batch_of_all([one[0] for one in several], epoch, step) == sorted(batch)
@@ -119,7 +119,7 @@ def tensor_fit(rank):
 
 
 def test_processes_with_one_part_of_the_data_read_the_same():
-    first, second = processes(2, tensor_fit)
+    first, second = ranks(2, tensor_fit)
     assert first == second
     assert first[0] != first[1]
 
@@ -178,7 +178,7 @@ def several_reads(rank):
 
 
 def test_streams_and_unequal_data():
-    (dealt, limited, agreed, small), (dealt_too, limited_too, agreed_too, small_too) = processes(2, several_reads)
+    (dealt, limited, agreed, small), (dealt_too, limited_too, agreed_too, small_too) = ranks(2, several_reads)
     for epoch in range(2):
         numbers = [i for part in (dealt, dealt_too) for batch in part[epoch] for i in batch]
         assert len(set(numbers)) == len(numbers) == 8
@@ -195,7 +195,7 @@ def test_streams_and_unequal_data():
     ],
 )
 def test_unequal_data_are_refused_before_the_epoch(make, text):
-    for error in processes(2, refused, make):
+    for error in ranks(2, refused, make):
         assert text in error
 
 
@@ -227,7 +227,7 @@ def test_resumed_by_more_or_fewer_processes(tmp_path, before, after):
     def run(count, step):
         if count == 1:
             return [saved_fit(0, "auto", 1, 4, path, step)]
-        return processes(2, saved_fit, "ddp", 2, 2, path, step)
+        return ranks(2, saved_fit, "ddp", 2, 2, path, step)
 
     whole = run(before, 8)
     with pytest.warns(UserWarning, match="written by 2 processes") if before > after else nullcontext():
@@ -241,8 +241,8 @@ def test_resumed_by_more_or_fewer_processes(tmp_path, before, after):
 
 def test_a_shuffle_of_ones_own_part_is_resumed_on_every_process(tmp_path):
     path = str(tmp_path / "one.ckpt")
-    whole = processes(2, saved_fit, "ddp", 2, 2, path, 8, True)
-    rest = processes(2, saved_fit, "ddp", 2, 2, path, 0, True)
+    whole = ranks(2, saved_fit, "ddp", 2, 2, path, 8, True)
+    rest = ranks(2, saved_fit, "ddp", 2, 2, path, 0, True)
     for (epochs, _), (again, _) in zip(whole, rest, strict=True):
         assert again == [epochs[1][2:], epochs[2]]
 
@@ -282,8 +282,8 @@ def noisy_fit(rank, strategy, devices, size, path, step):
 def test_workers_draw_the_same_on_any_number_of_processes_and_after_a_resume(tmp_path):
     path = str(tmp_path / "one.ckpt")
     one = noisy_fit(0, "auto", 1, 4, path, 20)
-    two = processes(2, noisy_fit, "ddp", 2, 2, path, 8)
-    rest = processes(2, noisy_fit, "ddp", 2, 2, path, 0)
+    two = ranks(2, noisy_fit, "ddp", 2, 2, path, 8)
+    rest = ranks(2, noisy_fit, "ddp", 2, 2, path, 0)
     for epoch in range(2):
         assert [sorted(a + b) for a, b in zip(two[0][epoch], two[1][epoch], strict=True)] == one[epoch]
     assert one[0] != one[1]

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.strategies.deepspeed import DeepSpeedStrategy
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 pytestmark = [
     pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed"),
@@ -109,7 +109,7 @@ def run_with(rank: int, strategy: dict[str, Any], options: dict[str, Any], net: 
 
 
 def together(strategy: dict[str, Any], options: dict[str, Any], **net: Any) -> dict[str, Any]:
-    result: dict[str, Any] = processes(2, run_with, strategy, options, net, timeout=500)[0]
+    result: dict[str, Any] = ranks(2, run_with, strategy, options, net)[0]
     return result
 
 
@@ -202,7 +202,7 @@ def spread_at_once(rank: int) -> dict[str, Any]:
 
 
 def test_stage_3_builds_spread_evaluates_alone_and_fits_twice() -> None:
-    results = processes(2, spread_at_once, timeout=500)
+    results = ranks(2, spread_at_once)
     whole = sum(p.numel() for p in Net().parameters())
     assert whole / 2 <= results[0]["sizes"] <= whole / 2 + 8
     alone = trainer(max_epochs=1)
@@ -240,7 +240,7 @@ def half(rank: int, stage: int, precision: str, folder: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("stage", "precision"), [(1, "bf16-mixed"), (2, "bf16-true"), (3, "bf16-mixed")])
 def test_16_bits_train_save_float32_and_resume_exactly(stage: int, precision: str, tmp_path: Any) -> None:
-    result = processes(2, half, stage, precision, str(tmp_path), timeout=500)[0]
+    result = ranks(2, half, stage, precision, str(tmp_path))[0]
     assert result["kinds"] == {torch.bfloat16}
     assert {value.dtype for value in result["states"][0].values()} == {torch.float32}
     straight, _, resumed = result["states"]
@@ -268,7 +268,7 @@ def scaled(rank: int, stage: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_float16_is_scaled_by_the_engine_and_overflows_are_not_counted(stage: int) -> None:
-    result = processes(2, scaled, stage, timeout=500)[0]
+    result = ranks(2, scaled, stage)[0]
     assert result["kinds"] == {torch.float16}
     assert 0 < result["steps"] < 14  # of so many batches: a scale of 2**28 is too large at first
     assert result["lr"] == pytest.approx(1e-2 * 0.5 ** (result["steps"] // 3))
@@ -294,7 +294,7 @@ def skips(rank: int) -> tuple[int, float, bool]:
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_not_counted() -> None:
-    assert processes(2, skips, timeout=500)[0] == (2, 1e-2, True)
+    assert ranks(2, skips)[0] == (2, 1e-2, True)
 
 
 def anew(rank: int, stage: int) -> dict[str, Any]:
@@ -307,7 +307,7 @@ def anew(rank: int, stage: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_another_trainer_takes_the_module_over(stage: int) -> None:
-    result = processes(2, anew, stage, timeout=500)[0]
+    result = ranks(2, anew, stage)[0]
     module, loader = Net(), DataLoader(data(), BATCH)
     for _ in range(2):
         trainer(max_epochs=1).fit(module, loader, loader)
@@ -316,7 +316,7 @@ def test_another_trainer_takes_the_module_over(stage: int) -> None:
 
 
 def test_one_process_is_enough_and_names_work() -> None:
-    result = processes(1, by_name, timeout=500)[0]
+    result = ranks(1, by_name)[0]
     alone = run(1, None, {})
     assert result["steps"] == alone["steps"]
     for name, value in alone["weights"].items():

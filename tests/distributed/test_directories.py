@@ -15,9 +15,9 @@ from lightlib.callbacks import ModelCheckpoint
 from lightlib.checkpoint import directory
 from lightlib.checkpoint.stored import Shards, Stored, whole
 from lightlib.strategies import FSDPStrategy
-from tests.distributed.processes import processes
 from tests.distributed.test_state import QUIET, OneGroup, Saved, Wider
 from tests.distributed.user import BATCH, data
+from tests.helpers.ranks import ranks
 
 
 class Averages(L.Callback):
@@ -75,7 +75,7 @@ def in_the_background(rank: int, folder: str) -> Any:
 
 @pytest.mark.filterwarnings("ignore")
 def test_parts_are_written_while_training_goes_on(tmp_path: Path):
-    results = processes(2, in_the_background, str(tmp_path))
+    results = ranks(2, in_the_background, str(tmp_path))
     weights, (one, resumed), _, averaged = results[0]
     assert averaged
     assert sorted(os.listdir(tmp_path)) == ["step=2.ckpt", "step=4.ckpt", "step=6.ckpt"]
@@ -122,6 +122,6 @@ def test_one_device_and_a_directory(tmp_path: Path):
     second.fit(doubled, loader, ckpt_path=path)
     assert torch.equal(doubled.model[0].weight, 2 * trained["model.0.weight"])
     assert torch.equal(doubled.model[0].bias, trained["model.0.bias"])
-    for groups, weights in processes(2, other_modules, str(path)):
+    for groups, weights in ranks(2, other_modules, str(path)):
         assert "groups" in groups or "schedulers" in groups
         assert "model.7.weight" in weights

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.strategies.expert import MixtureOfExperts
 from lightlib.strategies.mesh import MeshStrategy
-from tests.distributed.processes import processes
 from tests.distributed.runs import WIDTH, Decoder, assert_same, seeded, texts, trained
+from tests.helpers.ranks import ranks
 
 
 class Stack(nn.Module):
@@ -60,7 +60,7 @@ def run(rank, sizes, options, optimizer="SGD", more=None):
 @pytest.mark.parametrize("sizes", [{"shard": 2, "expert": 2}, {"replicate": 2, "expert": -1}])
 def test_two_processes_compute_what_one_does(sizes):
     alone = trained(seeded(Mixtures), **OPTIONS)
-    both = processes(2, run, sizes, OPTIONS)
+    both = ranks(2, run, sizes, OPTIONS)
     assert_same(alone, both[0])
     assert [one["experts"] for one in both] == [["0", "1"], ["2", "3"]]
     assert both[0]["kinds"] == {"DTensor"}
@@ -68,26 +68,26 @@ def test_two_processes_compute_what_one_does(sizes):
 
 def test_copies_of_shared_out_experts():
     alone = trained(seeded(Mixtures), **OPTIONS)
-    four = processes(4, run, {"replicate": 2, "shard": 2, "expert": 2}, OPTIONS)
+    four = ranks(4, run, {"replicate": 2, "shard": 2, "expert": 2}, OPTIONS)
     assert_same(alone, four[0])
 
 
 @pytest.mark.parametrize("more", [{"fused": True}, {"foreach": True}])
 def test_optimizers_over_all_parameters_at_once(more):
     alone = trained(seeded(Mixtures, "AdamW"))
-    assert_same(alone, processes(2, run, {"shard": 2, "expert": 2}, {}, "AdamW", more)[0], 1e-4)
+    assert_same(alone, ranks(2, run, {"shard": 2, "expert": 2}, {}, "AdamW", more)[0], 1e-4)
 
 
 def test_reduced_precision():
     options = OPTIONS | {"precision": "bf16-mixed"}
-    both = processes(2, run, {"shard": 2, "expert": 2}, options)
+    both = ranks(2, run, {"shard": 2, "expert": 2}, options)
     assert_same(trained(seeded(Mixtures), **options), both[0], 5e-2)  # a token near a tie may change its expert
 
 
 def test_activations_are_computed_again():
     alone = trained(seeded(Mixtures), **OPTIONS)
     sizes = {"shard": 2, "expert": 2, "activation_checkpointing": True}
-    assert_same(alone, processes(2, run, sizes, OPTIONS)[0])
+    assert_same(alone, ranks(2, run, sizes, OPTIONS)[0])
 
 
 def run_and_resume(rank, folder):
@@ -109,7 +109,7 @@ def test_checkpoints_have_all_experts_and_are_read_by_both(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     alone = run_and_resume(None, tmp_path / "one")
-    both = processes(2, run_and_resume, str(tmp_path / "two"))[0]
+    both = ranks(2, run_and_resume, str(tmp_path / "two"))[0]
     half = [torch.load(tmp_path / name / "half.ckpt", weights_only=True)["state_dict"] for name in ("one", "two")]
     assert list(half[0]) == list(half[1])
     for name, value in alone.items():

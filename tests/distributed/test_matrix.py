@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 
 import lightlib as L
 from lightlib.precision import Precision
-from tests.distributed.processes import processes
 from tests.distributed.user import BATCH, built, data, evaluated, plain_loop
+from tests.helpers.ranks import ranks
 
 STEPS, CLIP = 10, 0.5
 # Name: processes, and the strategy as a user writes it.
@@ -122,7 +122,7 @@ def test_the_numbers_are_those_of_one_device(name: str, precision: str):
     size, strategy = STRATEGIES[name]
     beside = 2 if "shard" in name or "replicate" in name else 1
     data_size = {"ddp": 2, "zero1": 2, "fsdp": 2, "hsdp": 4}.get(name, beside)
-    found = processes(size, train, strategy, precision, data_size)
+    found = ranks(size, train, strategy, precision, data_size)
     dtype = DTYPES[precision]
     for accumulate in (1, 3):
         one = built()

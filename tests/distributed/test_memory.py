@@ -12,8 +12,8 @@ import lightlib as L
 from lightlib.callbacks import ModelSummary
 from lightlib.strategies.memory import memory_of
 from lightlib.strategies.mesh import MeshStrategy  # noqa: F401  in the names of strategies
-from tests.distributed.processes import processes
 from tests.distributed.user import Net, built, data
+from tests.helpers.ranks import ranks
 
 
 class Measured(L.Callback):
@@ -81,13 +81,13 @@ def test_each_process_holds_its_part_of_everything(strategy: str, size: int, par
     all_bytes, counts = whole()
     part = all_bytes // parts
     expected = {"parameters": part, "gradients": part, "optimizer_state": 2 * part + counts}
-    results = processes(size, hold, strategy, size)
+    results = ranks(size, hold, strategy, size)
     assert [found for found, _ in results] == [expected] * size
 
 
 def test_zero_shares_out_the_optimizer_state_alone() -> None:
     all_bytes, counts = whole()
-    (first, shown), (second, _) = processes(2, hold, "'zero1'", 2)
+    (first, shown), (second, _) = ranks(2, hold, "'zero1'", 2)
     largest = max(p.numel() * p.element_size() for p in built().parameters())
     for found in (first, second):
         assert found["parameters"] == found["gradients"] == all_bytes
@@ -102,7 +102,7 @@ def test_tensor_parallelism_shares_out_what_the_plan_names() -> None:
     all_bytes, _ = whole()
     named = 4 * 4 * (2 * 16 * 32 + 32)  # of each block, the weights of `up` and `down` and the bias of `up`
     expected = all_bytes - named // 2
-    for found, _ in processes(2, hold, "'tensor'", 2):
+    for found, _ in ranks(2, hold, "'tensor'", 2):
         assert found["parameters"] == found["gradients"] == expected
 
 
@@ -115,7 +115,7 @@ def test_tensor_parallelism_shares_out_what_the_plan_names() -> None:
     ],
 )
 def test_the_summary_says_it_before_training(strategy: str, optimizer: str, line: str) -> None:
-    (_, (shown,)), (_, nothing) = processes(2, hold, strategy, 2, optimizer)
+    (_, (shown,)), (_, nothing) = ranks(2, hold, strategy, 2, optimizer)
     (_, (alone,)) = hold(0, "", 1, optimizer)
     assert nothing == []
     assert shown["totals"].pop("On each process") == line
@@ -125,7 +125,7 @@ def test_the_summary_says_it_before_training(strategy: str, optimizer: str, line
 
 
 def test_the_summary_of_a_pipeline_shows_all_stages() -> None:
-    (first, (shown,)), (second, _) = processes(2, hold, "'pipeline'", 2)
+    (first, (shown,)), (second, _) = ranks(2, hold, "'pipeline'", 2)
     (_, (alone,)) = hold(0, "", 1)
     all_bytes, counts = whole()
     assert first["parameters"] + second["parameters"] == all_bytes
@@ -139,7 +139,7 @@ def test_the_summary_of_a_pipeline_shows_all_stages() -> None:
 
 @pytest.mark.parametrize("strategy", ["'fsdp'", "'ddp'"])
 def test_an_example_goes_through_a_module_that_is_shared_out(strategy: str) -> None:
-    (_, (shown,)), _ = processes(2, hold, strategy, 2, "AdamW", 1, True)
+    (_, (shown,)), _ = ranks(2, hold, strategy, 2, "AdamW", 1, True)
     (_, (alone,)) = hold(0, "", 1, "AdamW", 1, True)
     assert shown["layers"] == alone["layers"]
     assert shown["layers"][1][3] == [4, 16]
@@ -147,7 +147,7 @@ def test_an_example_goes_through_a_module_that_is_shared_out(strategy: str) -> N
 
 
 def test_a_second_fit_measures_the_optimizer_state_that_is_there() -> None:
-    (found, shown), _ = processes(2, hold, "'fsdp'", 2, "AdamW", 2)
+    (found, shown), _ = ranks(2, hold, "'fsdp'", 2, "AdamW", 2)
     state = [one["totals"]["On each process"].partition("optimizer state ")[2] for one in shown]
     assert state in (["18.7 kB"], ["18.7 kB", "18.8 kB"])
     assert found["optimizer_state"] == 18776

@@ -17,8 +17,8 @@ from lightlib.precision import Precision
 from lightlib.report import rank_zero_only
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import FSDPStrategy
-from tests.distributed.processes import processes
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
+from tests.helpers.ranks import ranks
 
 QUIET = {
     "accelerator": "cpu",
@@ -89,7 +89,7 @@ def test_losses_are_weighted_over_processes_and_batches(strategy: str, size: int
         F.cross_entropy(net.model(x[window]), y[window], ignore_index=IGNORED).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 0.5)
         optimizer.step()
-    assert_near(processes(2, tokens, strategy, size)[0], net.state_dict())
+    assert_near(ranks(2, tokens, strategy, size)[0], net.state_dict())
 
 
 # manual optimization
@@ -147,7 +147,7 @@ def test_manual_optimization(strategy: str):
     alone = L.Trainer(**QUIET, devices=1, max_epochs=2)
     module = Adversaries()
     alone.fit(module, loader(1))
-    weights, logged = processes(2, adversaries, strategy, 2)[0]
+    weights, logged = ranks(2, adversaries, strategy, 2)[0]
     assert_near(weights, module.state_dict(), 1e-5)
     assert logged == pytest.approx(float(alone.callback_metrics["maker"]), rel=1e-5)
 
@@ -174,7 +174,7 @@ def closures(rank: int, size: int, **options: Any) -> Any:
 
 
 def test_steps_with_a_closure():
-    alone, both = closures(0, 1, devices=1), processes(2, closures, 2)[0]
+    alone, both = closures(0, 1, devices=1), ranks(2, closures, 2)[0]
     for name, weights in alone.items():
         assert_near(both[name], weights, 5e-6 if name == "ByClosure" else 1e-3)  # a line search takes differences
 
@@ -200,7 +200,7 @@ def test_decisions_are_those_of_one_device(strategy: str, size: int):
     steps, lr, loss = plateau(0, "auto", 1, devices=1)
     assert steps < 30 * 7
     assert lr < 0.4
-    for found in processes(2, plateau, strategy, size):
+    for found in ranks(2, plateau, strategy, size):
         assert found == pytest.approx((steps, lr, loss), rel=1e-5)
 
 
@@ -240,7 +240,7 @@ def between(rank: int) -> Any:
 
 
 def test_what_processes_tell_each_other():
-    first, second = processes(2, between)
+    first, second = ranks(2, between)
     torch.manual_seed(3)
     net = Net(optimizer="SGD")
     optimizer = net.configure_optimizers()
@@ -297,7 +297,7 @@ def measured(rank: int, strategy: str, samples: int, **options: Any) -> Any:
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "tensor"])
 def test_metrics_of_uneven_data(strategy: str, samples: int):
     wanted = measured(0, "auto", samples, devices=1)
-    for found in processes(2, measured, strategy, samples):
+    for found in ranks(2, measured, strategy, samples):
         for mine, theirs in zip(found, wanted, strict=True):
             assert mine == pytest.approx(theirs, rel=1e-5, nan_ok=True)
 
@@ -330,7 +330,7 @@ def dropping(rank: int) -> Any:
 
 
 def test_data_processes_draw_their_own_and_others_the_same():
-    first, second = processes(2, dropping)
+    first, second = ranks(2, dropping)
     for name in ("ddp", "fsdp", "data"):
         assert not torch.equal(first[name], second[name]), name
     assert torch.equal(first["tensor"], second["tensor"])
@@ -376,7 +376,7 @@ def overflows(rank: int, strategy: str, size: int) -> Any:
 
 @pytest.mark.parametrize(("strategy", "size"), [("ddp", 2), ("fsdp", 2), ("pipeline", 1), ("tensor", 1)])
 def test_an_overflow_on_one_process_skips_the_step_on_all(strategy: str, size: int):
-    first, second = processes(2, overflows, strategy, size)
+    first, second = ranks(2, overflows, strategy, size)
     assert [steps for steps, _, _ in first] == [steps for steps, _, _ in second] == [1, 1, 2]
     assert first[0][1] == first[1][1] != first[2][1]
     assert [scale for *_, scale in first] == [scale for *_, scale in second] == [256.0, 128.0, 128.0]
@@ -399,14 +399,14 @@ def skips(rank: int, strategy: str) -> str:
 
 
 def test_a_batch_cannot_be_skipped_by_one_process():
-    for text in processes(2, skips, "ddp"):
+    for text in ranks(2, skips, "ddp"):
         assert "training_step returned None, which skips the batch, on one of several processes." in text
         assert "'weight': 0" in text
 
 
 def test_fsdp_takes_any_blocks_in_manual_optimization():
-    wanted = processes(2, adversaries, "fsdp", 2)[0][0]
-    found = processes(2, named_blocks)[0]
+    wanted = ranks(2, adversaries, "fsdp", 2)[0][0]
+    found = ranks(2, named_blocks)[0]
     assert_near(found, wanted, 1e-5)
 
 
@@ -439,7 +439,7 @@ def rates(rank: int) -> Any:
 
 
 def test_a_schedule_that_reads_a_metric_of_the_step_has_one_rate_on_all():
-    (rate, weights), (other, others) = processes(2, rates)
+    (rate, weights), (other, others) = ranks(2, rates)
     assert rate == other < 0.1
     assert weights == others
 
@@ -463,7 +463,7 @@ def trained_noisily(rank: int, strategy: str, devices: int, precision: str) -> A
 
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
 def test_a_step_under_fsdp_makes_tensors_of_the_dtype_of_the_precision(precision):
-    found = processes(2, trained_noisily, "fsdp", 2, precision)[0]
+    found = ranks(2, trained_noisily, "fsdp", 2, precision)[0]
     single = trained_noisily(0, "auto", 1, precision)
     error = 1e-12 if precision == "64-true" else 0.05
     for name, value in single.items():

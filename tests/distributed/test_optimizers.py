@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.distributed.processes import processes
 from tests.distributed.test_numbers import assert_near, loader, state_of, trainer_of
 from tests.distributed.user import BATCH, Net, plain_loop
+from tests.helpers.ranks import ranks
 
 STEPS = 4
 BY_ELEMENTS = ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "SGD")
@@ -36,7 +36,7 @@ def by_all(rank: int, strategy: str, kinds: tuple[str, ...], size: int) -> dict[
     ],
 )
 def test_the_numbers_are_those_of_one_device(strategy: str, size: int, kinds: tuple[str, ...]):
-    found = processes(2, by_all, strategy, kinds, size)[0]
+    found = ranks(2, by_all, strategy, kinds, size)[0]
     for kind in kinds:
         torch.manual_seed(3)
         net = Net(depth=1, optimizer=kind)
@@ -49,7 +49,7 @@ def test_the_numbers_are_those_of_one_device(strategy: str, size: int, kinds: tu
 )
 def test_what_cannot_step_a_part_is_refused(strategy: str, kind: str):
     with pytest.raises(AssertionError) as caught:  # of which one process may hear from the other
-        processes(2, by_all, strategy, (kind,), 1)
+        ranks(2, by_all, strategy, (kind,), 1)
     text = str(caught.value)
     assert f"MisconfigurationException: {kind} with " in text
     assert "Fix: torch.optim.AdamW(self.parameters()); or strategy='ddp'" in text

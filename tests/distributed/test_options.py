@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy
-from tests.distributed.processes import processes
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, built, data, evaluated, plain_loop
+from tests.helpers.ranks import ranks
 
 STEPS = 5
 QUIET = {
@@ -101,7 +101,7 @@ def test_a_module_that_spreads_itself(data_size: int, tensor: int, whole: bool, 
     net = ByHand()
     net.configure_model()
     plain_loop(net, STEPS, 3, BATCH, 0.5)
-    found = processes(data_size * tensor, by_hand, data_size, tensor, whole, meta)
+    found = ranks(data_size * tensor, by_hand, data_size, tensor, whole, meta)
     assert_near(found[0][0], net.state_dict(), 1e-5)
     assert found[0][2] == ("data_parallel", "tensor_parallel")
     loss, accuracy = evaluated(net)
@@ -121,7 +121,7 @@ def left_out(rank: int) -> str:
 
 
 def test_by_hand_everything_that_is_trained_is_sharded():
-    for text in processes(4, left_out):
+    for text in ranks(4, left_out):
         assert "configure_model of ByHand left the parameter 'model.0.weight' out" in text
         assert "fully_shard(self" in text
 
@@ -220,7 +220,7 @@ class Losses(L.Callback):
 
 
 def test_options_of_ddp():
-    first, second = processes(2, ddp)
+    first, second = ranks(2, ddp)
     wanted = alone(built(), 3, 0.5)
     for name in EXACT:
         assert_near(first["exact"][name], wanted, 5e-6)
@@ -263,7 +263,7 @@ def wrong_hooks(rank: int) -> list[str]:
 
 
 def test_what_ddp_refuses():
-    for unknown, no_hook, unused in processes(2, wrong_hooks):
+    for unknown, no_hook, unused in ranks(2, wrong_hooks):
         assert "'int8'" in unknown
         assert "'powersgd'" in unknown
         assert "comm_hook is 3 (int)" in no_hook
@@ -304,7 +304,7 @@ def fsdp(rank: int) -> Any:
 
 
 def test_options_of_fsdp():
-    found, units, mixed, full = processes(2, fsdp)[0]
+    found, units, mixed, full = ranks(2, fsdp)[0]
     wanted = alone(built(), 3, 0.5)
     for name in FSDP:
         assert_near(found[name], wanted, 5e-6)
@@ -377,7 +377,7 @@ def meta(rank: int) -> Any:
 
 
 def test_building_without_memory_gives_the_same_values():
-    (lazy, eager), texts = processes(2, meta)[0]
+    (lazy, eager), texts = ranks(2, meta)[0]
     net = Builds(5)
     net.configure_model()
     assert list(lazy[0]) == list(eager[0]) == list(net.state_dict())
@@ -391,7 +391,7 @@ def test_building_without_memory_gives_the_same_values():
 
 
 def test_hybrid_copies_are_equal_without_a_seed():
-    for sizes, equal in processes(4, hybrid):
+    for sizes, equal in ranks(4, hybrid):
         assert (sizes["replicate"], sizes["shard"]) == (2, 2)
         assert equal
 
@@ -410,7 +410,7 @@ def batchnorm(rank: int) -> Any:
 
 
 def test_synchronised_batch_norm_needs_a_gpu():
-    assert processes(2, batchnorm) == [False, False]
+    assert ranks(2, batchnorm) == [False, False]
 
 
 def after_evaluation(rank: int) -> Any:
@@ -447,5 +447,5 @@ def test_weights_that_are_changed_after_a_validation_are_used():
         optimizer.zero_grad()
         F.cross_entropy(net.model(x[rows]), y[rows]).backward()
         optimizer.step()
-    for state in processes(2, after_evaluation)[0].values():
+    for state in ranks(2, after_evaluation)[0].values():
         assert_near(state, net.state_dict(), 5e-6)

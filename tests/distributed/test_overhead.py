@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 import lightlib as L
 from tests.core.plain import Net, batches, quiet_trainer
 from tests.core.test_overhead import per_batch
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 FRAMES_OF_TORCH = ("torch/nn/",)
 
@@ -75,7 +75,7 @@ def counted(rank: int) -> dict[str, Any]:
 
 
 def test_calls_and_frames_under_ddp():
-    for found in processes(2, counted):
+    for found in ranks(2, counted):
         assert found["bare"] - found["plain"] <= 60, found
         assert found["with a log"] - found["plain"] <= 60, found
         assert found["accumulating and clipping"] - found["plain"] <= 60, found

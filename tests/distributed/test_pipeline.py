@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline import Pipeline
-from tests.distributed.processes import processes
 from tests.distributed.runs import Block, Decoder, assert_same, seeded, trained
+from tests.helpers.ranks import ranks
 
 EXACTLY = {"precision": "64-true"}  # AdamW enlarges what differs in the order of additions, by as much as the CPU likes
 TOLERANCE = 1e-8
@@ -160,8 +160,8 @@ def decoders(rank: int, pipelines: list[dict[str, Any]], others: dict[str, int],
 
 
 def test_all_schedules_train_an_unchanged_decoder_to_the_numbers_of_one_process() -> None:
-    expected = processes(1, decoders, [], {}, {})[0][0]
-    found = processes(2, decoders, [{"schedule": one} for one in SCHEDULES], {}, {})
+    expected = ranks(1, decoders, [], {}, {})[0][0]
+    found = ranks(2, decoders, [{"schedule": one} for one in SCHEDULES], {}, {})
     for run, other in zip(*found, strict=True):
         assert_same(expected, run, TOLERANCE)
         assert run["metrics"] == other["metrics"], "every stage knows the metrics"
@@ -170,26 +170,26 @@ def test_all_schedules_train_an_unchanged_decoder_to_the_numbers_of_one_process(
 
 def test_accumulation_with_a_short_last_window_adds_up_exactly() -> None:
     options = {"accumulate_grad_batches": 2}
-    expected = processes(1, decoders, [], {}, options)[0][0]
+    expected = ranks(1, decoders, [], {}, options)[0][0]
     pipelines = [{"schedule": one} for one in ("1f1b", "interleaved_zero_bubble", "zbv")]
-    for run in processes(2, decoders, pipelines, {}, options)[0]:
+    for run in ranks(2, decoders, pipelines, {}, options)[0]:
         assert_same(expected, run, TOLERANCE)
 
 
 @pytest.mark.parametrize("others", [{"shard": 2}, pytest.param({"replicate": 2}, marks=pytest.mark.slow)])
 def test_with_shards_or_copies_inside(others) -> None:
     options = {"accumulate_grad_batches": 2}
-    expected = processes(1, decoders, [], {}, options)[0][0]
+    expected = ranks(1, decoders, [], {}, options)[0][0]
     pipelines = [{"schedule": one} for one in ("1f1b", "interleaved_zero_bubble", "zbv")]
-    for run in processes(4, decoders, pipelines, others, options)[0]:
+    for run in ranks(4, decoders, pipelines, others, options)[0]:
         assert_same(expected, run, TOLERANCE)
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
 def test_reduced_precision(precision) -> None:
     options = {"precision": precision}
-    expected = processes(1, decoders, [], {}, options)[0][0]
-    for run in processes(2, decoders, [{"schedule": "1f1b"}, {"schedule": "zbv"}], {}, options)[0]:
+    expected = ranks(1, decoders, [], {}, options)[0][0]
+    for run in ranks(2, decoders, [{"schedule": "1f1b"}, {"schedule": "zbv"}], {}, options)[0]:
         # Micro-batches are rounded by themselves, and AdamW's first steps have the size of the rate, whatever the
         # size of the gradient.
         assert run["metrics"]["val_loss"] == pytest.approx(expected["metrics"]["val_loss"], rel=1e-3)
@@ -213,9 +213,9 @@ def chains(rank: int, pipelines: list[dict[str, Any]], options: dict[str, Any]) 
 
 def test_a_sequential_with_a_head_outside_weights_odd_batches_evaluation_and_prediction() -> None:
     """26 samples in batches of 8: the last batch of 2 goes through in one piece where the schedule needs more."""
-    expected = processes(1, chains, [{}], {})[0][0]
+    expected = ranks(1, chains, [{}], {})[0][0]
     pipelines = [{"schedule": one} for one in ("gpipe", "1f1b", "interleaved", "zbv", "dualpipev")]
-    found = processes(2, chains, pipelines, {})
+    found = ranks(2, chains, pipelines, {})
     for first, last in zip(*found, strict=True):
         assert_same(expected, first, 1e-5)
         for run in (first, last):
@@ -242,9 +242,9 @@ def tolerant(rank: int, cases: list[Any]) -> list[Any]:
 
 
 def test_named_stages_of_a_forward_that_does_without_absent_layers() -> None:
-    expected = processes(1, tolerant, [((), None)])[0][0]
+    expected = ranks(1, tolerant, [((), None)])[0][0]
     lists = [["shift", "first", "drop"], ["second", "third"]]
-    for run in processes(2, tolerant, [(["second"], "1f1b"), (["body.third"], "gpipe"), (lists, "gpipe")])[0]:
+    for run in ranks(2, tolerant, [(["second"], "1f1b"), (["body.third"], "gpipe"), (lists, "gpipe")])[0]:
         assert_same(expected, run, 1e-5)
 
 
@@ -265,7 +265,7 @@ def noisy(rank: int) -> tuple[Any, Any]:
 
 
 def test_random_numbers_before_the_call_are_the_same_on_both_sides() -> None:
-    (first, _), (last, _) = processes(2, noisy)
+    (first, _), (last, _) = ranks(2, noisy)
     assert torch.equal(first, last)
 
 
@@ -291,14 +291,14 @@ def others(rank: int, cases: list[tuple[type, str | None]]) -> list[Any]:
 
 
 def test_frozen_first_layers() -> None:
-    expected = processes(1, others, [(Frozen, None)])[0][0]
-    for run in processes(2, others, [(Frozen, "1f1b"), (Frozen, "interleaved_zero_bubble"), (Frozen, "zbv")])[0]:
+    expected = ranks(1, others, [(Frozen, None)])[0][0]
+    for run in ranks(2, others, [(Frozen, "1f1b"), (Frozen, "interleaved_zero_bubble"), (Frozen, "zbv")])[0]:
         assert_same(expected, run, TOLERANCE)
 
 
 def test_tied_layers_on_the_process_that_has_the_first_and_the_last_stage() -> None:
-    expected = processes(1, others, [(Tied, None)])[0][0]
-    run = processes(2, others, [(Tied, "zbv")])[0][0]
+    expected = ranks(1, others, [(Tied, None)])[0][0]
+    run = ranks(2, others, [(Tied, "zbv")])[0][0]
     assert_same(expected, run, TOLERANCE)
 
 
@@ -308,14 +308,14 @@ def four(rank: int, schedules: list[str]) -> list[Any]:
 
 
 def test_four_processes() -> None:
-    expected = processes(1, others, [(Deep, None)])[0][0]
-    for run in processes(4, four, ["gpipe", "1f1b"])[0]:
+    expected = ranks(1, others, [(Deep, None)])[0][0]
+    for run in ranks(4, four, ["gpipe", "1f1b"])[0]:
         assert_same(expected, run, TOLERANCE)
 
 
 def test_lengths_that_change_from_batch_to_batch() -> None:
-    found = processes(2, lengths)
-    expected = processes(1, lengths)[0]
+    found = ranks(2, lengths)
+    expected = ranks(1, lengths)[0]
     torch.testing.assert_close(found[0], expected, rtol=TOLERANCE, atol=TOLERANCE / 10)
 
 
@@ -354,6 +354,6 @@ def splitting(rank: int, kinds: list[tuple[type, dict[str, Any]]]) -> list[Any]:
 
 def test_split_batch_and_compiled_layers() -> None:
     compiled = {"compile": L.strategies.Compile(backend="eager")}
-    expected = processes(1, splitting, [(Chain, {})])[0][0]
-    for run in processes(2, splitting, [(Splitting, {}), (Chain, compiled)])[0]:
+    expected = ranks(1, splitting, [(Chain, {})])[0][0]
+    for run in ranks(2, splitting, [(Splitting, {}), (Chain, compiled)])[0]:
         assert_same(expected, run, 1e-5)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 REDUCTIONS = ("mean", "sum", "min", "max")
 
@@ -58,7 +58,7 @@ def logged(rank: int) -> list[dict[str, float]]:
 def test_values_of_steps_and_epochs_are_those_of_one_device() -> None:
     alone = logged(-1)
     assert len(alone) == 10
-    for rows in processes(2, logged):
+    for rows in ranks(2, logged):
         assert len(rows) == len(alone)
         for row, expected in zip(rows, alone, strict=True):
             assert row == pytest.approx(expected, rel=1e-5)

@@ -16,7 +16,7 @@ import lightlib as L
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline import Pipeline
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 
 class Layers(L.Module):
@@ -130,7 +130,7 @@ def refused(rank: int, make: Any, args: tuple[Any, ...], pipeline: dict[str, Any
 def message(make: Any, *args: Any, count: int = 8, size: int = 8, **pipeline: Any) -> str:
     """Return what all processes raise; one may hear from the other what it was, or is ended while it waits."""
     with pytest.raises(AssertionError) as caught:
-        processes(2, refused, make, args, pipeline, count, size)
+        ranks(2, refused, make, args, pipeline, count, size)
     assert "hanging" not in str(caught.value)
     return str(caught.value)
 

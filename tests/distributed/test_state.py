@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 
 import lightlib as L
 from lightlib.checkpoint import formats
-from tests.distributed.processes import processes
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
+from tests.helpers.ranks import ranks
 
 QUIET = {
     "accelerator": "cpu",
@@ -108,7 +108,7 @@ def interrupted(rank: int, strategy: str, size: int, folder: Path) -> Any:
 )
 def test_a_run_that_goes_on_ends_with_the_same_bits(strategy: str, count: int, size: int, tmp_path: Path):
     """Its learning rate rises with every step, before and after."""
-    whole, found = processes(count, interrupted, strategy, size, tmp_path)[0]
+    whole, found = ranks(count, interrupted, strategy, size, tmp_path)[0]
     assert found[:3] == whole[:3]
     assert not [name for name, value in whole[3].items() if not torch.equal(value, found[3][name])]
 
@@ -152,9 +152,11 @@ def centred_twice(rank: int, folder: Path, *how: Any) -> Any:
     ("strategy", "automatic", "kind"), [("fsdp", True, "file"), ("fsdp", True, "directory"), ("ddp", False, "file")]
 )
 def test_buffers_that_are_others_on_every_process(strategy: str, automatic: bool, kind: str, tmp_path: Path):
-    ranks = processes(2, centred_twice, tmp_path, strategy, automatic, kind)
-    assert not torch.equal(ranks[0][0]["mean"], ranks[1][0]["mean"]), "they are alike, so this test shows nothing"
-    for whole, found in ranks:
+    found_by_rank = ranks(2, centred_twice, tmp_path, strategy, automatic, kind)
+    assert not torch.equal(found_by_rank[0][0]["mean"], found_by_rank[1][0]["mean"]), (
+        "they are alike, so this test shows nothing"
+    )
+    for whole, found in found_by_rank:
         assert not [name for name, value in whole.items() if not torch.equal(value, found[name])]
 
 
@@ -176,7 +178,7 @@ def test_a_journey_through_all_strategies_ends_where_one_device_does(kind: str, 
         if count == 1:
             found = leg(0, strategy, size, kind, before, after, step, devices=1)
         else:
-            found = processes(count, leg, strategy, size, kind, before, after, step)[0]
+            found = ranks(count, leg, strategy, size, kind, before, after, step)[0]
         if step < 10**6:
             assert (found[0], found[1]["batch"]) == (step, step), strategy
             read = Saved.load_from_checkpoint(after)
@@ -241,7 +243,7 @@ def tied(rank: int, strategy: str, size: int, path: Path, resume: bool = False, 
 @pytest.mark.parametrize(("strategy", "size"), [("ddp", 2), ("fsdp", 2), ("tensor", 1)])
 def test_tied_and_frozen_weights(strategy: str, size: int, tmp_path: Path):
     alone, _ = tied(0, "auto", 1, tmp_path / "one.ckpt", devices=1)
-    both, still_tied = processes(2, tied, strategy, size, tmp_path / "two.ckpt")[0]
+    both, still_tied = ranks(2, tied, strategy, size, tmp_path / "two.ckpt")[0]
     assert still_tied
     assert list(alone) == list(both)
     for name, value in alone.items():
@@ -278,7 +280,7 @@ def full_disk(rank: int, strategy: str, size: int) -> Any:
 
 @pytest.mark.parametrize(("strategy", "size"), [("ddp", 2), ("pipeline", 1)])
 def test_what_the_first_process_cannot_write_is_an_error_on_all(strategy: str, size: int):
-    for texts, steps in processes(2, full_disk, strategy, size):
+    for texts, steps in ranks(2, full_disk, strategy, size):
         assert len(texts) == 1
         assert "No space left on device" in texts[0]
         assert steps == 2 * PER_EPOCH
@@ -310,6 +312,6 @@ class Wider(Saved):
 @pytest.mark.filterwarnings("ignore")
 def test_a_checkpoint_of_another_module_is_refused_on_all(tmp_path: Path):
     leg(0, "auto", 1, "AdamW", None, tmp_path / "one.ckpt", 3, devices=1)
-    for groups, weights in processes(2, mixed_up, tmp_path / "one.ckpt"):
+    for groups, weights in ranks(2, mixed_up, tmp_path / "one.ckpt"):
         assert "groups" in groups or "lr_schedulers" in groups or "schedulers" in groups
         assert "model.7.weight" in weights

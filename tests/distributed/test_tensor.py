@@ -12,8 +12,8 @@ from lightlib.strategies.compile import Compile
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.shard import Shard
 from lightlib.strategies.tensor import Tensor
-from tests.distributed.processes import processes
 from tests.distributed.runs import Decoder, assert_same, seeded, trained
+from tests.helpers.ranks import ranks
 
 FULL = {
     "words": "vocab", "head": "vocab", "blocks.*.attention.[qkv]": "colwise", "blocks.*.attention.o": "rowwise",
@@ -42,7 +42,7 @@ def test_two_processes_compute_what_one_does(case):
     plan, axis = CASES[case]
     options = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 2}
     alone = trained(seeded(Decoder), **options)
-    both = processes(2, run, plan, axis, {"tensor": 2}, options)
+    both = ranks(2, run, plan, axis, {"tensor": 2}, options)
     assert_same(alone, both[0])
     for mine, theirs in zip(both[0]["losses"], both[1]["losses"], strict=True):
         assert mine == theirs
@@ -55,7 +55,7 @@ def test_two_processes_compute_what_one_does(case):
 def test_it_composes_with_data_processes(sizes):
     plan = {"tensor": FULL, "loss_parallel": True}
     alone = trained(seeded(Decoder, tied=True), gradient_clip_val=0.5)
-    four = processes(
+    four = ranks(
         4, run, plan, {"sequence_parallel": True}, {"tensor": 2, **sizes}, {"gradient_clip_val": 0.5}, True, timeout=100
     )
     assert_same(alone, four[0])
@@ -91,7 +91,7 @@ class Late(Decoder):
 def test_it_composes_with_transforms(name):
     made = Late if name == "without memory" else Decoder
     alone = trained(seeded(made), gradient_clip_val=0.5)
-    assert_same(alone, processes(2, run_with, name)[0])
+    assert_same(alone, ranks(2, run_with, name)[0])
 
 
 class WithFused(Decoder):
@@ -112,7 +112,7 @@ def run_fused(rank, precision):
 @pytest.mark.parametrize(("precision", "tolerance"), [("32-true", 1e-5), ("bf16-mixed", 3e-2)])
 def test_a_fused_optimizer_and_lower_precision(precision, tolerance):
     alone = trained(seeded(WithFused), precision=precision)
-    both = processes(2, run_fused, precision)
+    both = ranks(2, run_fused, precision)
     assert_same(alone, both[0], tolerance)
     assert torch.equal(both[0]["prediction"], both[1]["prediction"])
 
@@ -149,8 +149,8 @@ def run_normed(rank, plan):
 
 def test_a_layer_that_sees_only_a_part_is_found_by_its_gradients():
     with pytest.raises(AssertionError, match=r"The gradient of norm\.weight differs over the processes of tensor=2"):
-        processes(2, run_normed, {})
-    assert_same(trained(seeded(Normed, {})), processes(2, run_normed, {"norm": "sequence"})[0])
+        ranks(2, run_normed, {})
+    assert_same(trained(seeded(Normed, {})), ranks(2, run_normed, {"norm": "sequence"})[0])
 
 
 class Torchs(L.Module):
@@ -174,7 +174,7 @@ def run_torchs(rank):
 
 
 def test_torchs_transformer_layers_train_and_evaluate():
-    assert_same(trained(seeded(Torchs)), processes(2, run_torchs)[0])
+    assert_same(trained(seeded(Torchs)), ranks(2, run_torchs)[0])
 
 
 def run_uneven(rank):
@@ -186,4 +186,4 @@ def run_uneven(rank):
 
 def test_tokens_that_do_not_divide_are_refused():
     with pytest.raises(AssertionError, match="7 tokens cannot be split over tensor=2"):
-        processes(2, run_uneven)
+        ranks(2, run_uneven)

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from lightlib.strategies.clip import clip
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 
 def gradients():
@@ -81,7 +81,7 @@ def test_what_is_spread(algorithm):
     if algorithm == "value":
         nn.utils.clip_grad_value_(wanted, 0.5)
     norm = None if algorithm == "value" else nn.utils.clip_grad_norm_(wanted, 0.5)
-    for rank, (whole, found, *stages) in enumerate(processes(4, spread, algorithm)):
+    for rank, (whole, found, *stages) in enumerate(ranks(4, spread, algorithm)):
         for mine, other in zip(whole, wanted, strict=True):
             torch.testing.assert_close(mine, other.grad)
         if norm is None:

@@ -7,7 +7,7 @@ import torch
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.collectives import ProcessGroup, SingleProcess
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 CPU = torch.device("cpu")
 
@@ -47,7 +47,7 @@ def exchanges(rank):
 
 
 def test_two_processes():
-    for rank, found in enumerate(processes(2, exchanges)):
+    for rank, found in enumerate(ranks(2, exchanges)):
         assert found["reduced"] == [[1.5, 6.0], [1.5, 6.0], [3.0, 12.0], [1.0, 4.0], [2.0, 8.0], [3.0, 12.0]]
         assert found["kept"] == [1.0 + rank, 4.0 + 4 * rank]  # what was given is not changed
         assert [float(one) for one in found["whole"]] == [3.5, 7.0, 4.0]

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies import replicate
 from lightlib.strategies.replicate import Replicate
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 
 def test_nothing_to_train():
@@ -63,7 +63,7 @@ def averaged(rank):
 
 
 def test_gradients_of_manual_optimization():
-    for rank, found in enumerate(processes(2, averaged)):
+    for rank, found in enumerate(ranks(2, averaged)):
         assert found["used.weight"] == [[1.5, 1.5]]
         assert found["used.bias"] == [1.0]  # of no optimizer: its own
         assert found["some.weight"] == [[1.0, 1.0]]  # one process has none: it counts as 0
@@ -93,7 +93,7 @@ def automatic(rank):
 
 
 def test_gradients_are_sent_at_the_end_of_a_window():
-    for rank, (seen, names) in enumerate(processes(2, automatic)):
+    for rank, (seen, names) in enumerate(ranks(2, automatic)):
         assert seen == [[[rank + 1.0] * 2], [[3.0, 3.0]]]  # own; then the mean of the sums
         assert names == ["weight", "bias"]
 

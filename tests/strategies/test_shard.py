@@ -16,7 +16,7 @@ from lightlib.precision.precision import named
 from lightlib.strategies import shard
 from lightlib.strategies.plan import ParallelPlan
 from lightlib.strategies.shard import Shard
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 
 class Net(nn.Module):
@@ -127,7 +127,7 @@ def placed(rank):
 
 def test_parts_and_when_gradients_are_reduced():
     total = 0
-    for kinds, seen, sharded, held, names in processes(2, placed):
+    for kinds, seen, sharded, held, names in ranks(2, placed):
         assert kinds == [
             {False, True},
             {True},

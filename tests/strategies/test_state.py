@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.strategies import state
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 
 def layers():
@@ -117,7 +117,7 @@ def spread(rank):
 
 
 def test_parts_are_gathered_and_cut_again():
-    first, second = processes(2, spread)
+    first, second = ranks(2, spread)
     assert first[0] == ["0.weight", "0.bias", "1.weight", "1.bias"]
     assert second[0] == []
     assert second[1] == {}
@@ -145,7 +145,7 @@ def staged(rank):
 
 
 def test_stages_are_put_together():
-    (weights, optimizer), (nothing, none) = processes(2, staged)
+    (weights, optimizer), (nothing, none) = ranks(2, staged)
     assert list(weights) == list(layers().state_dict())
     assert (nothing, none) == ({}, {})
     (group,) = optimizer["param_groups"]

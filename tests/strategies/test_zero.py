@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lightlib.strategies.zero import share_out
-from tests.distributed.processes import processes
+from tests.helpers.ranks import ranks
 
 
 def shared(rank):
@@ -40,7 +40,7 @@ def test_numbers_options_and_schedules_are_those_of_the_optimizer():
         layers(torch.full((4, 8), step + 1.0)).square().mean().backward()
         optimizer.step()
         schedule.step()
-    found = processes(2, shared)
+    found = ranks(2, shared)
     for weights, rates, _ in found:
         assert rates == pytest.approx([0.0125, 0.00125])
         for mine, other in zip(weights, layers.parameters(), strict=True):
