@@ -92,13 +92,6 @@ class Program(warm.Child):
         with stream:
             self._texts[index] = stream.read()
 
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        self.communicate()
-
 
 def run(
     *command: str | Path,
