@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import IO
 
 import torch
 
-from tests.helpers import warm
+from tests.helpers import spares, warm
 
 HANGS_AFTER = 500.0  # seconds; only a hung test takes so long
 GRACE = 20.0  # seconds for the streams of a program that was killed to close
@@ -44,6 +45,7 @@ class Program(warm.Child):
         cwd: The working folder. Default: that of this process.
         merged: Whether stderr goes into `stdout`.
         new_session: Whether it leads a session of its own, as in a terminal of its own.
+        starts: How many interpreters it starts itself, such as the other ranks: the first so many are forks as well.
 
     Attributes:
         stdout: What it prints.
@@ -57,6 +59,7 @@ class Program(warm.Child):
         cwd: str | Path | None = None,
         merged: bool = False,
         new_session: bool = True,
+        starts: int = 0,
     ) -> None:
         out, its_out = os.pipe()
         err, its_err = (None, os.dup(its_out)) if merged else os.pipe()
@@ -66,7 +69,7 @@ class Program(warm.Child):
         env = environment() if env is None else env
         with open(os.devnull) as nothing:
             streams = (nothing.fileno(), its_out, its_err)
-            child = warm.fork(_main, words, streams=streams, env=env, cwd=cwd, new_session=new_session)
+            child = warm.fork(_launch, words, starts, streams=streams, env=env, cwd=cwd, new_session=new_session)
         os.close(its_out)
         os.close(its_err)
         super().__init__(child.pid, child.status)
@@ -99,9 +102,10 @@ def run(
     cwd: str | Path | None = None,
     merged: bool = False,
     new_session: bool = True,
+    starts: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; one that hangs is killed, with its session, and fails the test with what it printed."""
-    program = Program(*command, env=env, cwd=cwd, merged=merged, new_session=new_session)
+    program = Program(*command, env=env, cwd=cwd, merged=merged, new_session=new_session, starts=starts)
     try:
         out, err = program.communicate()
     except subprocess.TimeoutExpired:
@@ -119,13 +123,33 @@ def interpreter(*command: str | Path, **options: object) -> subprocess.Completed
 
 
 # in the program's process
+def _launch(words: list[str], starts: int) -> None:
+    spares.stock(starts, _main)
+    _main(words)
+
+
 def _main(words: list[str]) -> None:
     """Do what ``python`` does with these words."""
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         signal.signal(number, handler)
     threads = os.environ.get("OMP_NUM_THREADS")
     torch.set_num_threads(int(threads) if threads else len(os.sched_getaffinity(0)))
-    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = io.FileIO(number, "w", closefd=False)
+        lines = not unbuffered and (name == "stderr" or os.isatty(number))
+        errors = "backslashreplace" if name == "stderr" else None
+        setattr(
+            sys,
+            name,
+            io.TextIOWrapper(
+                stream if unbuffered else io.BufferedWriter(stream),
+                None,
+                errors,
+                write_through=unbuffered,
+                line_buffering=lines,
+            ),
+        )
     code, main, first = _found(words)
     sys.orig_argv = [sys.executable, *words]
     added = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

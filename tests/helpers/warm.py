@@ -212,20 +212,22 @@ def _reap(running: dict[int, int]) -> None:
         os.close(fd)
 
 
-def _begin(request: dict[str, Any], fds: list[int]) -> None:
-    """Become what was asked for, and do it."""
-    if request["new_session"]:
+def become(fds: list[int], env: Mapping[str, str], cwd: str, *, new_session: bool) -> None:
+    """Take over the standard streams, the variables, the folder and maybe a session, as a new process has them.
+
+    What a program's first import of lightlib notes of these is noted again.
+    """
+    if new_session:
         os.setsid()
-    for number, fd in enumerate(fds[:3]):
+    for number, fd in enumerate(fds):
         os.dup2(fd, number)
-    for fd in fds[:3]:
+    for fd in fds:
         os.close(fd)
     os.environ.clear()
-    os.environ.update(request["env"])
-    os.chdir(request["cwd"])
+    os.environ.update(env)
+    os.chdir(cwd)
     sys.modules["numpy"].random.seed()
-    target, args = pickle.loads(request["call"])
-    target(*fds[3:], *args)
+    sys.modules["lightlib.launch.subprocess"]._FOLDER = os.getcwd()  # type: ignore[attr-defined]
 
 
 def _warm_up() -> None:
@@ -249,6 +251,13 @@ def _warm_up() -> None:
     gc.freeze()
 
 
-if __name__ == "__main__":
+def _main() -> None:
     _warm_up()
-    _begin(*_serve(socket.socket(fileno=int(sys.argv[1]))))
+    request, fds = _serve(socket.socket(fileno=int(sys.argv[1])))
+    become(fds[:3], request["env"], request["cwd"], new_session=request["new_session"])
+    target, args = pickle.loads(request["call"])
+    target(*fds[3:], *args)
+
+
+if __name__ == "__main__":
+    _main()
