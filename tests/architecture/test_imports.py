@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,10 @@ from tests.architecture.rules import (
     wrong_size,
 )
 
-FILES = package_files()
+
+@functools.cache
+def files_of_lightlib() -> list[File]:
+    return package_files()
 
 
 def expect_none(problems: Iterable[str]) -> None:
@@ -29,11 +33,11 @@ def expect_none(problems: Iterable[str]) -> None:
 
 @pytest.mark.parametrize("rule", [wrong_order, unexplained_imports, wrong_size, wrong_purpose])
 def test_every_file_keeps_the_rule(rule: Callable[[File], Iterator[str]]) -> None:
-    expect_none(problem for file in FILES for problem in rule(file))
+    expect_none(problem for file in files_of_lightlib() for problem in rule(file))
 
 
 def test_no_imports_in_a_circle() -> None:
-    expect_none(cycles(FILES))
+    expect_none(cycles(files_of_lightlib()))
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "examples", "scripts", "tests"])
@@ -43,9 +47,8 @@ def test_files_beside_the_package_say_what_they_are(folder: str) -> None:
 
 
 def test_every_folder_of_the_package_is_a_package() -> None:
-    missing = sorted(
-        {file.path.parent / "__init__.py" for file in FILES if not (file.path.parent / "__init__.py").exists()}
-    )
+    folders = {file.path.parent for file in files_of_lightlib()}
+    missing = sorted(folder / "__init__.py" for folder in folders if not (folder / "__init__.py").exists())
     assert not missing, f"write {', '.join(map(str, missing))}, with a docstring that says what the folder is for"
 
 

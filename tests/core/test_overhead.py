@@ -15,7 +15,7 @@ from lightlib.callbacks import RichProgressBar, timed_progress
 from lightlib.core.trainer import Trainer
 from tests.core.plain import Net, batches, quiet_trainer
 
-LONG, SHORT = 400, 200
+LONG, SHORT = 200, 100
 
 
 def calls(function, *args):
@@ -129,12 +129,15 @@ class TestDefaultTrainer:
 
         return per_batch(run)
 
+    @pytest.fixture(autouse=True)
+    def clock(self, monkeypatch):
+        """A clock by which a batch takes two milliseconds, so that every machine draws as often."""
+        monkeypatch.setattr(timed_progress, "monotonic", itertools.count(0, 0.002).__next__)
+
     def test_with_lines_in_place_of_a_bar(self, plain, tmp_path, capsys):
         assert self.default(tmp_path) - plain <= 120
 
-    def test_with_a_bar_drawn_by_rich(self, plain, tmp_path, monkeypatch):
-        # A clock by which a batch takes two milliseconds, so that there are as many drawings on every machine.
-        monkeypatch.setattr(timed_progress, "monotonic", itertools.count(0, 0.002).__next__)
+    def test_with_a_bar_drawn_by_rich(self, plain, tmp_path):
         screen = io.StringIO()
         bar = RichProgressBar(console_kwargs={"file": screen, "force_terminal": True, "width": 120})
         assert self.default(tmp_path, callbacks=[bar]) - plain <= 120

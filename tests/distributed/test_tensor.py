@@ -55,9 +55,7 @@ def test_two_processes_compute_what_one_does(case):
 def test_it_composes_with_data_processes(sizes):
     plan = {"tensor": FULL, "loss_parallel": True}
     alone = trained(seeded(Decoder, tied=True), gradient_clip_val=0.5)
-    four = ranks(
-        4, run, plan, {"sequence_parallel": True}, {"tensor": 2, **sizes}, {"gradient_clip_val": 0.5}, True, timeout=100
-    )
+    four = ranks(4, run, plan, {"sequence_parallel": True}, {"tensor": 2, **sizes}, {"gradient_clip_val": 0.5}, True)
     assert_same(alone, four[0])
     assert four[0]["losses"] == four[1]["losses"] != four[2]["losses"]
 
