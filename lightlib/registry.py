@@ -8,14 +8,17 @@ lion-pytorch's Lion is ``LionPytorch``, as ``Lion`` is `lightlib.optim.Lion`.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable
-from functools import partial
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from functools import lru_cache, partial
+from importlib import metadata
+from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from typing import Any
 
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest
 
-__all__ = ["BUILT_IN", "get", "names", "path"]
+__all__ = ["BUILT_IN", "entry_points", "get", "names", "path"]
 
 
 def _from(module: str, names: str, prefix: str = "") -> dict[str, str]:
@@ -181,9 +184,30 @@ def names(group: str) -> list[str]:
     return sorted({*BUILT_IN[group], *_plugins(group)})
 
 
+def entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points that installed packages declare in `group`.
+
+    They are read once, and again when a folder of ``sys.path`` has changed, as it does when a package is installed:
+    reading takes milliseconds, and every Trainer asks several times.
+    """
+    return _entry_points(group, tuple((folder, _modified(folder)) for folder in sys.path))
+
+
+@lru_cache(maxsize=16)
+def _entry_points(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001  the key
+    return tuple(metadata.entry_points(group=group))
+
+
+def _modified(folder: str) -> int:
+    try:
+        return os.stat(folder or os.curdir).st_mtime_ns
+    except OSError:  # nothing is there, now
+        return 0
+
+
 def _plugins(group: str) -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=f"lightlib.{group}"):
+    for point in entry_points(f"lightlib.{group}"):
         other = found.get(point.name)
         if point.name in BUILT_IN[group] or (other is not None and other.value != point.value):
             taken = BUILT_IN[group].get(point.name) or (other.value if other else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -35,7 +36,6 @@ def installed(monkeypatch):
         )
         find = lambda group: [point for point in declared if point.group == group]  # noqa: E731  one place to patch
         monkeypatch.setattr(registry, "entry_points", find)
-        monkeypatch.setattr("lightlib.core.resolve.entry_points", find)
 
     return declare
 
@@ -388,3 +388,19 @@ class TestPluginsInARun:
         module.greeted = []
         Trainer(**QUIET, max_epochs=1).fit(module, batches(1))
         assert module.greeted == ["one"] * 3
+
+
+def test_a_package_that_is_installed_while_the_program_runs_is_found(tmp_path, monkeypatch):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    assert registry.entry_points("lightlib.loggers") == ()
+    info = folder / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[lightlib.loggers]\nmine = mine:Logger\n")
+    os.utime(folder, (1, 1))  # a clock of the file system that counts in seconds would not show it
+    assert [point.value for point in registry.entry_points("lightlib.loggers")] == ["mine:Logger"]
+    shutil.rmtree(info)
+    os.utime(folder, (2, 2))
+    assert registry.entry_points("lightlib.loggers") == ()

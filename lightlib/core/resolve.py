@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 from lightlib import registry
@@ -183,7 +182,7 @@ def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str
 def callbacks_of_packages() -> list[Any]:
     """Return what installed packages add to every Trainer, by the entry points ``lightlib.callbacks_factory``."""
     found: list[Any] = []
-    for point in entry_points(group="lightlib.callbacks_factory"):
+    for point in registry.entry_points("lightlib.callbacks_factory"):
         made = point.load()()
         found.extend(made if isinstance(made, (list, tuple)) else [made])
     return found
