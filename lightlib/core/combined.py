@@ -223,24 +223,29 @@ def _arrays() -> tuple[type, ...]:
 def flatten(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
     """Return the leaves of nested dicts, lists and tuples, and the function that puts others in their places."""
     leaves: list[Any] = []
-
-    def build(node: Any) -> Callable[[Iterator[Any]], Any]:
-        if isinstance(node, Mapping):
-            parts = {key: build(value) for key, value in node.items()}
-            return lambda values: {key: part(values) for key, part in parts.items()}
-        if isinstance(node, (list, tuple)) and holds_loaders(node):
-            kind, items = type(node), [build(value) for value in node]
-            if hasattr(node, "_fields"):
-                return lambda values: kind(*(item(values) for item in items))
-            return lambda values: kind(item(values) for item in items)
-        if not isinstance(node, Iterable):
-            raise MisconfigurationException(
-                f"A loader is {' '.join(repr(node).split())[:80]} ({type(node).__name__}), which cannot be iterated.",
-                expected="a DataLoader, a Dataset, or any iterable of batches.",
-                fix="DataLoader(dataset, batch_size=32)",
-            )
-        leaves.append(node)
-        return next
-
-    put = build(tree)
+    put = _take_apart(tree, leaves)
     return leaves, lambda values: put(iter(values))
+
+
+def _take_apart(node: Any, leaves: list[Any]) -> Callable[[Iterator[Any]], Any]:
+    """Append the leaves of `node`, and return what puts others in their places.
+
+    Not a function within `flatten`, which would refer to itself and so keep the leaves, loaders with workers, until
+    garbage is collected.
+    """
+    if isinstance(node, Mapping):
+        parts = {key: _take_apart(value, leaves) for key, value in node.items()}
+        return lambda values: {key: part(values) for key, part in parts.items()}
+    if isinstance(node, (list, tuple)) and holds_loaders(node):
+        kind, items = type(node), [_take_apart(value, leaves) for value in node]
+        if hasattr(node, "_fields"):
+            return lambda values: kind(*(item(values) for item in items))
+        return lambda values: kind(item(values) for item in items)
+    if not isinstance(node, Iterable):
+        raise MisconfigurationException(
+            f"A loader is {' '.join(repr(node).split())[:80]} ({type(node).__name__}), which cannot be iterated.",
+            expected="a DataLoader, a Dataset, or any iterable of batches.",
+            fix="DataLoader(dataset, batch_size=32)",
+        )
+    leaves.append(node)
+    return next

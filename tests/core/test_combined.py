@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import islice
 from typing import NamedTuple
 
@@ -78,6 +80,18 @@ class TestNesting:
             {"a": 1, "b": [3, Pair(9, {"c": 5})]},
         ]
         assert len(nested.flattened) == 4
+
+    def test_loaders_are_let_go_as_soon_as_nothing_uses_them(self):
+        """A loader with workers that waits for a garbage collection keeps them until then."""
+        loader = DataLoader(range(2))
+        gone = weakref.ref(loader)
+        gc.disable()
+        try:
+            leaves, _ = flatten({"a": [loader]})
+            del leaves, loader, _
+            assert gone() is None
+        finally:
+            gc.enable()
 
     def test_flatten_and_back(self):
         leaves, rebuild = flatten({"a": [range(1)], "b": (range(2), range(3))})
