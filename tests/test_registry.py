@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,6 +21,7 @@ from lightlib.precision import Precision
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
 from tests.core.plain import QUIET, Net, batches, quiet_trainer, same_weights
+from tests.helpers import programs
 
 
 @pytest.fixture
@@ -182,6 +181,7 @@ def test_a_plugin_that_cannot_be_loaded(installed):
         registry.get("loggers", "gone")
 
 
+@pytest.mark.processes
 def test_a_name_is_found_without_importing_anything():
     code = """
 import sys
@@ -190,8 +190,7 @@ assert registry.path("optimizers", "Adam") == "torch.optim:Adam"
 assert "bnb_Adam" in registry.names("optimizers")
 print(*(name for name in ("torch", "bitsandbytes", "dadaptation") if name in sys.modules))
 """
-    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=here)
+    run = programs.interpreter("-c", code)
     assert (run.returncode, run.stdout, run.stderr) == (0, "\n", "")
 
 

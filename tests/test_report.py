@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import warnings
 
@@ -11,6 +10,7 @@ import pytest
 
 from lightlib import report
 from lightlib.report import LightlibWarning, PossibleUserWarning, info, rank_zero_only, warn
+from tests.helpers import programs
 
 
 @pytest.fixture
@@ -20,14 +20,8 @@ def rank(monkeypatch):
 
 def python(code, **environment):
     """Run a program of its own and return what it wrote to stdout and stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": ":".join(sys.path), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = programs.interpreter("-c", code, env={"PYTHONPATH": ":".join(sys.path), **environment})
+    assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import lightlib.callbacks
 from lightlib import callbacks
+from tests.helpers import programs
 
 
 @pytest.mark.parametrize("name", callbacks.__all__)
@@ -30,9 +29,8 @@ def test_unknown_name():
         _ = callbacks.ModelCheckpiont
 
 
+@pytest.mark.processes
 def test_nothing_is_imported_before_it_is_used():
     code = "import sys, lightlib.callbacks; print([n for n in sys.modules if n.startswith('lightlib.callbacks.')])"
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
-    )
-    assert run.stdout.strip() == "[]"
+    done = programs.interpreter("-c", code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,14 +13,16 @@ from lightlib.checkpoint.label import Label
 from lightlib.errors import MisconfigurationException
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.callbacks.killed import Death, Files, command, outcome
+from tests.helpers import programs
 
 HOLDER = """
-import sys
+import os, sys, time
 from lightlib.checkpoint import storage
 storage.make_folder(sys.argv[1])
 with storage.claim(sys.argv[1]):
     print("held", flush=True)
-    sys.stdin.read()
+    while not os.path.exists("enough"):
+        time.sleep(0.01)
 """
 
 
@@ -145,11 +145,12 @@ class TestOfAnotherTime:
         assert set(names(folder)) - set(before) == {"epoch=2-step=9-v1.ckpt", "last-v1.ckpt"}
         assert callback.last_model_path.endswith("last-v1.ckpt")
 
+    @pytest.mark.processes
     def test_half_written_files_of_dead_processes_go(self, tmp_path):
         folder = tmp_path / "checkpoints"
         folder.mkdir()
-        dead = subprocess.Popen([sys.executable, "-c", ""])
-        dead.wait()
+        dead = programs.Program("-c", "")
+        dead.communicate()
         for name in (f".last.ckpt.{dead.pid}-0123abcd.part", f".last.ckpt.{os.getppid()}-0123abcd.part", ".mine.part"):
             (folder / name).write_text("half")
         command(tmp_path, latest())
@@ -184,21 +185,17 @@ class TestExceptions:
 
 
 class TestClaim:
+    @pytest.mark.processes
     def test_another_live_run(self, tmp_path):
         folder = tmp_path / "checkpoints"
-        holder = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
+        holder = programs.Program("-c", HOLDER, folder)
         try:
             assert holder.stdout.readline() == "held\n"
             with pytest.raises(MisconfigurationException, match=rf"Another run writes .*process {holder.pid} on '"):
                 command(tmp_path, latest(), ckpt=None)
         finally:
-            holder.communicate("")
+            Path("enough").touch()
+            holder.communicate()
         command(tmp_path, latest(), ckpt=None)
         assert names(folder) == ["epoch=2-step=9.ckpt", "last.ckpt"]
 

@@ -267,8 +267,12 @@ def summary(records: list[dict[str, Any]]) -> Iterator[str]:
 def preload() -> None:
     """Import what a run needs, so that a fork has it."""
     import importlib
+    import pkgutil
 
-    for name in PRELOADED:
+    import lightlib
+
+    of_ours = (module.name for module in pkgutil.walk_packages(lightlib.__path__, "lightlib."))
+    for name in (*PRELOADED, *(name for name in of_ours if not name.endswith("__main__"))):
         importlib.import_module(name)
     torch.set_num_threads(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import math
 import os
 import re
@@ -140,9 +141,12 @@ def moved(value: Any, old: str, new: str) -> Any:
     return value
 
 
+_collected_once = functools.lru_cache(maxsize=32)(collect)  # a reference is compared with many runs
+
+
 def compare(expected: Path, found: Path) -> list[str]:
-    """Return where the outcomes of two runs in two folders differ, what matters most first."""
-    one, other = collect(expected), moved(collect(found), str(found) + os.sep, str(expected) + os.sep)
+    """Return where the outcomes of two runs in two folders differ, what matters most first; `expected` has ended."""
+    one, other = _collected_once(expected), moved(collect(found), str(found) + os.sep, str(expected) + os.sep)
     other = moved(other, str(found), str(expected))
     one = moved(one, str(expected), str(expected))
     return list(differences(one, other))

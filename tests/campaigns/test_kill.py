@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
-import sys
 from pathlib import Path
+
+import pytest
 
 from tests.campaigns.campaign_kill import ALL, drawn
 from tests.campaigns.outcome import differences, kinds
 from tests.campaigns.phases import EVENTS
 from tests.campaigns.program import Configuration
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers import programs
 
 
 def campaign(name: str, *options: object) -> subprocess.CompletedProcess[str]:
     """Run a campaign as its command does; in a process of its own, for it forks."""
-    command = [sys.executable, "-m", f"tests.campaigns.campaign_{name}", *map(str, options)]
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, timeout=280, check=False)
+    return programs.run("-m", f"tests.campaigns.campaign_{name}", *map(str, options))
 
 
+@pytest.mark.processes
 def test_a_killed_run_that_is_started_again_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
     names = ["one-workers2-accumulate3-fp16-async", "ddp-workers0-accumulate1-fp32-sync"]
     ended = campaign("kill", "--kills", 4, "--once", "--only", *names, "--folder", tmp_path / "runs")

@@ -6,13 +6,12 @@ import argparse
 import errno
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from lightlib.checkpoint import command, load, storage
 from tests.checkpoint.samples import content, malicious, same, write
+from tests.helpers import programs
 
 
 @pytest.fixture
@@ -154,13 +153,11 @@ def test_the_commands_can_be_part_of_another_command_line(folder, capsys):
     assert same(load("new.ckpt"), content())
 
 
+@pytest.mark.processes
 def test_python_m(folder):
-    call = [sys.executable, "-m", "lightlib.checkpoint"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    how = {"timeout": 60, "env": environment}
-    done = subprocess.run([*call, "verify", "last.ckpt"], capture_output=True, text=True, check=False, **how)
+    done = programs.run("-m", "lightlib.checkpoint", "verify", "last.ckpt")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("last.ckpt: whole.")
-    failed = subprocess.run([*call, "inspect", "none"], capture_output=True, text=True, check=False, **how)
+    failed = programs.run("-m", "lightlib.checkpoint", "inspect", "none")
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr.startswith("Error: There is no checkpoint 'none'.")

@@ -16,6 +16,7 @@ import torch
 
 from lightlib.checkpoint import claims, exchange, local, remote, storage
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
+from tests.helpers import programs
 
 fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
@@ -310,7 +311,7 @@ except OSError as error:
 
     def test_leftovers_of_living_processes_stay(self):
         os.mkdir("run")
-        other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        other = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
         try:
             names = [f".a.ckpt.{other.pid}-0123abcd.part", f".b.ckpt.{os.getpid()}-0123abcd.part", ".c.part", "d.ckpt"]
             for name in names:
@@ -436,30 +437,29 @@ held.release()
                 "from lightlib.checkpoint import storage\ntry: storage.claim('run')\nexcept ValueError as e: print(e)"
             )
 
+    @pytest.mark.processes
     def test_of_many_that_claim_at_once_one_holds_it_at_a_time(self):
         os.mkdir("run")
         program = """
-import os, sys, time
+import os
 from lightlib.checkpoint import storage
 from lightlib.errors import MisconfigurationException
+print("ready", flush=True)
+while not os.path.exists("go"):
+    pass
 got = 0
-end = time.monotonic() + 1.0
-while time.monotonic() < end:
+while got < 100:
     try:
         with storage.claim("run"):
             os.close(os.open("run/inside", os.O_CREAT | os.O_EXCL)); got += 1; os.unlink("run/inside")
     except MisconfigurationException:
         pass
-print(got)
 """
-        environment = {**os.environ, "PYTHONPATH": str(Path(storage.__file__).parents[2])}
-        started = [
-            subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
-            for _ in range(3)
-        ]
-        counts = [int(process.communicate()[0]) for process in started]
-        assert all(process.returncode == 0 for process in started)
-        assert sum(counts) > 10
+        started = [programs.Program("-c", program) for _ in range(3)]
+        assert [process.stdout.readline() for process in started] == ["ready\n"] * 3
+        Path("go").touch()
+        errors = [process.communicate()[1] for process in started]
+        assert [process.returncode for process in started] == [0] * 3, errors
         assert os.listdir("run") == []
 
     def test_a_file_system_without_locks_is_said(self, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -14,6 +13,7 @@ import torch
 from lightlib.checkpoint import Label, consolidate, convert, export, inspect, load, verify
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException, UnknownNameError
 from tests.checkpoint.samples import LABEL, content, malicious, same, write
+from tests.helpers import programs
 
 KINDS = ["file", "directory", "torch", "old"]
 
@@ -403,13 +403,15 @@ def test_verbs_take_urls(tmp_path):
         convert(path, "memory://verbs/copy.ckpt", "file")
 
 
+@pytest.mark.processes
 def test_the_package_is_imported_on_use():
     code = (
         "import sys, lightlib, lightlib.checkpoint;"
         "assert not [name for name in sys.modules if name.startswith('lightlib.checkpoint.')];"
         "assert 'inspect' in dir(lightlib.checkpoint)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    done = programs.interpreter("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_public_names():

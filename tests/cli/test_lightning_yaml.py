@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from lightlib.loggers import CSVLogger
 from lightlib.strategies import SingleDeviceStrategy
 from tests.cli.parts import QUIET, Built, PlannedLine, PointsOfLine, SteepLine, by_hand
 from tests.core.plain import same_weights
+from tests.helpers import programs
 
 HERE = "tests.cli.parts"
 
@@ -210,8 +209,9 @@ def test_the_printed_configuration_of_a_class_shows_its_defaults(capsys):
     assert text.startswith("# lightlib==")
 
 
+@pytest.mark.processes
 def test_completion_is_a_script():
-    """In a process of its own: the script has the arguments of every class that was imported."""
+    """In a new interpreter: the script has the arguments of every class that was imported."""
     pytest.importorskip("shtab")
     parser = built().parser
     newer = any("--print_completion" in action.option_strings for action in parser._actions)
@@ -220,9 +220,8 @@ def test_completion_is_a_script():
         "from lightlib.cli import LightningCLI\nfrom tests.cli.parts import PointsOfLine, SteepLine\n"
         "LightningCLI(SteepLine, PointsOfLine, run=False)\n"
     )
-    surroundings = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    call = [sys.executable, "-c", program, *words]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=280, check=True, env=surroundings)
+    done = programs.interpreter("-c", program, *words)
+    assert done.returncode == 0, done.stderr
     assert "--trainer.max_epochs" in done.stdout
     assert "--model.lr" in done.stdout
 

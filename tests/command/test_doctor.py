@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from lightlib.command import checks, facts
 from lightlib.command.checks import Check
 from lightlib.command.facts import Package
 from lightlib.command.main import main
+from tests.helpers import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 Usage = namedtuple("Usage", "total used free")  # noqa: PYI024  as shutil's
@@ -300,10 +299,11 @@ def test_the_self_test_tells_what_went_wrong(monkeypatch):
     assert (check.status, "ZeroDivisionError" in check.found) == ("failed", True)
 
 
+@pytest.mark.processes
 def test_nothing_of_torch_is_imported_to_ask_for_help():
     code = "import sys; from lightlib.command.main import main\n"
     code += "for verb in ('doctor', 'env', 'init'):\n    try: main([verb, '--help'])\n    except SystemExit: pass\n"
     code += "sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = programs.interpreter("-c", code)
     assert done.returncode == 0, done.stderr
     assert "--json" in done.stdout

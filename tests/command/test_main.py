@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +10,10 @@ import pytest
 import torch
 import yaml
 
+from lightlib.command import main
 from lightlib.version import __version__
 from tests.command.project import CONFIG, status_of, written_project  # noqa: F401  the fixture
+from tests.helpers import programs
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -251,44 +251,65 @@ def test_without_a_logger_the_configuration_that_was_read_is_left_as_it_is(
 
 # as a program of its own
 PROGRAM = """
-import sys, time
-began = time.process_time()
+import json, sys
 from lightlib.command.main import main
 status = main(sys.argv[1:])
-seconds = time.process_time() - began
 heavy = sorted({"torch", "jsonargparse", "yaml", "numpy", "lightlib.core"} & set(sys.modules))
-import json
-sys.stderr.write(json.dumps({"status": status, "seconds": seconds, "heavy": heavy}))
+sys.stderr.write(json.dumps({"status": status, "modules": len(sys.modules), "heavy": heavy}))
 """
+# Each verb once as a user starts it. Those of runs start alike, so that one new interpreter stands for the four.
+VERBS = {
+    "fit": (programs.interpreter, "--config config.yaml", "width 3, head Identity, seed 1"),
+    "validate": (programs.run, "--config config.yaml", "val_loss"),
+    "test": (programs.run, "--config config.yaml", "test_loss"),
+    "predict": (programs.run, "--config config.yaml --trainer.limit_predict_batches 1", "predicts 4"),
+    "init": (programs.interpreter, "new --template gan", "cd new"),
+    "plot": (programs.interpreter, "metrics.csv --format html", "Wrote curves.html"),
+    "checkpoint": (programs.interpreter, "inspect weights.ckpt", "net.weight"),
+    "doctor": (programs.interpreter, "--json", '"checks"'),
+    "env": (programs.interpreter, "", f"- lightlib: `{__version__}"),
+}
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_starts_as_a_user_starts_it(verb: str) -> None:
+    Path("metrics.csv").write_text("step,loss\n0,2.0\n1,1.0\n")
+    torch.save({"state_dict": {"net.weight": torch.ones(2, 2)}}, "weights.ckpt")
+    start, words, printed = VERBS[verb]
+    done = start("-m", "lightlib", verb, *words.split())
+    assert done.returncode == 0, done.stderr
+    assert printed in done.stdout
+
+
+def test_each_verb_is_started() -> None:
+    assert set(VERBS) == {*main.RUNS, *main._MODULES}
+
+
+@pytest.mark.processes
 @pytest.mark.parametrize("words", ["--help", "--version", "fitt", "init new", "init --template x"])
 def test_what_needs_no_torch_does_not_import_it(words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words.split()], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = programs.interpreter("-c", PROGRAM, *words.split())
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stderr[done.stderr.rindex("{") :])
     assert found["heavy"] == []
-    assert found["seconds"] < 1
+    assert found["modules"] < 300  # torch alone brings a thousand: an answer comes at once
 
 
+@pytest.mark.processes
 def test_it_is_a_module_that_can_be_run() -> None:
-    call = [sys.executable, "-m", "lightlib"]
-    done = subprocess.run([*call, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    done = programs.interpreter("-m", "lightlib", "--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"lightlib {__version__}\n", "")
-    words = ["fit", "--config", "config.yaml", "--trainer.max_epoch", "3"]
-    done = subprocess.run([*call, *words], capture_output=True, text=True, timeout=100, check=False)
+    done = programs.run("-m", "lightlib", "fit", "--config", "config.yaml", "--trainer.max_epoch", "3")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("--trainer.max_epoch is not an option of `lightlib fit`. Did you mean --trainer.max_")
-    words = words[:3]
-    done = subprocess.run([*call, *words], capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "width 3, head Identity, seed 1")
 
 
+@pytest.mark.processes
 def test_completion_is_a_script() -> None:
-    """In a process of its own: the script has the arguments of every class that was imported."""
-    call = [sys.executable, "-m", "lightlib", "--print_completion=shtab-bash"]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=True)
+    """In a new interpreter: the script has the arguments of every class that was imported."""
+    done = programs.interpreter("-m", "lightlib", "--print_completion=shtab-bash")
+    assert done.returncode == 0, done.stderr
     assert "_shtab_lightlib_fit_option_strings" in done.stdout
 
 
@@ -302,10 +323,10 @@ def test_a_class_is_looked_for_where_the_command_was_started(capsys: pytest.Capt
     assert "model.Net" in told.splitlines()[-1]
 
 
+@pytest.mark.processes
 def test_with_several_processes_the_error_of_the_first_that_failed_comes_last() -> None:
     words = [*RUN.split(), "--trainer.devices", "2", "--trainer.logger", "false", "--ckpt_path", "nowhere.ckpt"]
-    call = [sys.executable, "-m", "lightlib", "fit", *words]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=False)
+    done = programs.run("-m", "lightlib", "fit", *words, starts=1)
     lines = done.stderr.rstrip().splitlines()
     assert done.returncode == 1, done.stderr
     assert lines[-3] == "lightlib.errors.CheckpointError: There is no checkpoint 'nowhere.ckpt'."

@@ -24,6 +24,7 @@ from lightlib.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightlib.command import curves, page, panels, picture, plot
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.loggers import CSVLogger, TensorBoardLogger
+from tests.helpers import programs
 
 
 def call(*arguments):
@@ -495,20 +496,14 @@ def test_without_matplotlib_only_html_is_drawn_and_a_png_by_name_is_refused(simp
         call(simple, "--format", "png")
 
 
+@pytest.mark.processes
 def test_neither_torch_nor_matplotlib_is_imported_for_a_page(simple):
     code = (
         "import argparse, sys; from lightlib.command import plot; p = argparse.ArgumentParser(); plot.add_arguments(p);"
         "plot.run(p.parse_args([sys.argv[1], '--format', 'html']));"
         "assert not {'torch', 'matplotlib.figure', 'numpy'} & set(sys.modules)"
     )
-    root = pathlib.Path(plot.__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(simple)],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = programs.interpreter("-c", code, simple)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import pickle
 import random
 
 import numpy
@@ -195,7 +196,7 @@ def read_all(make, epochs=3, saves=True, **arguments):
 
     def save(epoch, batch):
         if saves:
-            saved.append((epoch, batch, len(seen), through_a_file(data.state_dict()), rng_state()))
+            saved.append((epoch, batch, len(seen), pickle.dumps(data.state_dict()), rng_state()))
 
     for epoch in range(epochs):
         data.start_epoch(epoch, 0)
@@ -247,7 +248,7 @@ def _check(make, only, between, arguments):
     for epoch, batch, done, state, numbers in saved:
         wanted = (only is None or done in only) if batch else (between is None or epoch in between)
         if wanted:
-            rest = read_rest(make, epoch, batch, state, numbers, **arguments)
+            rest = read_rest(make, epoch, batch, through_a_file(pickle.loads(state)), numbers, **arguments)
             gc.collect()  # loaders that keep their iterators keep their workers
             assert rest == whole[done:], f"resumed in epoch {epoch} after batch {batch}"
     return whole

@@ -38,12 +38,11 @@ class Noisy(Dataset):
 class Everything(Module):
     """A classifier whose run depends on every state that there is."""
 
-    def __init__(self, slow=0.0):
+    def __init__(self):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 3))
         self.accuracy = MulticlassAccuracy(3)
         self.val_accuracy = MulticlassAccuracy(3)
-        self.slow = slow
 
     def training_step(self, batch, batch_idx):
         x, y = batch
@@ -55,10 +54,6 @@ class Everything(Module):
         self.log("accuracy", self.accuracy, on_step=True, on_epoch=True)
         if batch_idx % 2:
             self.log("sometimes", loss * 2, on_step=False, on_epoch=True, batch_size=len(y))
-        if self.slow:
-            sys.stdout.write(f"batch {self.trainer.progress.batch}\n")
-            sys.stdout.flush()
-            time.sleep(self.slow)
         return loss
 
     def validation_step(self, batch, batch_idx):
@@ -119,14 +114,28 @@ def run(module, trainer, data, ckpt_path=None, seed=11):
     return module, trainer
 
 
-def fresh(seed=1, slow=0.0):
+def fresh(seed=1):
     """A module with the weights of this seed."""
     torch.manual_seed(seed)
-    return Everything(slow)
+    return Everything()
 
 
-if __name__ == "__main__":  # started by test_resume.py, which sends a signal after some batches
+class WaitsForSignal(Callback):
+    """In the second epoch, says so and waits until the signal has been sent."""
+
+    def __init__(self, folder):
+        self.sent = Path(folder) / "sent"
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if trainer.progress.batch == 8:
+            sys.stdout.write("batch 8\n")
+            sys.stdout.flush()
+            while not self.sent.exists():
+                time.sleep(0.01)
+
+
+if __name__ == "__main__":  # started by test_resume.py
     torch.set_num_threads(1)
-    checkpoint = ModelCheckpoint(sys.argv[1], save_top_k=0)
-    trainer = trainer_for(checkpoint, accumulate_grad_batches=2, enable_checkpointing=True)
-    run(fresh(slow=0.05), trainer, loaders())
+    callbacks = [ModelCheckpoint(sys.argv[1], save_top_k=0), WaitsForSignal(sys.argv[1])]
+    trainer = trainer_for(*callbacks, accumulate_grad_batches=2, enable_checkpointing=True)
+    run(fresh(), trainer, loaders())

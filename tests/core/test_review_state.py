@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,8 +12,8 @@ import torchmetrics
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError
 from tests.core.plain import Net, batches, quiet_trainer
+from tests.helpers import programs
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
 
 
@@ -67,9 +65,11 @@ class TestState:
         assert stages == [("fit", "sanity_check", False), training, training, validating]
         assert trainer.state.stage is None
 
+    @pytest.mark.processes
     def test_the_handler_of_messages_suits_python_3_10(self, monkeypatch):
         monkeypatch.delattr(logging.StreamHandler, "__class_getitem__", raising=False)
         code = "import logging; del logging.StreamHandler.__class_getitem__; import lightlib.report"
         if sys.version_info < (3, 11):
             code = "import lightlib.report"
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+        done = programs.interpreter("-c", code)
+        assert done.returncode == 0, done.stderr

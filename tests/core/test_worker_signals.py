@@ -5,18 +5,15 @@ from __future__ import annotations
 import copy
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import worker
 
 from lightlib.core.sharding import stream
+from tests.helpers import programs
 
-ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")]
 
 
 _SPAWNED = """
@@ -49,11 +46,7 @@ if __name__ == "__main__":
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
 def test_ctrl_c_within_an_accumulation_window_with_spawned_workers(tmp_path):
     (tmp_path / "script.py").write_text(_SPAWNED)
-    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=120, env=environment, start_new_session=True
-    )
+    done = programs.run(tmp_path / "script.py", tmp_path)
     assert done.returncode == 130, done.stderr
     assert "after 16 of its batches (global_step=1)" in done.stderr
     assert (tmp_path / "checkpoints" / "interrupted.ckpt").exists()
@@ -66,46 +59,43 @@ def test_a_sigterm_to_all_processes_leaves_the_workers_to_the_run_until_it_has_l
     script = _SPAWNED.replace("os.killpg(0, signal.SIGINT)  # as Ctrl-C in a terminal: all processes get it", "pass")
     script = script.replace("            pass\n", f"            {kill}\n").replace('"spawn"', '"fork"')
     (tmp_path / "script.py").write_text(script)
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "script.py"), str(tmp_path)],
-        check=False, capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-    )  # fmt: skip
+    done = programs.run(tmp_path / "script.py", tmp_path)
     assert done.returncode == 143, done.stderr
     assert "after 16 of its batches (global_step=1)" in done.stderr
     assert (tmp_path / "checkpoints" / "interrupted.ckpt").exists()
 
 
 _FORKED = """
-import os, signal, time
+import os, signal
 from lightlib.core.signals import Signals
 signals = Signals()
+asks, asked = os.pipe()
+answers, answered = os.pipe()
 with signals.noted():
     child = os.fork()
     if child == 0:
-        time.sleep(30)
+        os.write(answered, b"begun")
+        os.write(answered, os.read(asks, 9))  # waits to be asked
         os._exit(0)
-    time.sleep(0.2)
+    assert os.read(answers, 9) == b"begun"
     os.kill(child, signal.{name})
-    for _ in range({tenths}):
-        time.sleep(0.1)
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            break
-    print(bool(ended), os.WTERMSIG(status) if ended else 0)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    if {lives}:
+        os.write(asked, b"lives")
+        print(os.read(answers, 9))
+    print(os.waitpid(child, 0)[1])
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize(("name", "expected", "tenths"), [("SIGTERM", "True 15", 300), ("SIGINT", "False 0", 3)])
-def test_signals_of_forked_workers(name, expected, tenths):
+@pytest.mark.parametrize(
+    ("name", "lives", "said"),
+    [("SIGTERM", False, "15\n"), ("SIGINT", True, "b'lives'\n0\n")],
+    ids=["SIGTERM", "SIGINT"],
+)
+def test_signals_of_forked_workers(name, lives, said):
     """A worker can be terminated, and lives through a Ctrl-C until the run has left, without a word."""
-    command = [sys.executable, "-c", _FORKED.format(name=name, tenths=tenths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=ROOT)
-    assert (done.stdout.strip(), done.stderr) == (expected, "")
+    done = programs.run("-c", _FORKED.format(name=name, lives=lives))
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
 class Asked(Dataset):
@@ -169,7 +159,7 @@ if __name__ == "__main__":
     queue = context.Queue()
     process = context.Process(target=tell, args=(queue,))
     process.start()
-    print(queue.get(timeout=30), blocked())
+    print(queue.get(), blocked())
     process.join()
 """
 
@@ -185,10 +175,8 @@ if __name__ == "__main__":
 def test_processes_of_the_users_own_block_nothing(tmp_path, method, at_start):
     program = tmp_path / "program.py"
     program.write_text(_STARTED)
-    command = [sys.executable, str(program), method]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=90, env=environment)
-    assert done.stdout.splitlines() == [str(at_start), "[] []"]
+    done = programs.run(program, method)
+    assert (done.returncode, done.stdout.splitlines()) == (0, [str(at_start), "[] []"]), done.stderr
 
 
 _FAILS = """
@@ -211,7 +199,5 @@ if __name__ == "__main__":
 def test_a_program_ends_whose_data_set_fails(tmp_path, method):
     program = tmp_path / "program.py"
     program.write_text(_FAILS)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(program), method]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    done = programs.run(program, method)
     assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (1, "ValueError: no such sample")

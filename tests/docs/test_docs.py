@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
 import warnings
 
 import pytest
 
 from lightlib import Trainer
+from tests.helpers import programs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-SCRIPTS = ("strategies", "launching")  # pages that start processes: for each of them the page is run again
+SCRIPTS = ("strategies", "launching")  # pages that start a second process, which runs the page again
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 # What the pages of Lightning users have to be told, each by words that its row must contain.
 DEVIATIONS = {
@@ -49,6 +47,7 @@ DEVIATIONS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("page", [p for p in PAGES if CODE.search(p.read_text(encoding="utf-8"))], ids=lambda p: p.name)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, monkeypatch):
     blocks = CODE.findall(page.read_text(encoding="utf-8"))
@@ -63,10 +62,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, monkeypatch):
 
 def runs_as_a_script(blocks):
     pathlib.Path("page.py").write_text("\n\n".join(blocks), encoding="utf-8")
-    surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        [sys.executable, "page.py"], capture_output=True, encoding="utf-8", env=surroundings, timeout=280, check=False
-    )
+    done = programs.run("page.py", starts=1)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Warning" not in done.stderr, done.stderr
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 import yaml
 
 from lightlib.command.main import main
+from tests.helpers import programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIGS = EXAMPLES / "configs"
@@ -162,11 +162,10 @@ def test_a_run_of_the_folder_is_repeated_bit_for_bit(folder: Path) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.processes
 def test_the_script_of_the_folder_links_the_number_of_classes(folder: Path) -> None:
     words = ["fit", "--config=config.yaml", "--config=debug.yaml", "--data.classes=5", *QUIET]
-    done = subprocess.run(
-        [sys.executable, "main.py", *words, "--model.width=4"], capture_output=True, text=True, timeout=280, check=False
-    )
+    done = programs.run("main.py", *words, "--model.width=4")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^test accuracy 0\.\d{4}$", done.stdout, re.MULTILINE)
     weights = torch.load("lightning_logs/version_0/checkpoints/last.ckpt", weights_only=True)["state_dict"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from lightlib import registry
+from tests.helpers import programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST_LINES = {"image_classifier": 80, "gpt": 180}
@@ -21,18 +19,10 @@ STRATEGIES = [name for name in registry.BUILT_IN["strategies"] if name != "singl
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
-def run(name: str, *arguments: str) -> str:
-    """Run an example in the current folder, as a user would, and return what it says."""
-    surroundings = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env={**surroundings, "PYTHONIOENCODING": "utf-8"},
-        timeout=280,
-        check=False,
-    )
+def run(name: str, *arguments: str, starts: int = 0) -> str:
+    """Run an example in the current folder, as a user would, and return what it says; `starts`: other ranks."""
+    path = EXAMPLES / f"{name}.py"
+    done = programs.run(path, *arguments, env=programs.environment(MPLBACKEND="Agg"), starts=starts)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "Warning" not in done.stderr
@@ -76,6 +66,7 @@ def test_an_example_uses_only_what_is_public(name: str) -> None:
 
 
 # what they do
+@pytest.mark.processes
 def test_digits_reaches_its_accuracy_and_says_where_everything_is() -> None:
     said = run("digits")
     assert number_after("test accuracy", said) >= 0.97
@@ -88,17 +79,20 @@ def test_digits_reaches_its_accuracy_and_says_where_everything_is() -> None:
     assert list(Path(logs[1]).glob("events.out.tfevents.*"))
 
 
+@pytest.mark.processes
 def test_digits_in_another_precision() -> None:
     said = run("digits", "--precision", "bf16-mixed", "--max_epochs", "3", "--accelerator", "cpu")
     assert number_after("test accuracy", said) >= 0.9
 
 
+@pytest.mark.processes
 def test_gpt_learns_and_writes() -> None:
-    said = run("gpt", "--max_steps", "30", "--accumulate_grad_batches", "2")
+    said = run("gpt", "--max_steps", "20", "--accumulate_grad_batches", "2")
     assert number_after("validation loss", said) < 3.7  # knowing nothing is log(128) = 4.9
-    assert "after 30 steps it writes:\n\ndef read(self, " in said
+    assert "after 20 steps it writes:\n\ndef read(self, " in said
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "strategy", [pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.slow]) for name in STRATEGIES]
 )
@@ -107,39 +101,44 @@ def test_gpt_trains_under_every_strategy(strategy: str) -> None:
         pytest.importorskip("deepspeed")
     if strategy.endswith("nvme"):
         pytest.skip("it needs an NVMe device at /local_nvme")
-    said = run("gpt", "--strategy", strategy, "--devices", "2", "--accelerator", "cpu", "--max_steps", "12")
+    said = run("gpt", "--strategy", strategy, "--devices", "2", "--accelerator", "cpu", "--max_steps", "6", starts=1)
     assert number_after("validation loss", said) < 4.6  # knowing nothing is log(128) = 4.9
-    assert "after 12 steps it writes:\n\ndef read(self, " in said
+    assert "after 6 steps it writes:\n\ndef read(self, " in said
     saved = Path("lightning_logs/version_0/checkpoints")
-    assert [path.name for path in saved.iterdir()] == [f"epoch=0-step=12{path.suffix}" for path in saved.iterdir()]
+    assert [path.name for path in saved.iterdir()] == [f"epoch=0-step=6{path.suffix}" for path in saved.iterdir()]
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv"])
 def test_parallel_gpt_trains_over_a_mesh(schedule: str) -> None:
     sizes = ["--pipeline", "2", "--shard", "1", "--tensor", "2"]
-    said = run("parallel_gpt", *sizes, "--schedule", schedule, "--microbatches", "4", "--max_steps", "12")
+    said = run("parallel_gpt", *sizes, "--schedule", schedule, "--microbatches", "4", "--max_steps", "12", starts=3)
     assert number_after("validation loss", said) < 4.6
     checkpoint = re.search(r"one whole checkpoint: (\S+)", said)
     assert checkpoint
     assert Path(checkpoint[1]).is_file()
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_parallel_gpt_trains_over_three_dimensions() -> None:
-    assert number_after("validation loss", run("parallel_gpt", "--max_steps", "6")) < 4.85
+    assert number_after("validation loss", run("parallel_gpt", "--max_steps", "6", starts=7)) < 4.85
 
 
+@pytest.mark.processes
 def test_gan_writes_a_picture() -> None:
     said = run("gan", "--max_epochs", "2", "--picture", "pictures/some.png")
     assert "64 generated digits" in said
     assert png_size(Path("pictures/some.png")) == (320, 320)
 
 
+@pytest.mark.processes
 def test_image_classifier_classifies() -> None:
     assert number_after("accuracy", run("image_classifier").splitlines()[-1]) >= 0.95
 
 
+@pytest.mark.processes
 def test_segmentation_paints_masks() -> None:
     said = run("segmentation", "--max_epochs", "2", "--images", "64", "--pictures", "some")
     assert 0 < number_after("best intersection over union", said) < 1
@@ -147,6 +146,7 @@ def test_segmentation_paints_masks() -> None:
     assert png_size(Path("some/epoch_01.png")) == (640, 480)
 
 
+@pytest.mark.processes
 def test_progressive_resizing_is_one_history() -> None:
     said = run("progressive_resizing", "--epochs", "2")
     rows = [line.split() for line in said.split("epoch  step  size  accuracy\n")[1].splitlines()[:6]]

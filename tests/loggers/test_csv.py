@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import csv
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger
 from lightlib.report import LightlibWarning
+from tests.helpers import programs
 
 
 def rows(logger):
@@ -212,6 +212,7 @@ def test_at_a_url(memory):
     assert logger.log_dir == "memory://runs/a/version_0"
 
 
+@pytest.mark.processes
 def test_a_killed_process_leaves_what_was_flushed(tmp_path):
     code = """
 import os, sys
@@ -221,5 +222,5 @@ for step in range(25):
     logger.log_metrics({"x": 1.0}, step)
 os._exit(1)
 """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=False)
+    assert programs.run("-c", code, tmp_path).returncode == 1
     assert len(rows(CSVLogger(tmp_path, version=0))) == 21

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,6 +13,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import DummyExperiment, DummyLogger, Logger, NeptuneLogger, rank_zero_experiment
 from lightlib.loggers.logger import number
 from lightlib.report import rank_zero_only
+from tests.helpers import programs
 
 
 def test_a_logger_of_ones_own_needs_four_definitions():
@@ -97,6 +96,7 @@ def test_all_names_of_the_package_exist():
         _ = lightlib.loggers.Nope
 
 
+@pytest.mark.processes
 def test_nothing_is_imported_before_it_is_used():
     code = """
 import sys
@@ -105,5 +105,5 @@ loggers = [CSVLogger("a"), TensorBoardLogger("b"), WandbLogger(), MLFlowLogger()
 Fanout(loggers)
 print(sorted({"tensorboard", "wandb", "mlflow", "comet_ml", "fsspec", "yaml"} & set(sys.modules)))
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert result.stdout.strip() == "[]"
+    done = programs.interpreter("-c", code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

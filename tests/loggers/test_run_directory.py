@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from lightlib.loggers.run_directory import RunDirectory
 from lightlib.report import rank_zero_only
+from tests.helpers import programs
 
 
 def test_versions_count_up(tmp_path):
@@ -45,18 +43,20 @@ def test_home_and_variables_are_expanded(monkeypatch, tmp_path):
     assert RunDirectory("~/$RUNS", "a", 0).path == str(tmp_path / "runs" / "a" / "version_0")
 
 
+@pytest.mark.processes
 def test_processes_that_start_at_once_get_different_versions(tmp_path):
-    code = (
-        "import sys, time; from lightlib.loggers.run_directory import RunDirectory\n"
-        "time.sleep(max(0, float(sys.argv[2]) - time.time()))\n"
-        "print([RunDirectory(sys.argv[1], 'a', None).version for _ in range(20)])"
-    )
-    start = str(time.time() + 6)
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), start], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    versions = [version for process in processes for version in yaml.safe_load(process.communicate(timeout=60)[0])]
+    code = """
+import os, sys
+from lightlib.loggers.run_directory import RunDirectory
+print("ready", flush=True)
+while not os.path.exists("go"):
+    pass
+print([RunDirectory(sys.argv[1], "a", None).version for _ in range(20)])
+"""
+    processes = [programs.Program("-c", code, tmp_path) for _ in range(3)]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
+    Path("go").touch()
+    versions = [version for process in processes for version in yaml.safe_load(process.communicate()[0])]
     assert sorted(versions) == list(range(60))
 
 

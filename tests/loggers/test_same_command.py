@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers import programs
+
+pytestmark = pytest.mark.processes
 
 
 def start(folder, *arguments):
     """Run the program to its end and return its code."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "tests.loggers.same_command", *map(str, arguments)]
-    options = {"env": {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, "timeout": 180}
-    ended = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, **options)
+    ended = programs.run("-m", "tests.loggers.same_command", *arguments, cwd=folder)
     assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
     return ended.returncode
 

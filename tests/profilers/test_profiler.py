@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from lightlib.profilers.advanced import AdvancedProfiler
 from lightlib.profilers.profiler import PassThroughProfiler, Profiler
 from lightlib.profilers.pytorch import PyTorchProfiler
 from lightlib.profilers.simple import SimpleProfiler
+from tests.helpers import programs
 
 MAKERS: list[Any] = [SimpleProfiler, AdvancedProfiler, lambda: PyTorchProfiler(export_to_chrome=False)]
 
@@ -114,12 +113,12 @@ def test_nothing_to_say_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said == []
 
 
+@pytest.mark.processes
 def test_names_are_imported_on_first_use() -> None:
     assert profilers.SimpleProfiler is SimpleProfiler
     assert {"AdvancedProfiler", "PyTorchProfiler"} <= set(dir(profilers))
     with pytest.raises(AttributeError, match="has no attribute 'XLAProfiler'"):
         _ = profilers.XLAProfiler
     code = "import sys, lightlib.profilers; print([m for m in sys.modules if m.startswith('lightlib.profilers.')])"
-    root = Path(profilers.__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    done = programs.interpreter("-c", code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
