@@ -20,6 +20,7 @@ from torch import distributed
 
 from lightlib.errors import LightlibError
 from lightlib.launch.environment import ENDED
+from lightlib.launch.timing import PRODUCTION, Timing
 
 __all__ = [
     "Failure",
@@ -235,20 +236,23 @@ def _write_file(path: str, text: str) -> None:
         logging.getLogger("lightlib").debug("%s could not be written: %s", path, error)
 
 
-def end_process(text: str, before: Callable[[], None] | None = None, code: int = 1) -> NoReturn:
+def end_process(
+    text: str, before: Callable[[], None] | None = None, code: int = 1, timing: Timing = PRODUCTION
+) -> NoReturn:
     """Write `text` as the last lines of this process and end it, whatever its threads are doing.
 
     Args:
         text: What to write to stderr; nothing when it is empty.
         before: Called first, for at most a few seconds: ends other processes and hands on what they wrote.
         code: The exit code.
+        timing: For how long it may write, and `before` may take.
     """
     try:
-        _bounded(_flush, 1.0)
+        _bounded(_flush, timing.flush)
         if before is not None:
-            _bounded(before, 6.0)
+            _bounded(before, timing.before_end)
         if text:
-            _bounded(lambda: _write(text), 2.0)
+            _bounded(lambda: _write(text), timing.last_lines)
     finally:
         os._exit(code)
 

@@ -19,14 +19,11 @@ from lightlib.launch.board import Board, Store, StoreGoneError
 from lightlib.launch.failure import Failure, OtherRankError
 from lightlib.launch.hang import place_of_error
 from lightlib.launch.inquiry import Inquiry
+from lightlib.launch.timing import PRODUCTION, Timing
 
 __all__ = ["END", "Failure", "OtherRankError", "Watch"]
 
 KINDS = ("stop", "terminate", "interrupt")
-ECHO_PATIENCE = 4.0  # seconds in which the rank that failed first, or its launcher, must have said so
-ANSWER = 7.0  # seconds in which a watch thread must have answered another
-BUSY_POLL = 0.02
-PATIENCE = 0.5  # seconds in which main threads may still come to the boundary at which all wish for a stop
 CODES_OF_SIGNALS = (130, 143, -2, -15)
 
 
@@ -37,8 +34,8 @@ class Watch:
     loop nothing: nothing here is called per batch.
 
     **Failures.** `fail` announces an exception; the first one counts, on all ranks. A rank whose main thread does not
-    get out by itself within `grace` seconds is ended with exit code 1. Rank 0 writes the text of the first failure as
-    its last lines, others at most one line.
+    get out by itself in time is ended with exit code 1. Rank 0 writes the text of the first failure as its last lines,
+    others at most one line.
 
     **Stops.** `request` wishes for one, `on_request` raises the flag on every rank, and `agree` tells the main thread
     at which boundary to leave. The loop asks at EVERY boundary at which the flag is up, and leaves at the first
@@ -52,11 +49,10 @@ class Watch:
         rank: This process.
         world_size: Number of processes.
         timeout: Seconds without progress after which a rank hangs.
-        poll: Seconds between two looks at the store.
-        grace: Seconds that the main thread has to get out by itself after a failure, and again to put things away.
         name: Tells apart the watches that share a store.
-        before_end: Called on this rank before its last lines are written, for at most 6 seconds: rank 0's launcher
-            waits for its processes, ends those that are left, and hands on what they wrote.
+        before_end: Called on this rank before its last lines are written, for a few seconds: rank 0's launcher waits
+            for its processes, ends those that are left, and hands on what they wrote.
+        timing: How often it looks, and how long it waits for what.
     """
 
     def __init__(
@@ -65,20 +61,18 @@ class Watch:
         rank: int,
         world_size: int,
         timeout: float,
-        poll: float = 0.25,
         *,
-        grace: float = 5.0,
         name: str = "",
         before_end: Callable[[], None] | None = None,
+        timing: Timing = PRODUCTION,
     ) -> None:
         self.rank = rank
         self.world_size = world_size
         self.timeout = timeout
-        self.poll = poll
-        self.grace = grace
         self.before_end = before_end
+        self.timing = timing
         self._board = Board(store, f"lightlib/watch/{name}/")
-        self._inquiry = Inquiry(self._board, rank, world_size, timeout, ANSWER)
+        self._inquiry = Inquiry(self._board, rank, world_size, timeout, timing.answer)
         self._parent = _launcher()
         self._round = 0
         self._running = False
@@ -159,13 +153,13 @@ class Watch:
         self.stop()
         self._closed = True
         self._wake.set()
-        self._thread.join(1.0)
+        self._thread.join(self.timing.join)
 
     def _at_exit(self) -> None:
         """Rank 0, which may keep the store, waits for those that are in the run, and says how that ended."""
         self.stop()
         if self.rank == 0 and self._failure is None and self._round:
-            self._linger(10.0)
+            self._linger()
             if (failure := self.look()) is not None:
                 self.end(failure)
         if self._failure is not None and failures.exit_code(self._own_error):  # of sys.exit, on this rank alone
@@ -176,18 +170,18 @@ class Watch:
     def _let_see(self) -> None:
         """Give the others the time to see why this rank ends, where they need it for that."""
         if self._failure is not None and self.rank in (0, self._failure.rank):  # 0 keeps the store
-            time.sleep(max(0.0, self._known_at + 2 * self.poll - time.monotonic()))
+            time.sleep(max(0.0, self._known_at + 2 * self.timing.poll - time.monotonic()))
 
-    def _linger(self, seconds: float) -> None:
+    def _linger(self) -> None:
         """Without rank 0 there may be no store: the others are let out first."""
         counted = [0]
 
         def count() -> None:
             counted[0] = self._board.count(f"{self._round}/left")
 
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + self.timing.linger
         while counted[0] < self.world_size and time.monotonic() < deadline and self._do(count) and not self._store_gone:
-            time.sleep(BUSY_POLL)
+            time.sleep(self.timing.busy_poll)
 
     # stops
     def request(self, kind: str) -> None:
@@ -237,7 +231,8 @@ class Watch:
 
     def _agreement(self, kind: str, attempt: int) -> Agreement:
         path = f"{self._round}/{kind}/{attempt}"
-        return Agreement(kind, path, self.rank, self.world_size, patience=max(PATIENCE, 2 * self.poll))
+        patience = max(self.timing.arrival, 2 * self.timing.poll)
+        return Agreement(kind, path, self.rank, self.world_size, patience)
 
     # failures
     @property
@@ -271,9 +266,9 @@ class Watch:
             if failures.is_timeout(error) and self._running:
                 self._inquiry.certain = True
                 self._wake.set()
-                self._known.wait(ANSWER + 1)
+                self._known.wait(self.timing.answer + 1)
             else:
-                self._wait_for_reason(ECHO_PATIENCE)
+                self._wait_for_reason()
         if self._failure is None or (lethal and not self._lethal and self._failure.rank == self.rank):
             own = Failure.of_echo(self.rank, error) if echo else Failure.of_error(self.rank, error)
             self._announce(self._failure or own, lethal or not self._running)
@@ -327,7 +322,7 @@ class Watch:
         whole = self.rank == 0 or not self._told or (first and not self._known_in_run)
         text = failure.text if whole else f"Rank {self.rank} ends: {failure.summary.rstrip('.…')}."
         code = 130 if failure.kind == "interrupt" else failures.exit_code(self._own_error) or 1
-        failures.end_process("" if code == 130 else text, self.before_end, code)
+        failures.end_process("" if code == 130 else text, self.before_end, code, self.timing)
 
     def _wait_until_gone(self, failure: Failure) -> None:
         """Torchrun takes the process that ends first for the root cause."""
@@ -337,14 +332,16 @@ class Watch:
             if self._board.read(f"gone/{failure.rank}") is not None:
                 gone.set()
 
-        deadline = self._known_at + 2 * self.grace + 1
+        deadline = self._known_at + 2 * self.timing.grace + 1
         while not gone.is_set() and time.monotonic() < deadline and self._best_effort(look):
-            time.sleep(0.1)
-        time.sleep(1.0)
+            time.sleep(self.timing.look)
+        time.sleep(self.timing.summary)
 
-    def _wait_for_reason(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while not self._known.wait(0.1) and time.monotonic() < deadline and not self._store_gone:
+    def _wait_for_reason(self) -> None:
+        begun = time.monotonic()
+        while not self._known.wait(self.timing.look) and not self._store_gone:
+            if time.monotonic() - begun >= self.timing.reason:
+                break
             self._do(self._look_for_failure)
 
     def _announce(self, failure: Failure, lethal: bool) -> None:
@@ -376,7 +373,7 @@ class Watch:
                 self._learn(Failure.from_json(found), lethal, told=True)
 
     # the thread
-    def _do(self, task: Callable[[], None], seconds: float = 3.0) -> bool:
+    def _do(self, task: Callable[[], None]) -> bool:
         """Have the thread do something with the store; return whether it did. The store may not answer for ever."""
         if self._store_gone or self._closed or not self._thread.is_alive():
             return False
@@ -388,7 +385,7 @@ class Watch:
 
         self._tasks.append((noted, done))
         self._wake.set()
-        return done.wait(seconds) and bool(did)
+        return done.wait(self.timing.store) and bool(did)
 
     def _best_effort(self, task: Callable[[], None]) -> bool:
         if threading.current_thread() is not self._thread:
@@ -418,7 +415,7 @@ class Watch:
 
     def _pause(self) -> float:
         busy = self._inquiry.pending or any(one.pending for one in self._agreements.values())
-        return BUSY_POLL if self._running and busy else self.poll
+        return self.timing.busy_poll if self._running and busy else self.timing.poll
 
     def _give_up_tasks(self) -> None:
         while self._tasks:
@@ -451,10 +448,10 @@ class Watch:
         for agreement in list(self._agreements.values()):
             agreement.step(self._board, self._on_request, self._position, f"{self._round}/left")
             asked = agreement.asked_at
-            if agreement.pending and asked is not None and time.monotonic() - asked > ANSWER:
+            if agreement.pending and asked is not None and time.monotonic() - asked > self.timing.answer:
                 here = [r for r in agreement.missing(self._board) if self._is_here(r)]
                 if here:
-                    what = f"{_name(here)} did not answer for {ANSWER:g} s when a stop was asked for"
+                    what = f"{_name(here)} did not answer for {self.timing.answer:g} s when a stop was asked for"
                     self._announce(Failure.lost(here[0], what), lethal=True)
 
     def _is_here(self, rank: int) -> bool:
@@ -471,7 +468,9 @@ class Watch:
             return
         if not self._running and failure.round <= self._round:
             return  # this rank has done its part of that run: its program may go on, and hears of it in the next run
-        grace = min(1.0, self.grace) if failure.kind in ("hang", "interrupt") else self.grace
+        grace = self.timing.grace
+        if failure.kind in ("hang", "interrupt"):
+            grace = min(self.timing.short_grace, grace)
         if time.monotonic() - (self._handled_at or self._known_at) > grace:
             self.end(failure)
 

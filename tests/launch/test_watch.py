@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,17 +17,24 @@ import torch
 from torch import distributed
 
 from lightlib.launch.agreement import next_after
+from lightlib.launch.timing import Timing
 from lightlib.launch.watch import END, OtherRankError, Watch
-from tests.launch.ranks import ranks as processes
+from tests.launch.watched_ranks import HANGS_AFTER, PATIENT, End, watched_ranks
 
-POLL = 0.01
+QUICK = replace(PATIENT, poll=0.005, busy_poll=0.002, arrival=0.02)
+ALL_ARRIVE = replace(QUICK, arrival=HANGS_AFTER)
 
 
 class Rank(threading.Thread):
     """A main thread with a loop as core has it: batches with collectives, and a look at the flag after each."""
 
     def __init__(
-        self, watch: Watch, meet: threading.Barrier, batches: int, pause: Callable[[], float], hook: Callable[..., None]
+        self,
+        watch: Watch,
+        meet: threading.Barrier,
+        batches: int | None,
+        pause: Callable[[], float],
+        hook: Callable[..., None],
     ) -> None:
         super().__init__(daemon=True)
         self.watch, self.meet, self.batches, self.pause, self.hook = watch, meet, batches, pause, hook
@@ -38,30 +46,40 @@ class Rank(threading.Thread):
     def position(self) -> tuple[int, ...]:
         return (0, self.batch)
 
+    def raise_flag(self, kind: str) -> None:
+        time.sleep(self.pause())
+        self.flags.add(kind)
+
     def run(self) -> None:
         try:
-            self.watch.start(self.position, self.flags.add, lambda: f"batch {self.batch}")
+            self.watch.start(self.position, self.raise_flag, lambda: f"batch {self.batch}")
             self.loop()
             self.watch.stop()
         except BaseException as error:  # noqa: BLE001  it is looked at in the test
             self.error = error
+            self.meet.abort()
 
     def loop(self) -> None:
-        for _ in range(self.batches):
-            time.sleep(self.pause())
-            self.meet.wait(20)  # the collective of a batch: nobody is further than the others by more than one
-            self.batch += 1
-            self.hook(self)
+        while self.next_batch():
             for kind in ("interrupt", "terminate", "stop"):
                 if kind in self.flags and self.position() >= self.watch.agree(kind, self.position()):
                     self.left = self.position()
                     return
 
+    def next_batch(self) -> bool:
+        if self.batch == self.batches:
+            return False
+        time.sleep(self.pause())
+        self.meet.wait(HANGS_AFTER)  # the collective of a batch: no rank is ahead of another by more than one
+        self.batch += 1
+        self.hook(self)
+        return True
+
 
 @contextmanager
-def watches(size: int, **options: Any) -> Iterator[list[Watch]]:
+def watches(size: int, timing: Timing = QUICK) -> Iterator[list[Watch]]:
     store = distributed.HashStore()
-    made = [Watch(store, rank, size, 20, POLL, name="test", **options) for rank in range(size)]
+    made = [Watch(store, rank, size, HANGS_AFTER, name="test", timing=timing) for rank in range(size)]
     try:
         yield made
     finally:
@@ -70,27 +88,26 @@ def watches(size: int, **options: Any) -> Iterator[list[Watch]]:
 
 
 def together(
-    all_watches: list[Watch], batches: int, pause: Callable[[], float], hook: Callable[..., None]
+    all_watches: list[Watch], batches: int | None, pause: Callable[[], float], hook: Callable[..., None]
 ) -> list[Rank]:
     meet = threading.Barrier(len(all_watches))
     ranks = [Rank(watch, meet, batches, pause, hook) for watch in all_watches]
     for rank in ranks:
         rank.start()
     for rank in ranks:
-        rank.join(30)
+        rank.join(HANGS_AFTER)
     assert not any(rank.is_alive() for rank in ranks), "a rank hangs"
-    for rank in ranks:
-        if rank.error is not None:
-            raise rank.error
+    errors = [rank.error for rank in ranks if rank.error is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error
     return ranks
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_all_leave_at_the_same_boundary_whoever_asks(seed, monkeypatch):
-    monkeypatch.setattr("lightlib.launch.watch.PATIENCE", 0.05)
+def test_all_leave_at_the_same_boundary_whoever_asks(seed):
     draw = random.Random(seed)
     size = draw.choice([2, 3, 5])
-    speed = draw.choice([0.0, 0.002, 0.01])
+    speed = draw.choice([0.0, 0.001, 0.005])
     askers = {
         rank: (draw.randint(1, 30), draw.choice(["stop", "terminate", "interrupt"]))
         for rank in draw.sample(range(size), draw.randint(1, size))
@@ -99,7 +116,7 @@ def test_all_leave_at_the_same_boundary_whoever_asks(seed, monkeypatch):
 
     def hook(rank: Rank) -> None:
         if draw.random() < 0.1:
-            time.sleep(draw.random() * 0.02)
+            time.sleep(draw.random() * 0.01)
         when, kind = askers.get(rank.watch.rank, (0, ""))
         if rank.batch == when:
             rank.watch.request(kind)
@@ -107,7 +124,7 @@ def test_all_leave_at_the_same_boundary_whoever_asks(seed, monkeypatch):
                 rank.flags.add(kind)
 
     with watches(size) as made:
-        ranks = together(made, 400, lambda: draw.random() * speed, hook)
+        ranks = together(made, None if speed else 100, lambda: draw.random() * speed, hook)
     left = {rank.left for rank in ranks}
     assert len(left) == 1, left
     where = left.pop()
@@ -119,7 +136,7 @@ def test_all_leave_at_the_same_boundary_whoever_asks(seed, monkeypatch):
 @pytest.mark.parametrize("seed", range(10))
 def test_a_wish_of_all_at_one_boundary_is_granted_there(seed):
     draw = random.Random(seed)
-    pauses = [draw.random() * 0.05 for _ in range(4)]
+    pauses = [draw.random() * 0.02 for _ in range(4)]
 
     def hook(rank: Rank) -> None:
         if rank.batch == 7:
@@ -127,23 +144,21 @@ def test_a_wish_of_all_at_one_boundary_is_granted_there(seed):
             time.sleep(pauses[rank.watch.rank])  # others ask later, or have asked before
             rank.flags.add("stop")
 
-    with watches(4) as made:
+    with watches(4, ALL_ARRIVE) as made:
         ranks = together(made, 50, lambda: 0.0, hook)
     assert {rank.left for rank in ranks} == {(0, 7)}
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_position_that_is_written_before_the_look_makes_that_exact_at_any_speed(seed, monkeypatch):
-    draw = random.Random(seed)
+@pytest.mark.parametrize("slow", range(3))
+def test_a_position_that_is_written_before_the_look_makes_that_exact_at_any_speed(slow, monkeypatch):
     monkeypatch.setattr(Rank, "position", lambda self: (0, self.looked))
 
     def loop(self: Rank) -> None:
-        for _ in range(self.batches):
-            self.meet.wait(20)
-            self.batch += 1
+        while self.next_batch():
             if self.batch == 5:
                 self.watch.request("stop")
-                time.sleep(1.5 * (self.watch.rank == 1) * draw.random())  # longer than any patience
+                if self.watch.rank == slow:
+                    assert self.watch._agreements["stop"].decided.wait(HANGS_AFTER)
                 self.flags.add("stop")
             self.looked = self.batch
             if "stop" in self.flags and self.position() >= self.watch.agree("stop", self.position()):
@@ -151,74 +166,66 @@ def test_a_position_that_is_written_before_the_look_makes_that_exact_at_any_spee
                 return
 
     monkeypatch.setattr(Rank, "loop", loop)
-    with watches(3) as made:
+    with watches(3, ALL_ARRIVE) as made:
         ranks = together(made, 50, lambda: 0.0, lambda rank: None)
     assert {rank.left for rank in ranks} == {(0, 5)}
 
 
-def test_leaving_only_where_the_plan_allows_it(monkeypatch):
+@pytest.mark.parametrize("seed", range(10))
+def test_leaving_only_where_the_plan_allows_it(seed, monkeypatch):
     """Asking only at the boundaries at which one may leave, the same on all ranks, is enough."""
-    monkeypatch.setattr("lightlib.launch.watch.PATIENCE", 0.05)
 
     def loop(self: Rank) -> None:
-        for _ in range(self.batches):
-            time.sleep(self.pause())
-            self.meet.wait(20)
-            self.batch += 1
-            self.hook(self)
-            if (
-                self.batch % 4 == 0
-                and "stop" in self.flags
-                and self.position() >= self.watch.agree("stop", self.position())
-            ):
+        while self.next_batch():
+            allowed = self.batch % 4 == 0 and "stop" in self.flags
+            if allowed and self.position() >= self.watch.agree("stop", self.position()):
                 self.left = self.position()
                 return
 
     monkeypatch.setattr(Rank, "loop", loop)
-    for seed in range(10):
-        draw = random.Random(seed)
-        asked = draw.randint(1, 20)
+    draw = random.Random(seed)
+    asked = draw.randint(1, 20)
 
-        def hook(rank: Rank, asked: int = asked) -> None:
-            if rank.batch == asked and rank.watch.rank == 1:
-                rank.watch.request("stop")
+    def hook(rank: Rank) -> None:
+        if rank.batch == asked and rank.watch.rank == 1:
+            rank.watch.request("stop")
 
-        with watches(3) as made:
-            ranks = together(made, 400, lambda draw=draw: 0.004 * draw.random(), hook)
-        left = {rank.left for rank in ranks}
-        assert len(left) == 1
-        where = left.pop()
-        assert where is not None
-        assert where[1] % 4 == 0
+    with watches(3) as made:
+        ranks = together(made, None, lambda: 0.004 * draw.random(), hook)
+    left = {rank.left for rank in ranks}
+    assert len(left) == 1
+    where = left.pop()
+    assert where is not None
+    assert where[1] >= asked
+    assert where[1] % 4 == 0
 
 
 def test_a_refused_wish_may_be_followed_by_a_new_one(monkeypatch):
+    """The third wish is granted; each rank wishes once, as soon as it has refused what the rank before it wished."""
+    refused: list[list[int]] = [[], [], []]
+
     def loop(self: Rank) -> None:
-        for _ in range(self.batches):
-            time.sleep(self.pause())
-            self.meet.wait(20)
-            self.batch += 1
-            self.hook(self)
+        rank = self.watch.rank
+        while self.next_batch():
+            if self.batch == 3 and rank == 0:
+                self.watch.request("stop")
             if "stop" in self.flags and self.position() >= self.watch.agree("stop", self.position()):
-                if self.batch < 100:
-                    self.flags.discard("stop")
-                    self.watch.refuse("stop")
-                else:
+                if len(refused[rank]) == 2:
                     self.left = self.position()
                     return
+                self.flags.discard("stop")
+                self.watch.refuse("stop")
+                refused[rank].append(self.batch)
+                if len(refused[rank]) == rank:
+                    self.watch.request("stop")
 
     monkeypatch.setattr(Rank, "loop", loop)
-
-    def hook(rank: Rank) -> None:
-        if (rank.batch, rank.watch.rank) in {(3, 0), (60, 1), (120, 2)}:
-            rank.watch.request("stop")
-
     draw = random.Random(1)
     with watches(3) as made:
-        ranks = together(made, 400, lambda: 0.006 * draw.random(), hook)
+        ranks = together(made, None, lambda: 0.004 * draw.random(), lambda rank: None)
     assert len({rank.left for rank in ranks}) == 1
-    assert ranks[0].left is not None
-    assert ranks[0].left >= (0, 120)
+    assert refused[0] == refused[1] == refused[2]
+    assert ranks[0].left > (0, refused[0][1]) > (0, refused[0][0]) >= (0, 3)
 
 
 def test_a_later_run_has_its_own_wishes():
@@ -227,11 +234,11 @@ def test_a_later_run_has_its_own_wishes():
             rank.watch.request("stop")
 
     with watches(2) as made:
-        first = together(made, 200, lambda: 0.005, hook)
+        first = together(made, None, lambda: 0.002, hook)
         assert first[0].left == first[1].left is not None
         second = together(made, 20, lambda: 0.001, lambda rank: None)
         assert [rank.left for rank in second] == [None, None]
-        third = together(made, 200, lambda: 0.005, hook)
+        third = together(made, None, lambda: 0.002, hook)
         assert third[0].left == third[1].left is not None
 
 
@@ -258,9 +265,17 @@ def test_a_failure_ends_the_wait_for_an_agreement():
         for watch in made:
             watch.start(lambda: (3,), lambda kind: None, str)
         made[1]._position = _no_position  # it never answers
-        threading.Timer(0.3, lambda: made[1].fail(ValueError("boom"))).start()
+
+        def fail_when_asked() -> None:
+            while made[0]._agreements["stop"].asked_at is None:
+                time.sleep(0.002)
+            made[1].fail(ValueError("boom"))
+
+        failing = threading.Thread(target=fail_when_asked)
+        failing.start()
         with pytest.raises(OtherRankError, match=r"Rank 1 failed first:\n(.|\n)*ValueError: boom"):
             made[0].agree("stop", (3,))
+        failing.join()
         made[0].fail(OtherRankError(made[0].failure))
         assert made[0].failure == made[1].failure
 
@@ -269,25 +284,50 @@ def _no_position() -> Any:
     raise LookupError
 
 
-def test_a_rank_that_does_not_answer_is_named(monkeypatch):
-    monkeypatch.setattr("lightlib.launch.watch.ANSWER", 0.5)
+def test_a_rank_that_does_not_answer_is_named():
+    """Rank 2 asks; it looks for the answers once rank 0 has given its own."""
     with watches(3) as made:
+        made[2].timing = replace(QUICK, answer=0.05)
+
+        def wait_for_rank_0(kind: str) -> None:
+            while made[0]._agreements[kind]._bound is None:
+                time.sleep(0.002)
+
         for watch in made:
-            watch.start(lambda: (3,), lambda kind: None, str)
+            watch.start(lambda: (3,), wait_for_rank_0 if watch.rank == 2 else lambda kind: None, str)
         made[1]._position = _no_position
-        with pytest.raises(OtherRankError, match=r"Rank 1 did not answer for 0.5 s when a stop was asked for\."):
+        with pytest.raises(OtherRankError, match=r"Rank 1 did not answer for 0.05 s when a stop was asked for\."):
             made[2].agree("terminate", (3,))
         for watch in made:
             watch.fail(RuntimeError())
 
 
 def test_a_rank_that_has_not_begun_the_run_is_waited_for(monkeypatch):
-    monkeypatch.setattr("lightlib.launch.watch.ANSWER", 0.3)
+    looked, answered = threading.Event(), threading.Event()
     with watches(2) as made:
+        made[0].timing = replace(QUICK, answer=0.05)
+        is_here = made[0]._is_here
+
+        def is_here_as_of_now(rank: int) -> bool:
+            found = is_here(rank)
+            looked.set()
+            answered.wait(HANGS_AFTER)
+            return found
+
+        def begin_late() -> None:
+            looked.wait(HANGS_AFTER)
+            made[1].start(lambda: (0,), lambda kind: None, str)
+            while made[1]._agreements["terminate"]._bound is None:
+                time.sleep(0.002)
+            answered.set()
+
+        monkeypatch.setattr(made[0], "_is_here", is_here_as_of_now)
         made[0].start(lambda: (0,), lambda kind: None, str)
-        late = threading.Timer(1.0, lambda: made[1].start(lambda: (0,), lambda kind: None, str))
+        late = threading.Thread(target=begin_late)
         late.start()
         assert made[0].agree("terminate", (1,)) == (1,)
+        assert looked.is_set()
+        assert made[0].failure is None
         late.join()
 
 
@@ -312,15 +352,13 @@ def leave_often(rank: int, watch: Watch) -> None:
         draw, own = random.Random(seed), random.Random(1000 * seed + rank)
         asked.clear()
         batch = [0]
-        at = {draw.randrange(3): draw.random() * 0.3 for _ in range(draw.randint(1, 3))}
-        begun = time.monotonic()
+        at = {draw.randrange(3): draw.randint(1, 15) for _ in range(draw.randint(1, 3))}
         watch.start(lambda batch=batch: (seed, batch[0]), asked.append, lambda: f"batch {batch[0]}")  # noqa: B023
         while True:
-            time.sleep(own.random() * draw.choice([0.0, 0.01, 0.03]))
+            time.sleep(own.random() * draw.choice([0.0, 0.002, 0.006]))
             distributed.all_reduce(torch.ones(1))
             batch[0] += 1
-            if rank in at and time.monotonic() - begun > at[rank]:
-                del at[rank]
+            if batch[0] == at.get(rank):
                 os.kill(os.getpid(), signal.SIGTERM)
             if asked and (seed, batch[0]) >= watch.agree("terminate", (seed, batch[0])):
                 break
@@ -330,5 +368,6 @@ def leave_often(rank: int, watch: Watch) -> None:
         assert len(set(left)) == 1, left
 
 
+@pytest.mark.processes
 def test_processes_in_collectives_leave_together():
-    assert [(end.code, end.text) for end in processes(3, leave_often, limit=100)] == [(0, "")] * 3
+    assert watched_ranks(3, leave_often, QUICK) == [End(0, "")] * 3

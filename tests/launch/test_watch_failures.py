@@ -16,7 +16,9 @@ from torch import distributed
 from lightlib.launch.board import Board
 from lightlib.launch.failure import Failure, OtherRankError, is_echo, is_timeout
 from lightlib.launch.watch import Watch
-from tests.launch.ranks import ranks
+from tests.launch.watched_ranks import HANGS_AFTER, PATIENT, End, heard, others_ended, tell, watched_ranks
+
+ENDS_RANKS = replace(PATIENT, grace=0.1)  # those that do not end by themselves
 
 
 class Boom(Exception):
@@ -58,9 +60,10 @@ def rank_0_raises_others_sleep(rank: int, watch: Watch) -> None:
     run(watch, raise_boom if rank == 0 else lambda: time.sleep(1000))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("body", [one_raises_others_reduce, one_raises_others_sleep])
 def test_rank_0_ends_with_the_traceback_of_the_rank_that_raised(body):
-    first, second, third = ranks(3, body)
+    first, second, third = watched_ranks(3, body, ENDS_RANKS)
     assert [first.code, second.code, third.code] == [1, 1, 1]
     assert first.text.strip().endswith("tests.launch.test_watch_failures.Boom: on one rank only")
     assert "Rank 1 failed first:\nTraceback (most recent call last):\n" in first.text
@@ -69,26 +72,43 @@ def test_rank_0_ends_with_the_traceback_of_the_rank_that_raised(body):
         "Rank 1 ends: rank 1 failed: tests.launch.test_watch_failures.Boom: on one rank only."
     )
     assert "Rank 2 ends: rank 1 failed: " in third.text
-    assert max(first.seconds, second.seconds, third.seconds) < 10
 
 
 def rank_0_is_interrupted_others_sleep(rank: int, watch: Watch) -> None:
-    """Core: Ctrl-C at a place where it is obeyed at once."""
-    begin(watch)
-    if rank:
+    """Core: Ctrl-C at a place where it is obeyed at once. The others look when rank 0 sleeps at its exit."""
+    if rank != 0:
+        watch.timing = replace(ENDS_RANKS, poll=HANGS_AFTER)
+        begin(watch)
+        watch._do(lambda: None)
+        tell("rank 1 does not look")
+        heard("rank 0 sleeps")
+        watch.timing = ENDS_RANKS
+        watch._wake.set()
         time.sleep(1000)
+    begin(watch)
+    heard("rank 1 does not look")
     watch.fail(KeyboardInterrupt())
     watch.stop()
+    watch.timing = replace(ENDS_RANKS, poll=HANGS_AFTER)
+
+    def sleep(seconds: float) -> None:
+        assert 0 < seconds <= 2 * HANGS_AFTER
+        tell("rank 0 sleeps")
+        others_ended()
+
+    time.sleep = sleep
 
 
+@pytest.mark.processes
 def test_rank_0_that_is_interrupted_lets_the_others_see_it():
-    first, second = ranks(2, rank_0_is_interrupted_others_sleep, poll=0.5)
+    first, second = watched_ranks(2, rank_0_is_interrupted_others_sleep, ENDS_RANKS)
     assert (first.code, second.code) == (0, 130)  # 0: here, where nothing ends the program
     assert "store" not in second.text
 
 
+@pytest.mark.processes
 def test_rank_0_itself_raises():
-    first, second = ranks(2, rank_0_raises_others_sleep)
+    first, second = watched_ranks(2, rank_0_raises_others_sleep, ENDS_RANKS)
     assert first.code == second.code == 1
     assert "Rank 0 failed first:\nTraceback" in first.text
     assert first.text.strip().endswith("Boom: on one rank only")
@@ -103,13 +123,19 @@ def killed(rank: int, watch: Watch) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         distributed.all_reduce(torch.ones(2))
 
+    def report() -> None:
+        while not watch._handling:  # rank 0 has lost its connection, and waits for the reason
+            time.sleep(0.005)
+        watch.report_death(1, -9, "the kernel was busy\nand then nothing\n")
+
     if rank == 0:
-        threading.Timer(0.7, watch.report_death, (1, -9, "the kernel was busy\nand then nothing\n")).start()
+        threading.Thread(target=report, daemon=True).start()
     run(watch, train)
 
 
+@pytest.mark.processes
 def test_the_launcher_says_which_rank_was_killed():
-    first, second, third = ranks(3, killed)
+    first, second, third = watched_ranks(3, killed, ENDS_RANKS)
     assert (first.code, second.code, third.code) == (1, -9, 1)
     assert first.text.strip().endswith(
         "The last lines that rank 1 wrote to stderr:\n  the kernel was busy\n  and then nothing\n"
@@ -127,45 +153,49 @@ def killed_unseen(rank: int, watch: Watch) -> None:
     run(watch, train)
 
 
+@pytest.mark.processes
 def test_a_rank_that_is_killed_and_nobody_says_so():
-    first, second = ranks(2, killed_unseen, grace=5.0)
+    first, second = watched_ranks(2, killed_unseen, replace(PATIENT, reason=0.1))
     assert (first.code, second.code) == (1, -9)
     assert "Rank 0 lost its connection to another rank, and no rank said why" in first.text
     assert "What rank 0 saw:\nTraceback" in first.text
-    assert first.seconds < 25  # before gloo gives up
 
 
 def host_killed(rank: int, watch: Watch) -> None:
     def train() -> None:
         if rank == 0:
-            time.sleep(0.5)
+            heard("rank 1 is in the run")
             os.kill(os.getpid(), signal.SIGKILL)
+        tell("rank 1 is in the run")
         time.sleep(1000)
 
     run(watch, train)
 
 
+@pytest.mark.processes
 def test_rank_0_is_killed_and_the_store_with_it():
-    first, second = ranks(2, host_killed, grace=5.0)
+    first, second = watched_ranks(2, host_killed, ENDS_RANKS)
     assert (first.code, second.code) == (-9, 1)
     assert "The process that keeps the store of the ranks is gone" in second.text
-    assert second.seconds < 25
 
 
 def exit_silently(rank: int, watch: Watch) -> None:
     def train() -> None:
         if rank == 1:
-            time.sleep(0.3)
             os._exit(3)
+        threading.Thread(target=launcher, daemon=True).start()
         time.sleep(1000)
 
-    if rank == 0:
-        threading.Timer(1.0, watch.report_death, (1, 3)).start()
+    def launcher() -> None:
+        others_ended()
+        watch.report_death(1, 3)
+
     run(watch, train)
 
 
+@pytest.mark.processes
 def test_a_rank_that_exits_without_a_word():
-    first, second = ranks(2, exit_silently)
+    first, second = watched_ranks(2, exit_silently, ENDS_RANKS)
     assert (first.code, second.code) == (1, 3)
     assert first.text.strip() == "Rank 1 ended with exit code 3."
 
@@ -182,8 +212,9 @@ def caught_and_run_again(rank: int, watch: Watch) -> None:
     assert watch.failure is None
 
 
+@pytest.mark.processes
 def test_a_program_may_catch_what_all_ranks_raise_and_run_again():
-    first, second = ranks(2, caught_and_run_again)
+    first, second = watched_ranks(2, caught_and_run_again)
     assert (first.code, second.code) == (0, 0), [first.text, second.text]
     assert "caught 2" in first.text
 
@@ -203,22 +234,24 @@ class Slow:
     def get(self, key: str) -> bytes:
         if key.endswith(self.question):
             self.asked.set()
-            self.allowed.wait(20)
+            self.allowed.wait(HANGS_AFTER)
         return self.store.get(key)
 
 
 def test_a_failure_that_was_caught_is_not_one_of_the_next_run():
     """The thread has read it already, and comes to it when the program has begun another run."""
     store = Slow("/1/failure")
-    watch = Watch(store, 0, 2, 60.0, poll=0.01)
+    watch = Watch(store, 0, 2, HANGS_AFTER, timing=replace(PATIENT, store=0.05))
     begin(watch)
     failure = replace(Failure.of_error(1, Boom("caught")), round=1)
     Board(store, "lightlib/watch//").write("1/failure", failure.to_json())
-    assert store.asked.wait(20)
+    assert store.asked.wait(HANGS_AFTER)
     watch.stop()
-    threading.Timer(0.2, store.allowed.set).start()
     begin(watch)
-    assert watch.look() is None
+    store.allowed.set()
+    while not watch._do(watch._look_for_failure):
+        pass
+    assert watch.failure is None
     watch.stop()
     watch.close()
 
@@ -230,8 +263,9 @@ def raises_between_runs(rank: int, watch: Watch) -> None:
     run(watch, lambda: distributed.all_reduce(torch.ones(1)))
 
 
+@pytest.mark.processes
 def test_a_rank_raises_between_two_runs():
-    first, second = ranks(2, raises_between_runs)
+    first, second = watched_ranks(2, raises_between_runs)
     assert (first.code, second.code) == (1, 1)
     assert "Rank 1 failed first:\nTraceback" in first.text
     assert first.text.strip().endswith("Boom: on one rank only")
@@ -241,14 +275,16 @@ def test_a_rank_raises_between_two_runs():
 def raises_after_rank_0_is_done(rank: int, watch: Watch) -> None:
     def train() -> None:
         if rank == 1:
-            time.sleep(1.0)
+            while watch._host_left != 1:
+                time.sleep(0.005)
             raise_boom()
 
     run(watch, train)
 
 
+@pytest.mark.processes
 def test_rank_0_waits_for_the_others_at_its_end_and_fails_with_them():
-    first, second = ranks(2, raises_after_rank_0_is_done)
+    first, second = watched_ranks(2, raises_after_rank_0_is_done)
     assert (first.code, second.code) == (1, 1)
     assert first.text.strip().endswith("Boom: on one rank only")
 
@@ -260,23 +296,25 @@ def put_away_for_ever(rank: int, watch: Watch) -> None:
     time.sleep(1000)
 
 
+@pytest.mark.processes
 def test_a_teardown_that_does_not_end_is_ended():
-    first, second = ranks(2, put_away_for_ever)
+    first, second = watched_ranks(2, put_away_for_ever, ENDS_RANKS)
     assert (first.code, second.code) == (1, 1)
     assert first.text.strip().endswith("Boom: first")
 
 
 def orphan(rank: int, watch: Watch) -> None:
     if rank != 1:
-        time.sleep(3)
+        others_ended()
         return
     begin(watch)
     watch._parent = os.getppid() + 1  # as if it had ended and this process had been given to another
     time.sleep(1000)
 
 
+@pytest.mark.processes
 def test_a_process_whose_launcher_is_gone_ends():
-    _, second = ranks(2, orphan)
+    _, second = watched_ranks(2, orphan, ENDS_RANKS)
     assert second.code == 1
     assert second.text.strip().endswith("The process that started this one, rank 0's, is gone.")
 
@@ -284,22 +322,32 @@ def test_a_process_whose_launcher_is_gone_ends():
 def asleep_before_the_next_run(rank: int, watch: Watch) -> None:
     run(watch, lambda: None)
     if rank == 0:
+        watch.timing = ENDS_RANKS
         time.sleep(1000)
     run(watch, raise_boom)
 
 
+@pytest.mark.processes
 def test_a_rank_that_is_late_for_the_run_in_which_another_fails():
-    first, second = ranks(2, asleep_before_the_next_run)
+    first, second = watched_ranks(2, asleep_before_the_next_run)
     assert (first.code, second.code) == (1, 1)
     assert first.text.strip().endswith("Boom: on one rank only")
 
 
 def finish(rank: int, watch: Watch) -> None:
-    run(watch, lambda: time.sleep(0.3 * rank))
+    if rank == 0:
+        run(watch, lambda: None)
+        tell("0 has left")
+    elif rank == 1:
+        run(watch, lambda: heard("0 has left"))
+        tell("1 has left")
+    else:
+        run(watch, lambda: heard("1 has left"))
 
 
+@pytest.mark.processes
 def test_ranks_that_end_at_different_times_end_well():
-    assert [(end.code, end.text) for end in ranks(3, finish)] == [(0, "")] * 3
+    assert watched_ranks(3, finish) == [End(0, "")] * 3
 
 
 @pytest.mark.parametrize(
