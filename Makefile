@@ -9,6 +9,10 @@ TORCH ?= $(PINNED_TORCH)
 # The tests wait for processes more than they compute.
 WORKERS ?= 3
 
+# Compiled files are kept, and out of the tree: without them each of hundreds of processes compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
+
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q -q --disable-pip-version-check
@@ -22,16 +26,18 @@ WRITE_CONSTRAINTS := $(if $(filter $(PINNED_TORCH),$(TORCH)),cp constraints.txt,
 DECLARED := pyproject.toml constraints.txt
 
 # What breaks runs, disks and files in hundreds of ways; docs/campaigns.md says what each does and how to repeat a case.
-#   OPTIONS   what the campaign is told:   make campaign-kill OPTIONS='--seed 7 --only ddp'
+#   OPTIONS   passed on to the campaign, or to pytest:   make campaign-kill OPTIONS='--seed 7 --only ddp'
 CAMPAIGNS := $(addprefix campaign-,kill files disk corruption s3 layouts)
 OPTIONS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test slow check bench clean campaigns $(CAMPAIGNS)
+.PHONY: help demo test test-fast test-times slow check bench clean campaigns $(CAMPAIGNS)
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
-	@echo 'make test    run every test but the slow ones'
+	@echo 'make test    run every test but the slow ones (ten minutes on two cores)'
+	@echo 'make test-fast   run those that start no process and open no port: for every save (two minutes)'
+	@echo 'make test-times  as make test, and print where the time went'
 	@echo 'make slow    run the slow tests: many processes, or minutes'
 	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-files, campaign-disk,'
 	@echo '                 campaign-corruption, campaign-s3, campaign-layouts (about two hours; each also alone)'
@@ -43,10 +49,18 @@ demo: $(VENV)/.examples
 	@$(BIN)/python examples/digits.py
 
 test: $(VENV)/.test
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	@echo 'Running every test but the slow ones with $(WORKERS) workers. The first dots come once all files are imported.'
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(OPTIONS)
+
+test-fast: $(VENV)/.test
+	@echo 'Running the tests that start no process and open no port with $(WORKERS) workers.'
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow and not processes' $(OPTIONS)
+
+test-times: $(VENV)/.test
+	@PYTHONPATH=. $(BIN)/python scripts/test_times.py -n $(WORKERS) --dist worksteal $(OPTIONS)
 
 slow: $(VENV)/.test
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -m slow $(OPTIONS)
 
 campaigns: $(CAMPAIGNS)
 
