@@ -28,13 +28,10 @@ from lightlib.launch.environment import ENDED, LAUNCHED, PARENT
 from lightlib.launch.place import Environment, HeldPort, threads_per_process
 from lightlib.launch.subprocess import how_it_ended, is_interactive
 
-__all__ = ["METHODS", "ProcessFailedError", "launch_function"]
+__all__ = ["METHODS", "Patience", "ProcessFailedError", "launch_function"]
 
 T = TypeVar("T")
 METHODS = ("spawn", "fork", "forkserver")
-_GRACE = 5.0
-_PATIENCE = 30.0
-_POLL = 0.3
 _ASKED_TO = (130, 143)  # by Ctrl-C, by SIGTERM
 
 
@@ -52,6 +49,21 @@ class ProcessFailedError(LightlibError, RuntimeError):
 
     def __reduce__(self) -> tuple[type, tuple[int, str, str]]:
         return type(self), self._arguments
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long `launch_function` waits for its processes, in seconds; the defaults are for production.
+
+    Attributes:
+        poll: Between two looks for a failure, and for the cause of one that was found.
+        grace: That the others have to end after a failure, and again once they are asked to.
+        save: That all have to end once Ctrl-C was pressed and they are asked to, for they may write a checkpoint.
+    """
+
+    poll: float = 0.3
+    grace: float = 5.0
+    save: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -92,10 +104,15 @@ class _Keyboard:
 
 
 _KEYBOARD = _Keyboard()
+_PRODUCTION = Patience()
 
 
 def launch_function(
-    function: Callable[[int], T], n: int, method: str = "spawn", environment: Environment | None = None
+    function: Callable[[int], T],
+    n: int,
+    method: str = "spawn",
+    environment: Environment | None = None,
+    patience: Patience = _PRODUCTION,
 ) -> T:
     """Run `function(rank)` in `n` new processes and return what it returns on rank 0.
 
@@ -108,6 +125,7 @@ def launch_function(
         method: ``"spawn"``, ``"forkserver"`` (new interpreters) or ``"fork"`` (copies of this one: needs no pickling
             and works in notebooks, but not after CUDA was used here).
         environment: The place of this process; the first one's is made of it. Default: this machine alone.
+        patience: How long to wait for processes that do not end.
 
     Raises:
         MisconfigurationException: The method cannot be used here, or the function cannot be sent to a new process.
@@ -136,9 +154,9 @@ def launch_function(
         try:
             _KEYBOARD.release()
             with _handing_on(processes) as asked:
-                failure = _wait(processes, folder)
+                failure = _wait(processes, folder, patience)
         except KeyboardInterrupt:
-            _interrupt(processes)
+            _interrupt(processes, patience)
             for failure in map(_read_failure, folder.glob("failed-*")):
                 if isinstance(failure.error, SystemExit) and failure.error.code in _ASKED_TO:
                     raise failure.error from None  # they have left their run, and said how to go on
@@ -201,16 +219,16 @@ def _handing_on(processes: list[Any]) -> Iterator[list[int]]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _wait(processes: list[Any], folder: Path) -> _Failure | None:
+def _wait(processes: list[Any], folder: Path, patience: Patience) -> _Failure | None:
     """Wait until all have ended; after the first failure give the others a moment, and end them."""
     running = list(processes)
     while running:
-        connection.wait([process.sentinel for process in running], timeout=_POLL)
+        connection.wait([process.sentinel for process in running], timeout=patience.poll)
         running = [process for process in running if process.exitcode is None]
         if any(process.exitcode for process in processes) or any(folder.glob("failed-*")):
-            time.sleep(_POLL)  # a process that was killed is the cause of what the others say at the same time
+            time.sleep(patience.poll)  # a process that was killed is the cause of what the others say at the same time
             killed = [process for process in processes if (process.exitcode or 0) < 0]
-            _end(processes, _GRACE)
+            _end(processes, patience.grace)
             return _first(processes, killed, folder)
     return None
 
@@ -244,10 +262,10 @@ def _raise(failure: _Failure) -> None:
     raise ProcessFailedError(failure.rank, how, failure.trace) from failure.error
 
 
-def _interrupt(processes: list[Any]) -> None:
+def _interrupt(processes: list[Any], patience: Patience) -> None:
     """Let the processes come to their own end: Ctrl-C has reached them as well. A second one ends them at once."""
     try:
-        _end(processes, _PATIENCE, first=_GRACE)
+        _end(processes, patience.save, first=patience.grace)
     except KeyboardInterrupt:
         _end(processes, 0.0)
 

@@ -35,7 +35,6 @@ _FOLDER = os.getcwd()  # where the program was started: it may go elsewhere befo
 _INTERRUPTED = (130, 143, -signal.SIGINT)
 _POLL = 0.1
 _SETTLED = 2.0
-_DRAINED = 1.0
 _AT_ONCE = 0.5
 # The new process asks Linux to be killed when this one dies, and then becomes the program. Python's `preexec_fn` could
 # ask as well, but runs Python code after a fork, which is not safe beside other threads.
@@ -78,6 +77,7 @@ class SubprocessLauncher:
         environment: The place of this process, as `detect` found it.
         timeout: Seconds that the others may go on after this process has come to its end. Default 30.
         grace: Seconds they have to end when something has failed. Default 5.
+        drain: Seconds to read what one that has ended left in its pipes. Default 1.
 
     Attributes:
         meets: Whether this process waits for all others to come: then one that has ended is missing, failed or not.
@@ -88,10 +88,13 @@ class SubprocessLauncher:
         (1, [])
     """
 
-    def __init__(self, environment: Environment, *, timeout: float = 30.0, grace: float = 5.0) -> None:
+    def __init__(
+        self, environment: Environment, *, timeout: float = 30.0, grace: float = 5.0, drain: float = 1.0
+    ) -> None:
         self.environment = environment
         self.timeout = timeout
         self.grace = grace
+        self.drain = drain
         self._children: list[_Child] = []
         self._callbacks: list[OnDeath] = []
         self._stopped: set[int] = set()
@@ -235,7 +238,7 @@ class SubprocessLauncher:
             if child.process.poll() is not None and not child.ended:
                 noticed = time.monotonic()
                 for output in child.outputs:
-                    output.join(timeout=_DRAINED)  # something that it has started may keep the pipe open
+                    output.join(timeout=self.drain)  # something that it has started may keep the pipe open
                 child.ended = noticed
             if child.ended and not child.told:
                 self._consider(child)

@@ -1,30 +1,22 @@
-"""Run the scripts beside this file as a user would: by Python or torchrun, in a terminal of their own."""
+"""Runs the scripts of the folder by Python or torchrun, and checks that all of their processes end."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import lightlib
+from tests.helpers.programs import GRACE, HANGS_AFTER, Program
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-SHARED = "PYTEST_XDIST_WORKER" in os.environ  # other tests use the processors as well, and all takes longer
-AT_MOST = 60.0 if SHARED else 15.0  # seconds from the failure to the end of all processes
-HANGS_AFTER = 10 if SHARED else 3  # seconds without progress
-PATIENCE = 200.0 if SHARED else 100.0
-NOT_FOR_CHILDREN = {"PYTEST_CURRENT_TEST", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
-VARIABLES = {name: value for name, value in os.environ.items() if name not in NOT_FOR_CHILDREN} | {
-    "PYTHONPATH": str(Path(lightlib.__file__).parents[1]),
-    "OMP_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-}
+# What is said when a rank did not end because of the others, but because a launcher ran out of patience.
+_FORCED = (" s after rank 0 had ended, and stopped", "forcefully exiting via")
 
 
 @dataclass
@@ -34,49 +26,55 @@ class Ended:
     Attributes:
         code: Its exit code.
         text: What stood on the terminal.
-        seconds: From the time that it left in the file `failed` to the end of all its processes.
     """
 
     code: int
     text: str
-    seconds: float
 
     @property
     def lines(self) -> list[str]:
         return self.text.rstrip().splitlines()
 
 
-def begin(*command: str, **options: Any) -> subprocess.Popen[str]:
-    """Start Python with these arguments, the leader of a session, both streams in one pipe."""
-    given = {"env": VARIABLES, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **options}
-    return subprocess.Popen(
-        [sys.executable, *command], stderr=subprocess.STDOUT, text=True, start_new_session=True, **given
-    )
+def run(script: str, *arguments: object, torchrun: bool = False, env: Mapping[str, str] | None = None) -> Ended:
+    """Run a script of the folder on two ranks; fail when it, or a process that it has started, does not end by itself.
 
-
-def end(process: subprocess.Popen[str], patience: float = PATIENCE) -> Ended:
-    """Wait for a program; fail when it, or a process that it has started, does not come to an end."""
+    Args:
+        script: Its name.
+        arguments: What follows it on the command line.
+        torchrun: Whether torchrun starts it; else it starts the second rank itself.
+        env: Its variables. Default: `tests.helpers.programs.environment()`.
+    """
+    command = [*(TORCHRUN if torchrun else ()), str(SCRIPTS / script), *map(str, arguments)]
+    program = Program(*command, env=env, merged=True, starts=2 if torchrun else 1)
     try:
-        text, _ = process.communicate(timeout=patience)
+        text, _ = program.communicate()
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        text, _ = process.communicate()
-        raise AssertionError(f"no end within {patience:g} s:\n{text}") from None
-    deadline = time.monotonic() + AT_MOST
-    while (left := members(process.pid)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    ended = time.time()
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
+        kill(program.pid)
+        text, _ = program.communicate(GRACE)
+        raise AssertionError(f"no end within {HANGS_AFTER:g} s:\n{text}") from None
+    ended = Ended(program.wait(), text)
+    assert_all_end(program.pid, text)
+    assert not any(words in text for words in _FORCED), text
+    return ended
+
+
+def assert_all_end(session: int, text: str) -> None:
+    """Wait until no process of a session lives; fail, and kill them, when some do not end."""
+    deadline = time.monotonic() + HANGS_AFTER
+    while (left := members(session)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    kill(*left)
     assert not left, f"left behind: {left}\n{text}"
-    failed = Path("failed")
-    return Ended(process.returncode, text, ended - float(failed.read_text()) if failed.exists() else 0.0)
 
 
-def run(script: str, *arguments: object, torchrun: bool = False) -> Ended:
-    """Run a script of the folder to its end."""
-    launcher = TORCHRUN if torchrun else ()
-    return end(begin(*launcher, str(SCRIPTS / script), *map(str, arguments)))
+def kill(*pids: int) -> None:
+    """Kill these processes and the groups that they lead."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
 
 
 def members(session: int) -> list[int]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import random
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
 import torch
 
-from lightlib.launch.environment import EXPORTED
+from lightlib.errors import LightlibError
+from lightlib.launch import place
+from lightlib.launch.environment import EXPORTED, HeldPort, detect
 from tests.distributed.test_numbers import assert_near, loader, state_of, trainer_of
 from tests.distributed.user import BATCH, Net, plain_loop
 from tests.helpers.ranks import ranks
@@ -62,6 +66,8 @@ CLUSTERS: dict[str, tuple[str, dict[str, str]]] = {
         },
     ),
 }
+
+pytestmark = pytest.mark.processes
 
 
 class OwnCluster:
@@ -116,16 +122,31 @@ def wanted() -> dict[str, torch.Tensor]:
     return net.state_dict()
 
 
+@contextmanager
+def free_job(variables: dict[str, str]) -> Iterator[int]:
+    """Find a number of a job whose port, which lightlib makes from it, nobody uses; keep others from it."""
+    for job in itertools.count(os.getpid()):
+        port = detect(None, variables={name: value.format(rank=0, job=job) for name, value in variables.items()}).port
+        with pytest.MonkeyPatch.context() as patch, suppress(LightlibError):
+            patch.setattr(place, "_PORTS", [port])
+            held = HeldPort()
+            break
+    with closing(held):
+        yield job
+
+
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_the_processes_of_a_cluster_train_as_one(name: str, wanted: dict[str, torch.Tensor]):
     environment, variables = CLUSTERS[name]
-    found = ranks(2, by_cluster, variables, random.SystemRandom().randrange(10**6))
+    with free_job(variables) as job:
+        found = ranks(2, by_cluster, variables, job)
     assert [(kind, first) for kind, first, _ in found] == [(environment, True), (environment, False)]
     for _, _, state in found:
         assert_near(state, wanted)
 
 
 def test_the_processes_of_a_users_environment_train_as_one(wanted: dict[str, torch.Tensor]):
-    found = ranks(2, by_own, random.SystemRandom().randrange(10000, 30000))
+    with closing(HeldPort()) as held:
+        found = ranks(2, by_own, held.port)
     assert [(kind, first) for kind, first, _ in found] == [("OwnCluster", True), ("OwnCluster", False)]
     assert_near(found[1][-1], wanted)

@@ -9,17 +9,19 @@ import sys
 import pytest
 
 from lightlib.launch.failure import Failure, OtherRankError
-from tests.distributed.programs import AT_MOST, HANGS_AFTER, run
+from tests.distributed.programs import run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+    pytest.mark.processes,
+]
 slow = pytest.mark.slow
 
 
 def fails(*arguments, code=1):
-    """Run the script that fails and return the last lines, from the failing rank's on."""
+    """Run the script that fails; its collectives would wait for an hour."""
     ended = run("failing.py", *arguments)
     assert ended.code == code, ended.text
-    assert ended.seconds < AT_MOST, ended.text
     assert "came to the end" not in ended.text
     return ended
 
@@ -74,8 +76,7 @@ def test_a_rank_that_is_killed(strategy):
 
 
 def test_the_first_rank_is_killed():
-    ended = fails("kill", 0, code=-9)  # nobody is left who could write, but whoever has started it sees the signal
-    assert ended.seconds < AT_MOST / 3
+    fails("kill", 0, code=-9)  # nobody is left who could write, but whoever has started it sees the signal
 
 
 @pytest.mark.parametrize(
@@ -88,13 +89,12 @@ def test_the_first_rank_is_killed():
     ],
 )
 def test_a_rank_that_sleeps_for_ever(strategy, rank, waits):
-    ended = fails("sleep", rank, "--timeout", HANGS_AFTER, "--strategy", strategy)
+    ended = fails("sleep", rank, "--timeout", 3000, "--patience", 0.5, "--strategy", strategy)
+    assert "timeout of the watch: 3000 s" in ended.text
     last = ended.lines[-1]
-    assert last.startswith(
-        f"No progress for {HANGS_AFTER} s. Rank {rank} has been at train, epoch 0, batch 5, step 5 in "
-    ), last
+    assert last.startswith(f"No progress for 0.5 s. Rank {rank} has been at train, epoch 0, batch 5, step 5 in "), last
     assert "failing.py:" in last
-    assert "`time.sleep(1000)`" in last
+    assert "`time.sleep(1e5)`" in last
     assert f"Rank {1 - rank} waits for it in " in last
     assert waits in last
     assert last.endswith(" of train, epoch 0, batch 5, step 5.")
@@ -125,12 +125,12 @@ def test_ranks_with_different_models():
     [
         ("training_step", 1, 1, "ValueError: the sample of rank 1 is broken"),
         pytest.param("kill", 0, 1, "Rank 0 was killed by SIGKILL (often: out of memory).", marks=slow),
-        ("sleep", 1, 1, f"No progress for {HANGS_AFTER} s. Rank 1 has been at train, epoch 0, batch 5, step 5 in "),
+        ("sleep", 1, 1, "No progress for 0.5 s. Rank 1 has been at train, epoch 0, batch 5, step 5 in "),
         pytest.param("exit", 1, 3, "SystemExit: 3", marks=slow),
     ],
 )
 def test_copies_of_the_process(what, rank, code, last):
-    ended = fails(what, rank, "--start-method", "fork", "--timeout", HANGS_AFTER, code=code)
+    ended = fails(what, rank, "--start-method", "fork", "--patience", 0.5, code=code)
     assert last in ended.lines[-1]
     assert f"Rank {rank} " in ended.text
 

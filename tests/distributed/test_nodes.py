@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.distributed.programs import SCRIPTS, VARIABLES
+from tests.distributed.programs import SCRIPTS
+from tests.helpers.programs import HANGS_AFTER, environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 ADDRESSES = ("10.177.0.1", "10.177.0.2")
-PATIENCE = 100.0
 
 
 def ip(*arguments):
@@ -59,7 +59,8 @@ class Cluster:
     def __init__(self, names, steps, delay):
         self.names, self.arguments = names, (str(steps), str(delay))
         self.agents = {}
-        self.variables = {name: value for name, value in VARIABLES.items() if name != "GLOO_SOCKET_IFNAME"}
+        self.variables = environment()
+        del self.variables["GLOO_SOCKET_IFNAME"]
         self.variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else torch 2.13 hangs when a machine comes back
 
     def start(self, node):
@@ -78,7 +79,7 @@ class Cluster:
     def processes(self, node):
         """Return the processes on a machine, by their command lines."""
         done = subprocess.run(
-            ["ip", "netns", "pids", self.names[node]], capture_output=True, text=True, timeout=20, check=True
+            ["ip", "netns", "pids", self.names[node]], capture_output=True, text=True, timeout=HANGS_AFTER, check=True
         )
         found = {}
         for pid in map(int, done.stdout.split()):
@@ -96,20 +97,19 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
         agent = self.agents.pop(node, None)
         if agent is not None:
-            agent.wait(timeout=20)
+            agent.wait(timeout=HANGS_AFTER)
 
     def wait_until(self, what):
-        """Wait until the notes of the ranks say something, and return how long that took."""
-        begun = time.monotonic()
+        """Wait until the notes of the ranks say something."""
+        deadline = time.monotonic() + HANGS_AFTER
         while not re.search(what, notes(), re.MULTILINE):
-            assert time.monotonic() - begun < PATIENCE, self.told(f"not within {PATIENCE:g} s: {what}")
+            assert time.monotonic() < deadline, self.told(f"not within {HANGS_AFTER:g} s: {what}")
             assert self.agents[0].poll() is None, self.told(f"ended before: {what}")
-            time.sleep(0.05)
-        return time.monotonic() - begun
+            time.sleep(0.02)
 
     def wait_for_the_end(self):
         for agent in self.agents.values():
-            assert agent.wait(timeout=PATIENCE) == 0, self.told("failed")
+            assert agent.wait(timeout=HANGS_AFTER) == 0, self.told("failed")
 
     def told(self, what):
         terminals = [f"--- machine {node}\n{Path(f'terminal-{node}').read_text()[-4000:]}" for node in self.agents]
@@ -146,7 +146,7 @@ def test_two_machines_train_and_agree_on_the_weights(machines):
 
 
 def test_a_machine_is_lost_and_comes_back(machines):
-    with Cluster(machines, steps=220, delay=0.1) as cluster:
+    with Cluster(machines, steps=-1, delay=0.05) as cluster:
         cluster.start(0)
         cluster.start(1)
         cluster.wait_until(r"^step 12 world 2 rank 0")
@@ -155,7 +155,9 @@ def test_a_machine_is_lost_and_comes_back(machines):
         (_, world, rank), alone = begun()[0], begun()[2]
         assert (world, rank) == (2, 0) or begun()[1][1:] == (2, 0)
         assert alone[1:] == (1, 0)
-        assert alone[0] in (10, 15, 20), notes()  # where a checkpoint was written last, and not from nothing
+        last = max(map(int, re.findall(r"^step (\d+) world 2 rank 0", notes(), re.MULTILINE)))
+        assert last - 10 < alone[0] <= last, notes()  # where a checkpoint was written last, and not from nothing
+        assert alone[0] % 5 == 0
         cluster.wait_until(rf"^step {alone[0] + 12} world 1")
 
         cluster.start(1)
@@ -171,7 +173,8 @@ def test_a_machine_is_lost_and_comes_back(machines):
         cluster.wait_until(r"(?s)(^begins .*){7}")
         again = begun()[5:]
         assert again[0][0] == again[1][0] >= together[0][0] + 5
+        cluster.wait_until(rf"^step {again[0][0] + 5} world 2 rank 0")
+        Path("finish").touch()
         cluster.wait_for_the_end()
-    assert re.search(r"^step 220 world 2 rank 0", notes(), re.MULTILINE)
     one, other = torch.load("end-0.pt"), torch.load("end-1.pt")
     assert all(torch.equal(value, other[name]) for name, value in one.items())

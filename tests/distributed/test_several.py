@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,17 +9,18 @@ import sys
 
 import pytest
 
-from tests.distributed.programs import SCRIPTS, VARIABLES, begin, end, run
+from tests.distributed.programs import SCRIPTS, assert_all_end, kill, run
+from tests.helpers.programs import HANGS_AFTER, environment, interpreter
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
-    pytest.mark.timeout(300),
+    pytest.mark.processes,
 ]
 LINES = ["fitted {} 1", "fitted again {} 2", "tested {} ['test_loss']", "predicted {} 3", "second trainer {} 3"]
 CELLS = """
 import sys
 sys.path.insert(0, sys.argv[1] if len(sys.argv) > 1 else {folder!r})
-import several, torch
+import several, torch, torch._dynamo  # which each process of a run would import
 class Here(several.Net):
     def on_train_end(self):
         sys.stdout.write(f"trained as {{self.global_rank}} of {{self.trainer.world_size}}\\n")
@@ -65,29 +65,27 @@ def test_a_trainer_with_another_number_of_devices():
     "command",
     [
         pytest.param(["-X", "dev", "-W", "ignore", "-m", "several"], marks=pytest.mark.slow),
-        ["-X", "utf8", "-Oc", "import several; several.main(); assert False"],
+        ["-X", "utf8", "-qc", "import several, sys; several.main(); assert sys.flags.utf8_mode and sys.flags.quiet"],
     ],
 )
 def test_modules_and_commands_without_stdin(tmp_path, command):
     shutil.copy(SCRIPTS / "several.py", tmp_path)
-    closed = os.open(os.devnull, os.O_RDONLY)
-    os.close(closed)
-    ended = end(begin(*command, stdin=None, preexec_fn=lambda: os.close(0), cwd=tmp_path))
-    assert ended.code == 0, ended.text
-    assert_both_say_all(ended.text)
+    without_stdin = ["sh", "-c", 'exec "$0" "$@" <&-', sys.executable, *command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(without_stdin, env=environment(), start_new_session=True, **pipes)
+    try:
+        text, _ = process.communicate(timeout=HANGS_AFTER)
+    except subprocess.TimeoutExpired:
+        kill(process.pid)
+        raise
+    assert process.returncode == 0, text
+    assert_both_say_all(text)
+    assert_all_end(process.pid, text)
 
 
 def test_an_interactive_session_makes_copies_of_itself():
     """As in a notebook: `devices=2` alone means ddp_notebook; errors leave the session alive."""
-    done = subprocess.run(
-        [sys.executable, "-i"],
-        input=CELLS.format(folder=str(SCRIPTS)),
-        env=VARIABLES,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = interpreter("-i", stdin=None, input=CELLS.format(folder=str(SCRIPTS)))
     text = done.stdout
     assert sorted(re.findall(r"trained as (\d) of 2", text)) == ["0", "1"], text + done.stderr
     assert "here: fork True 3" in text

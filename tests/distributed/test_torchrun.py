@@ -7,9 +7,12 @@ import sys
 
 import pytest
 
-from tests.distributed.programs import AT_MOST, HANGS_AFTER, run
+from tests.distributed.programs import run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+    pytest.mark.processes,
+]
 slow = pytest.mark.slow
 
 
@@ -17,7 +20,6 @@ def root_cause(what, rank, *options):
     """Run the script that fails and return what torchrun calls the root cause."""
     ended = run("failing.py", what, rank, *options, torchrun=True)
     assert ended.code == 1, ended.text
-    assert ended.seconds < AT_MOST, ended.text
     _, found, cause = ended.text.partition("Root Cause (first observed failure):")
     assert found, ended.text
     assert ended.lines[-1] == "=" * len(ended.lines[-1])
@@ -54,10 +56,10 @@ def test_a_rank_that_is_killed(rank):
 
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=slow)])
 def test_a_rank_that_sleeps_for_ever(rank):
-    cause = root_cause("sleep", rank, "--timeout", HANGS_AFTER)
+    cause = root_cause("sleep", rank, "--patience", 0.5)
     assert f"rank      : {rank} (local_rank: {rank})" in cause
     assert re.search(
-        rf"traceback : No progress for {HANGS_AFTER} s. Rank {rank} has been at train, epoch 0, batch 5, step 5", cause
+        rf"traceback : No progress for 0.5 s. Rank {rank} has been at train, epoch 0, batch 5, step 5", cause
     )
     assert f"Rank {1 - rank} waits for it in the all-reduce of gradients (backward)" in cause
 

@@ -162,6 +162,9 @@ def _main(words: list[str]) -> None:
         raise
     except BaseException as error:  # noqa: BLE001  shown as Python would show it, without the lines of this file
         trace = error.__traceback__.tb_next if error.__traceback__ else None
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+        if sys.version_info >= (3, 12):
+            sys.last_exc = error
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         sys.exit(1)
 

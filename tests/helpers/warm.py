@@ -1,4 +1,4 @@
-"""The warm process: it has torch, lightlib and the test helpers imported, and forks a child on request.
+"""The warm process: torch, lightlib and the tests' tools are imported; it forks children on request.
 
 A new interpreter spends 2 to 4 CPU seconds on imports; a fork of the warm process spends a few hundredths. Each pytest
 worker has one warm process, started by its first test that needs it. A child begins as a fresh program would: with
@@ -227,7 +227,10 @@ def become(fds: list[int], env: Mapping[str, str], cwd: str, *, new_session: boo
     os.environ.update(env)
     os.chdir(cwd)
     sys.modules["numpy"].random.seed()
-    sys.modules["lightlib.launch.subprocess"]._FOLDER = os.getcwd()  # type: ignore[attr-defined]
+    launcher: Any = sys.modules["lightlib.launch.subprocess"]
+    launcher._FOLDER = os.getcwd()
+    if os.environ.get(launcher.PARENT) == str(os.getppid()):
+        launcher._say_nothing_when_interrupted()
 
 
 def _warm_up() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import socket
-import subprocess
 import sys
 from contextlib import closing
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 from torch.distributed import TCPStore
@@ -18,6 +18,7 @@ from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationEx
 from lightlib.launch import place
 from lightlib.launch.environment import Environment, HeldPort, detect, free_port
 from lightlib.report import PossibleUserWarning
+from tests.helpers.programs import interpreter
 
 BY_HAND = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "there", "MASTER_PORT": "1234"}
 TORCHRUN = {
@@ -354,11 +355,13 @@ class TestEnvironment:
         assert detect(None, variables=variables).describe() == text
 
 
+@pytest.mark.processes
 def test_a_free_port_can_be_used():
     with socket.socket() as used:
         used.bind(("127.0.0.1", free_port()))
 
 
+@pytest.mark.processes
 def test_a_free_port_is_none_that_the_system_gives_to_others():
     with socket.socket() as any_one:
         any_one.bind(("127.0.0.1", 0))
@@ -367,36 +370,48 @@ def test_a_free_port_is_none_that_the_system_gives_to_others():
 
 @pytest.fixture
 def three_ports(monkeypatch):
-    """The ports from which one is chosen; always the last one is looked at first."""
-    monkeypatch.setattr(place, "_PORTS", range(23450, 23453))
+    """The ports from which one is chosen, which no other program uses; always the last one is looked at first."""
+    for number in itertools.count(os.getpid()):  # another process begins to look at others
+        first = 30000 + 3 * (number % 900)  # above those that tests hold, below those that the system gives
+        ports = range(first, first + 3)
+        monkeypatch.setattr(place, "_PORTS", ports)
+        with contextlib.suppress(LightlibError), contextlib.ExitStack() as held:
+            for _ in ports:
+                held.enter_context(closing(HeldPort()))
+            break
     monkeypatch.setattr(place.random.SystemRandom, "randrange", lambda self, size: size - 1)
+    return ports
 
 
+@pytest.mark.processes
 def test_a_free_port_is_not_in_use(three_ports):
     with socket.socket() as first, socket.socket() as second:
         taken = free_port()
         first.bind(("127.0.0.1", taken))
         second.bind(("", free_port()))
         third = free_port()
-        assert {taken, second.getsockname()[1], third} == {23450, 23451, 23452}
+        assert {taken, second.getsockname()[1], third} == {*three_ports}
         with socket.socket() as last:
             last.bind(("", third))
-            with pytest.raises(LightlibError, match=r"All ports from 23450 to 23452(.|\n)*MASTER_PORT"):
+            said = rf"All ports from {three_ports[0]} to {three_ports[-1]}(.|\n)*MASTER_PORT"
+            with pytest.raises(LightlibError, match=said):
                 free_port()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="a port is held on Linux only")
 def test_a_port_that_is_held_is_not_chosen_again(three_ports):
     """Two runs that begin at once would meet at one port, and the ranks of one take part in the other."""
     with closing(HeldPort()) as first, closing(HeldPort()) as second:
         third = HeldPort()
-        assert {first.port, second.port, third.port} == {23450, 23451, 23452}
-        with pytest.raises(LightlibError, match="All ports from 23450"):
+        assert {first.port, second.port, third.port} == {*three_ports}
+        with pytest.raises(LightlibError, match=f"All ports from {three_ports[0]}"):
             HeldPort()
         third.close()
         assert free_port() == third.port
 
 
+@pytest.mark.processes
 def test_a_port_that_is_held_lets_the_store_of_the_run_in(three_ports):
     with closing(HeldPort()) as held:
         store = TCPStore("127.0.0.1", held.port, 1, is_master=True, wait_for_workers=False)
@@ -406,6 +421,7 @@ def test_a_port_that_is_held_lets_the_store_of_the_run_in(three_ports):
     assert TCPStore("127.0.0.1", held.port, 1, is_master=False, wait_for_workers=False).get("name") == b"value"
 
 
+@pytest.mark.processes
 def test_a_port_that_was_given_is_taken_as_it_is():
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
@@ -421,7 +437,7 @@ def test_threads_are_shared_unless_their_number_is_set(monkeypatch):
     assert place.threads_per_process(2) is None
 
 
+@pytest.mark.processes
 def test_detection_costs_no_import_of_torch():
-    variables = {**os.environ, "PYTHONPATH": str(Path(place.__file__).parents[2])}
     code = "import sys, lightlib.launch.environment; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, env=variables).returncode == 0
+    assert interpreter("-c", code).returncode == 0

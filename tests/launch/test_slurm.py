@@ -38,6 +38,7 @@ def scontrol(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.processes
 def test_asks_for_the_job(scontrol, monkeypatch, caplog):
     said = scontrol()
     monkeypatch.setenv("SLURM_JOB_ID", "71")
@@ -47,6 +48,7 @@ def test_asks_for_the_job(scontrol, monkeypatch, caplog):
     assert "SLURM job 71 is queued again." in caplog.text
 
 
+@pytest.mark.processes
 def test_a_job_of_an_array(scontrol, monkeypatch):
     said = scontrol()
     for name, value in zip(SLURM, ("71", "70", "1"), strict=True):
@@ -55,6 +57,7 @@ def test_a_job_of_an_array(scontrol, monkeypatch):
     assert said.read_text() == "requeue 70_1"
 
 
+@pytest.mark.processes
 def test_what_goes_wrong_is_a_warning(scontrol, monkeypatch):
     monkeypatch.setenv("PATH", "")
     plugin = SLURMEnvironment()
@@ -72,8 +75,9 @@ def test_what_goes_wrong_is_a_warning(scontrol, monkeypatch):
     assert not said.exists()
 
 
+@pytest.mark.processes
 def test_one_that_never_answers(scontrol, monkeypatch):
-    scontrol(wait=20)
+    scontrol(wait=1e5)
     monkeypatch.setenv("SLURM_JOB_ID", "71")
     monkeypatch.setattr(module, "_PATIENCE", 0.3)
     with pytest.warns(LightlibWarning, match="failed: Command .* timed out"):
@@ -121,6 +125,7 @@ class TestInARun:
         assert trainer.progress.batch == 4
         return caught.value.code
 
+    @pytest.mark.processes
     def test_saves_asks_and_goes_on(self, scontrol, monkeypatch, tmp_path):
         said = scontrol()
         monkeypatch.setenv("SLURM_JOB_ID", "71")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import re
 import signal
 import socket
-import subprocess
 import sys
 import textwrap
 import time
@@ -21,34 +21,33 @@ import lightlib
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment import Environment, detect
 from lightlib.launch.failure import Failure, write_error_file
-from lightlib.launch.spawn import ProcessFailedError, launch_function
+from lightlib.launch.spawn import Patience, ProcessFailedError, launch_function
+from tests.helpers.programs import HANGS_AFTER, Program
+from tests.launch.changed import change
 
-VARIABLES = {
-    **{name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
-    "PYTHONPATH": str(Path(lightlib.__file__).parents[1]),
-    "OMP_NUM_THREADS": "1",
-}
+PATIENT = Patience(poll=0.05, grace=1e5, save=1e5)  # a test hangs that has to wait for it
+IMPATIENT = Patience(poll=0.05, grace=0.1)
 
 
-def fork(function, n=2, environment=None):
-    return launch_function(function, n, "fork", environment)
+def fork(function, n=2, environment=None, patience=PATIENT):
+    return launch_function(function, n, "fork", environment, patience)
 
 
 def begin(body, *command):
-    Path("train.py").write_text(textwrap.dedent(body))
-    return subprocess.Popen(
-        [sys.executable, *(command or ["train.py"])],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=VARIABLES,
-        start_new_session=True,
-    )
+    """Start a script; in it `hang` waits for ever, and `up` says so when a rank has come that far."""
+    prelude = """
+        import os, signal, sys, time
+        from lightlib.launch.spawn import Patience, launch_function
+        def hang(): time.sleep(1e5)
+        def up(): os.write(1, b"%d\\n" % os.getpid())
+    """
+    Path("train.py").write_text(textwrap.dedent(prelude) + textwrap.dedent(body))
+    return Program(*(command or [Path("train.py").resolve()]))
 
 
 def run(body, *command):
     process = begin(body, *command)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate()
     return process.returncode, out, err
 
 
@@ -59,11 +58,25 @@ def alive(pid):
         return False
 
 
-def gone(pid, seconds=30.0):
-    deadline = time.monotonic() + seconds
+def ends(pid):
+    """Whether a process comes to its end."""
+    deadline = time.monotonic() + HANGS_AFTER
     while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
+        time.sleep(0.01)
     return not alive(pid)
+
+
+def leave_pid(file):
+    """Write the number of this process to a file, which appears with it."""
+    file.with_suffix(".part").write_text(str(os.getpid()))
+    file.with_suffix(".part").rename(file)
+
+
+def pid_in(file):
+    """Wait for the file that `leave_pid` writes."""
+    while not file.exists():
+        time.sleep(0.01)
+    return int(file.read_text())
 
 
 def refused(port):
@@ -76,9 +89,9 @@ def refused(port):
     return False
 
 
-def until_caught(pid, number, seconds=60.0):
+def until_caught(pid, number):
     """Wait until a process has a handler for a signal: until it waits for those that it has started."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + HANGS_AFTER
     while time.monotonic() < deadline:
         caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
         if int(caught[1], 16) >> (number - 1) & 1:
@@ -87,6 +100,7 @@ def until_caught(pid, number, seconds=60.0):
     raise AssertionError(f"{pid} does not catch {number}")
 
 
+@pytest.mark.processes
 class TestResults:
     def test_what_rank_0_returns_comes_back(self):
         result = fork(lambda rank: {"rank": rank, "weights": torch.full((3,), 7.0), "module": torch.nn.Linear(2, 2)})
@@ -126,7 +140,6 @@ class TestResults:
     def test_they_compute_though_this_process_has_used_its_threads(self):
         code, out, err = run("""
         import torch
-        from lightlib.launch.spawn import launch_function
         torch.set_num_threads(4)
         work = lambda rank: ((torch.ones(700, 700) @ torch.ones(700, 700))[0, 0].item(), torch.get_num_threads())
         work(0)
@@ -136,6 +149,7 @@ class TestResults:
 
     @pytest.mark.parametrize("method", ["spawn", "forkserver"])
     def test_a_new_interpreter_gets_copies(self, method, tmp_path):
+        multiprocessing.get_context("forkserver").set_forkserver_preload(["torch"])  # once for both ranks
         linear = torch.nn.Linear(2, 1)
         before = linear.weight.clone()
         result = launch_function(partial(change, linear, tmp_path), 2, method)
@@ -146,8 +160,6 @@ class TestResults:
 
     def test_a_script_with_a_guard(self):
         code, out, err = run("""
-        import os
-        from lightlib.launch.spawn import launch_function
         def function(rank):
             return os.environ["WORLD_SIZE"], os.environ["OMP_NUM_THREADS"]
         if __name__ == "__main__":
@@ -156,25 +168,16 @@ class TestResults:
         assert (code, out) == (0, "('2', '1')\n"), err
 
 
-def change(linear, folder, rank):
-    assert os.environ["RANK"] == str(rank)
-    with torch.no_grad():
-        linear.weight.fill_(5.0)
-    (folder / f"{rank} of {os.environ['WORLD_SIZE']}").touch()
-    return linear.weight
-
-
 class Odd(Exception):
     def __init__(self, one, two):
         super().__init__(f"{one} and {two}")
 
 
+@pytest.mark.processes
 class TestFailures:
-    def failed(self, function, n=2):
-        began = time.monotonic()
+    def failed(self, function, patience=PATIENT):
         with pytest.raises(ProcessFailedError) as caught:
-            fork(function, n)
-        assert time.monotonic() - began < 60
+            fork(function, patience=patience)
         return caught.value
 
     def test_names_the_rank_and_ends_with_its_traceback(self):
@@ -194,10 +197,9 @@ class TestFailures:
 
     def test_the_first_one_is_named(self, tmp_path):
         def fail(rank):
-            while rank == 0 and not (tmp_path / "one").exists():
-                time.sleep(0.01)
-            (tmp_path / "one").touch()
-            time.sleep(1.0 - rank)
+            if rank == 0:
+                assert ends(pid_in(tmp_path / "one"))
+            leave_pid(tmp_path / "one")
             raise KeyError(rank)
 
         assert self.failed(fail).rank == 1
@@ -213,21 +215,20 @@ class TestFailures:
     def test_those_that_wait_for_ever_are_ended(self, tmp_path):
         def fail(rank):
             if rank == 0:
-                time.sleep(0.2)
+                pid_in(tmp_path / "pid")
                 raise ValueError
-            (tmp_path / "pid").write_text(str(os.getpid()))
-            time.sleep(100)
+            leave_pid(tmp_path / "pid")
+            time.sleep(1e5)
 
-        assert self.failed(fail).rank == 0
-        assert gone(int((tmp_path / "pid").read_text()), 0.0)
+        assert self.failed(fail, IMPATIENT).rank == 0
+        assert not alive(pid_in(tmp_path / "pid"))
 
     def test_one_is_killed_and_another_complains(self, tmp_path):
         def fail(rank):
             if rank == 1:
-                (tmp_path / "now").touch()
+                leave_pid(tmp_path / "one")
                 os.kill(os.getpid(), signal.SIGKILL)
-            while not (tmp_path / "now").exists():
-                time.sleep(0.01)
+            assert ends(pid_in(tmp_path / "one"))
             raise RuntimeError("Connection closed by peer")
 
         assert str(self.failed(fail)) == "Rank 1 was killed by SIGKILL (often: out of memory)."
@@ -235,11 +236,9 @@ class TestFailures:
     def test_one_complains_before_another_says_why(self, tmp_path):
         def fail(rank):
             if rank == 0:
-                (tmp_path / "failed").touch()
+                leave_pid(tmp_path / "zero")
                 raise RuntimeError("Connection closed by peer")
-            while not (tmp_path / "failed").exists():
-                time.sleep(0.01)
-            time.sleep(0.1)
+            assert ends(pid_in(tmp_path / "zero"))
             raise ValueError("the cause")
 
         assert str(self.failed(fail)).endswith("ValueError: the cause")
@@ -273,35 +272,31 @@ class TestFailures:
 
     def test_ctrl_c_lets_them_come_to_their_end(self):
         process = begin("""
-        import os, time
-        from lightlib.launch.spawn import launch_function
         def function(rank):
             try:
-                os.write(1, b"%d\\n" % os.getpid())
-                time.sleep(100)
+                up()
+                hang()
             except KeyboardInterrupt:
-                time.sleep(0.1)
+                time.sleep(0.1)  # it takes a while to save
                 os.write(1, b"saved\\n")
-        launch_function(function, 2, "fork")
+        launch_function(function, 2, "fork", patience=Patience(grace=1e5))
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate()
         assert out.count("saved") == 2
         assert err.count("KeyboardInterrupt") == 1
         assert process.returncode == -signal.SIGINT
-        assert all(gone(pid) for pid in pids)
+        assert all(ends(pid) for pid in pids)
 
     @pytest.mark.parametrize(("number", "code"), [("INT", 130), ("TERM", 143)])
     def test_they_leave_as_they_are_asked_to(self, number, code):
         process = begin(f"""
-        import os, signal, sys, time
-        from lightlib.launch.spawn import launch_function
         def function(rank):
             signal.signal(signal.SIG{number}, lambda *_: sys.exit({code}))
-            os.write(1, b"%d\\n" % os.getpid())
-            time.sleep(100)
-        launch_function(function, 2, "fork")
+            up()
+            hang()
+        launch_function(function, 2, "fork", patience=Patience(grace=1e5))
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
         until_caught(process.pid, signal.SIGTERM)
@@ -309,66 +304,61 @@ class TestFailures:
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.terminate()
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate()
         assert (process.returncode, err) == (code, "")
-        assert all(gone(pid) for pid in pids)
+        assert all(ends(pid) for pid in pids)
 
     def test_a_wish_to_end_before_they_can_be_asked(self):
         process = begin("""
-        import os, time
-        from lightlib.launch.spawn import launch_function
         def function(rank):
-            os.write(1, b"%d\\n" % os.getpid())
-            time.sleep(100)
-        launch_function(function, 2, "fork")
+            up()
+            hang()
+        launch_function(function, 2, "fork", patience=Patience(grace=1e5))
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
         until_caught(process.pid, signal.SIGTERM)
         process.terminate()
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate()
         assert (process.returncode, err) == (143, "")
-        assert all(gone(pid) for pid in pids)
+        assert all(ends(pid) for pid in pids)
 
     def test_somebody_else_ends_one(self, tmp_path):
         def fail(rank):
             if rank == 1:
-                (tmp_path / "now").touch()
+                leave_pid(tmp_path / "one")
                 os.kill(os.getpid(), signal.SIGTERM)
-            while not (tmp_path / "now").exists():
-                time.sleep(0.01)
+            assert ends(pid_in(tmp_path / "one"))
             raise RuntimeError("Connection closed by peer")
 
         assert str(self.failed(fail)) == "Rank 1 was killed by SIGTERM."
 
     def test_ctrl_c_while_they_are_started(self):
         process = begin("""
-        import os, signal, time
-        from lightlib.launch.spawn import launch_function
-        os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
-        def function(rank):
-            os.write(1, b"%d\\n" % os.getpid())
-            time.sleep(100)
-        launch_function(function, 2, "fork")
+        read, write = os.pipe()
+        def press_once_it_is_there():
+            os.write(1, os.read(read, 100))
+            os.kill(os.getpid(), signal.SIGINT)
+        there = lambda: os.write(write, b"%d\\n" % os.getpid())
+        os.register_at_fork(after_in_parent=press_once_it_is_there, after_in_child=there)
+        launch_function(lambda rank: hang(), 2, "fork", patience=Patience(grace=0.1))
         """)
-        first = int(process.stdout.readline())
-        _, err = process.communicate(timeout=120)
+        pids = [int(process.stdout.readline()) for _ in range(2)]
+        _, err = process.communicate()
         assert err.count("KeyboardInterrupt") == 1
         assert process.returncode == -signal.SIGINT
-        assert gone(first)
+        assert all(ends(pid) for pid in pids)
 
     def test_this_process_is_killed(self):
         process = begin("""
-        import os, time
-        from lightlib.launch.spawn import launch_function
         def function(rank):
-            os.write(1, b"%d\\n" % os.getpid())
-            time.sleep(100)
-        launch_function(function, 2, "fork")
+            up()
+            hang()
+        launch_function(function, 2, "fork", patience=Patience(grace=1e5))
         """)
         pids = [int(process.stdout.readline()) for _ in range(2)]
         process.kill()
         process.communicate()
-        assert all(gone(pid) for pid in pids)
+        assert all(ends(pid) for pid in pids)
 
 
 class TestRefusals:
@@ -386,18 +376,20 @@ class TestRefusals:
         with pytest.raises(MisconfigurationException, match=text):
             launch_function(lambda rank: rank, 2, "spawn")
 
+    @pytest.mark.processes
     def test_a_script_without_a_guard(self):
         code, out, err = run("""
         print("once")
-        from lightlib.launch.spawn import launch_function
         def main():
             launch_function(print, 2, "spawn")
         main()
         """)
         assert (code, out) == (1, "once\n")
-        assert "each imports train.py again, and line 6 of it, which starts them, is not protected" in err
+        line = Path("train.py").read_text().splitlines().index("main()") + 1
+        assert f"each imports train.py again, and line {line} of it, which starts them, is not protected" in err
         assert 'if __name__ == "__main__":' in err
 
+    @pytest.mark.processes
     def test_a_session_whose_classes_a_new_process_does_not_know(self):
         body = """
         from lightlib.launch.spawn import launch_function

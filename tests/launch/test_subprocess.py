@@ -9,36 +9,35 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-import lightlib
 from lightlib.errors import MisconfigurationException
 from lightlib.launch import subprocess as launch
 from lightlib.launch.environment import Environment
 from lightlib.launch.output import Output
 from lightlib.launch.subprocess import SubprocessLauncher, how_it_ended
+from tests.helpers.programs import HANGS_AFTER, environment
 
+# The launcher's patience is so long that a test hangs which has to wait for it.
 START = """\
-import os, signal, subprocess, sys, threading, time
+import atexit, os, signal, subprocess, sys, threading, time
 from lightlib.launch.environment import detect
 from lightlib.launch.subprocess import SubprocessLauncher, launched_processes
 def start(n=2, **options):
-    launcher = SubprocessLauncher(detect(n), **options)
+    launcher = SubprocessLauncher(detect(n), **{"timeout": 1e5, "grace": 1e5, **options})
     place = launcher.launch()
     return launcher, place.rank
 def say(word):
     open(word, "w").close()
 def hear(word):
     while not os.path.exists(word): time.sleep(0.01)
+def hang():
+    time.sleep(1e5)
 """
-VARIABLES = {
-    **{name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
-    "PYTHONPATH": str(Path(lightlib.__file__).parents[1]),
-    "OMP_NUM_THREADS": "1",
-}
 
 
 def write(body, name="train.py"):
@@ -47,16 +46,25 @@ def write(body, name="train.py"):
 
 
 def begin(*command, **options):
+    """Start a new interpreter: without torch that takes no longer than a fork of the warm process."""
     pipe = subprocess.PIPE
-    options = {"stdout": pipe, "stderr": pipe, "text": True, "env": VARIABLES, "start_new_session": True} | options
+    options = {"stdout": pipe, "stderr": pipe, "text": True, "env": environment(), "start_new_session": True} | options
     return subprocess.Popen([sys.executable, *command], **options)
 
 
-def run(body, *arguments, variables=VARIABLES):
-    """Run a script to its end and return its exit code and what it printed, by stream."""
-    process = begin(write(body), *arguments, env=variables)
-    out, err = process.communicate(timeout=120)
+def finish(process, text=None):
+    """Return the exit code of a program and what it printed, by stream; kill it if it hangs."""
+    try:
+        out, err = process.communicate(text, timeout=HANGS_AFTER)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     return process.returncode, out, err
+
+
+def run(body, variables=None):
+    """Run a script to its end."""
+    return finish(begin(write(body), env=environment() if variables is None else variables))
 
 
 def alive(pid):
@@ -66,14 +74,15 @@ def alive(pid):
         return False
 
 
-def gone(pid, seconds=30.0):
-    """Whether a process ends within so many seconds."""
-    deadline = time.monotonic() + seconds
+def ends(pid):
+    """Whether a process comes to its end."""
+    deadline = time.monotonic() + HANGS_AFTER
     while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
+        time.sleep(0.01)
     return not alive(pid)
 
 
+@pytest.mark.processes
 class TestPlaces:
     BODY = """
     launcher, rank = start(3)
@@ -86,9 +95,8 @@ class TestPlaces:
     EXPECTED = "{} 3 {} 3 0 127.0.0.1 True local ['a', 'b c'] 1"
 
     def check(self, *command):
-        process = begin(*command)
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
+        code, out, err = finish(begin(*command))
+        assert code == 0, err
         expected = [self.EXPECTED.format(rank, rank) for rank in range(3)]
         assert sorted(out.splitlines()) == sorted([expected[0], f"[rank 1] {expected[1]}", f"[rank 2] {expected[2]}"])
         ports = [line.rpartition(" ")[2] for line in err.splitlines()]
@@ -143,10 +151,10 @@ class TestPlaces:
                 third.launch()
             except ValueError as error:
                 print(error)
-            second.stop()
+            second.stop(1e5)
             assert first.wait(0)
         else:
-            time.sleep(100)
+            hang()
         """)
         assert code == 0, err
         assert "This Trainer asks for 3 processes, but this program has started 2 for an earlier one." in out
@@ -174,7 +182,7 @@ class TestPlaces:
             place = SubprocessLauncher(detect(2, 3)).launch()
             print(place.rank, os.environ["RANK"], place.world_size, os.environ["MASTER_ADDR"], place.port)
             """,
-            variables={**VARIABLES, "NODE_RANK": "1", "MASTER_ADDR": "there", "MASTER_PORT": "77"},
+            environment(NODE_RANK="1", MASTER_ADDR="there", MASTER_PORT="77"),
         )
         assert (code, sorted(out.splitlines())) == (0, ["2 2 6 there 77", "[rank 3] 3 3 6 there 77"]), err
 
@@ -187,25 +195,44 @@ class TestPlaces:
         assert (code, out.count(f"{Environment(world_size=4, local_size=4)}")) == (0, 2), err
 
     def test_the_cores_are_shared_and_that_is_said_once(self):
-        variables = {name: value for name, value in VARIABLES.items() if name != "OMP_NUM_THREADS"}
+        variables = environment()
+        del variables["OMP_NUM_THREADS"]
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         threads = max(1, cores // 2)
-        code, out, err = run("start()\nprint(os.environ['OMP_NUM_THREADS'])", variables=variables)
+        code, out, err = run("start()\nprint(os.environ['OMP_NUM_THREADS'])", variables)
         assert (code, sorted(out.split())) == (0, sorted([str(threads), "[rank", "1]", str(threads)]))
         assert err == f"Each of the 2 processes uses {threads} of this machine's cores: OMP_NUM_THREADS={threads}.\n"
-        code, out, err = run("start()\nprint(os.environ['OMP_NUM_THREADS'])", variables={**variables, **VARIABLES})
+        code, out, err = run("start()\nprint(os.environ['OMP_NUM_THREADS'])")
         assert (code, err) == (0, "")
 
     def test_they_outlive_the_thread_that_asked_for_them(self):
         code, out, err = run("""
         found = []
-        thread = threading.Thread(target=lambda: found.append(start(2)))
+        def work():
+            found.extend(start(2))
+            hear("up") if found[1] == 0 else say("up")
+            found.append(threading.get_native_id())
+        thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-        time.sleep(0.5)
+        launcher, rank, native = found
+        while os.path.exists(f"/proc/self/task/{native}"): time.sleep(0.001)
+        say("over") if rank == 0 else hear("over")
         print("done")
         """)
         assert (code, sorted(out.splitlines())) == (0, ["[rank 1] done", "done"]), err
+
+
+class Read(Output):
+    """Lets the test know when a part has been read."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.parts = threading.Semaphore(0)
+
+    def _take(self, text):
+        super()._take(text)
+        self.parts.release()
 
 
 class TestOutput:
@@ -213,15 +240,14 @@ class TestOutput:
         end, begin = os.pipe()
         stream = io.StringIO()
         monkeypatch.setattr(sys, name, stream)
-        output = Output(os.fdopen(end, "rb"), "[rank 1] ", name)
+        output = Read(os.fdopen(end, "rb"), "[rank 1] ", name)
         output.start()
         for part in written:
             if isinstance(part, float):
-                time.sleep(part)
-                output.settle(part / 2)
+                output.settle(part)
             else:
                 os.write(begin, part)
-                time.sleep(0.01)
+                assert output.parts.acquire(timeout=HANGS_AFTER)
         os.close(begin)
         output.join()
         assert list(output.tail) == [line.removeprefix("[rank 1] ") for line in stream.getvalue().splitlines()][-200:]
@@ -238,8 +264,9 @@ class TestOutput:
             ([b"\r10%\r20%"], ">20%\n"),
             ([b"\r10%", b"\r   \r", b"after\n"], ">after\n"),
             ([b"\r10%", b"\r   \r"], ">10%\n"),
-            ([b"waits", 0.2, b" on\n"], ">waits\n> on\n"),
-            ([0.1, b"\n", 0.1], ">\n"),
+            ([b"waits", 0.0, b" on\n"], ">waits\n> on\n"),
+            ([b"waits", 1e5, b" on\n"], ">waits on\n"),
+            ([0.0, b"\n", 0.0], ">\n"),
             (["ü€".encode()[:1], "ü€".encode()[1:4], "ü€".encode()[4:] + b"\n"], ">ü€\n"),
             ([b"\xff!\n"], ">\ufffd!\n"),
             ([b"[rank1]: ValueError\n"], ">ValueError\n"),
@@ -273,26 +300,33 @@ class TestOutput:
         output.join()
         assert len(output.tail) == 40
 
+    @pytest.mark.processes
     def test_lines_come_when_they_are_printed(self):
-        process = begin(write("start()[1] and print('early')\ntime.sleep(100)"))
-        began = time.monotonic()
+        process = begin(write("start()[1] and print('early')\nhang()"))
         assert process.stdout.readline() == "[rank 1] early\n"
-        assert time.monotonic() - began < 60
+        assert process.poll() is None
         process.kill()
         process.communicate()
 
+    @pytest.mark.processes
     def test_they_have_no_input(self):
         code, out, err = run("_, rank = start()\nprint(rank and sys.stdin.read() == '')")
         assert (code, sorted(out.splitlines())) == (0, ["0", "[rank 1] True"]), err
 
+    @pytest.mark.processes
     def test_what_is_printed_last_arrives(self):
         code, out, err = run("_, rank = start()\nfor i in range(3000 * rank): print(i)")
         assert (code, out) == (0, "".join(f"[rank 1] {i}\n" for i in range(3000))), err
 
 
+@pytest.mark.processes
 class TestEnds:
     def test_a_failure_after_rank_0_has_ended(self):
-        code, _, err = run("_, rank = start()\nif rank: time.sleep(0.3); raise ValueError('late')")
+        code, _, err = run("""
+        launcher, rank = start()
+        if rank: hear("ended"); raise ValueError('late')
+        atexit.register(say, "ended")
+        """)
         assert code == 1
         lines = err.splitlines()
         assert "[rank 1] ValueError: late" in lines
@@ -301,15 +335,14 @@ class TestEnds:
     def test_it_is_reported_while_rank_0_runs(self):
         code, out, err = run("""
         launcher, rank = start(3)
-        launcher.on_death(lambda *told: print("told", *told))
+        launcher.on_death(lambda *told: (print("told", *told), say("told")))
         if rank == 1:
             print("bad", file=sys.stderr); os._exit(3)
-        while rank == 0 and not launcher.failures(): time.sleep(0.01)
-        if rank == 2: time.sleep(100)
-        time.sleep(0.5)
+        if rank == 2: hang()
+        hear("told")
         print(launcher.failures(), launcher.running())
-        launcher.on_death(lambda *told: print("also", *told))
-        time.sleep(0.5)
+        launcher.on_death(lambda *told: (print("also", *told), say("also")))
+        hear("also")
         launcher.stop()
         """)
         assert code == 1, err
@@ -323,8 +356,10 @@ class TestEnds:
     def test_the_first_one_comes_first(self):
         code, _, err = run("""
         launcher, rank = start(3)
-        if rank == 1: hear("two"); time.sleep(1.0)
-        if rank: say("two"); sys.exit(rank + 3)
+        if rank == 1: hear("noted")
+        if rank: sys.exit(rank + 3)
+        while not launcher.failures(): time.sleep(0.01)
+        say("noted")
         while len(launcher.failures()) < 2: time.sleep(0.01)
         print([failed[:2] for failed in launcher.failures()], file=sys.stderr)
         """)
@@ -343,116 +378,126 @@ class TestEnds:
 
     def test_one_ends_well_while_it_is_waited_for(self):
         code, out, err = run("""
-        launcher, rank = start(3, grace=50.0)
+        launcher, rank = start(3)
         if rank == 2: sys.exit(0)
-        if rank == 1: time.sleep(100)
+        if rank == 1: hang()
         launcher.meets = True
         def told(*what):
-            began = time.monotonic()
             launcher.stop(0.0)  # does not wait in vain for the thread that has told
-            print(*what[:2], launcher.wait(50.0), time.monotonic() - began < 40, flush=True)
+            print(*what[:2], launcher.wait(), flush=True)
             os._exit(0)
         launcher.on_death(told)
-        time.sleep(100)
+        hang()
         """)
-        assert (code, out, err) == (0, "2 0 True True\n", "")
+        assert (code, out, err) == (0, "2 0 True\n", "")
 
     @pytest.mark.parametrize("end", ["sys.exit(143)", "sys.exit(130)", "os.kill(os.getpid(), signal.SIGINT)"])
     def test_an_interrupted_one_has_not_failed_unless_rank_0_goes_on(self, end):
         code, out, _ = run(f"""
-        launcher, rank = start(grace=0.6)
-        told, began = [], time.monotonic()
-        launcher.on_death(lambda *what: told.append(time.monotonic()))
+        launcher, rank = start()
+        told = []
+        launcher.on_death(lambda *what: told.append(what[0]))
         if rank: {end}
+        launcher.wait()
+        print(launcher.failures(), told)
+        launcher.grace = 0.0
         while not told: time.sleep(0.01)
-        print(launcher.failures(), told[0] - began > 0.6)
+        print(launcher.failures(), told)
         """)
-        assert (code, out) == (0, "[] True\n")
+        assert (code, out) == (0, "[] []\n[] [1]\n")
 
     def test_rank_0_fails_and_its_traceback_comes_last(self):
-        began = time.monotonic()
         code, out, err = run("""
-        launcher, rank = start(grace=0.5)
+        launcher, rank = start(grace=0.1)
         if rank == 0:
             hear("up")
             raise ValueError("rank 0")
         try:
             print(os.getpid(), flush=True)
             say("up")
-            time.sleep(100)
+            hang()
         finally:
             print("never mind")
         """)
         assert (code, err.splitlines()[-1]) == (1, "ValueError: rank 0")
-        assert gone(int(out.split()[-1]))
-        assert time.monotonic() - began < 60
+        assert ends(int(out.split()[-1]))
 
     def test_rank_0_fails_because_another_has(self):
         code, _, err = run("""
-        launcher, rank = start(grace=0.5)
+        launcher, rank = start()
         if rank: raise KeyError("cause")
         while not launcher.failures(): time.sleep(0.01)
         raise RuntimeError("echo")
         """)
         assert (code, err.splitlines()[-2:]) == (1, ["KeyError: 'cause'", "Rank 1 ended with exit code 1."])
 
-    def test_all_fail_for_one_reason(self):
-        code, _, err = run("start()\ntime.sleep(0.5)\nraise ValueError('of all')")
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_all_fail_for_one_reason(self, first):
+        code, _, err = run(f"""
+        launcher, rank = start()
+        if {first} == 0:
+            hear("ended") if rank else atexit.register(say, "ended")
+        while {first} == 1 and rank == 0 and not launcher.failures(): time.sleep(0.01)
+        raise ValueError('of all')
+        """)
         assert code == 1
         assert err.splitlines()[-1] in {"ValueError: of all", "[rank 1] ValueError: of all"}
 
     def test_one_that_does_not_end_is_stopped(self):
         code, out, err = run("""
-        _, rank = start(timeout=0.8)
-        if rank: print(os.getpid(), flush=True); say("up"); time.sleep(100)
+        _, rank = start(timeout=0.2)
+        if rank: print(os.getpid(), flush=True); say("up"); hang()
         hear("up")
         """)
-        assert (code, err) == (1, "Rank 1 was still running 0.8 s after rank 0 had ended, and stopped.\n")
-        assert gone(int(out.split()[-1]))
+        assert (code, err) == (1, "Rank 1 was still running 0.2 s after rank 0 had ended, and stopped.\n")
+        assert ends(int(out.split()[-1]))
 
     def test_one_that_does_not_listen_is_killed(self):
         code, out, _ = run("""
-        launcher, rank = start(grace=0.3)
+        launcher, rank = start()
         if rank:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             print(os.getpid(), flush=True)
             say("up")
-            time.sleep(100)
+            hang()
         hear("up")
-        launcher.stop()
+        launcher.stop(0.1)
         print(launcher.running(), launcher.failures())
         """)
         assert (code, out.splitlines()[-1]) == (0, "[] []")
-        assert gone(int(out.split()[2]), 0.5)
+        assert not alive(int(out.split()[2]))
 
     def test_rank_0_is_killed(self):
-        process = begin(write("_, rank = start()\nprint(os.getpid(), flush=True)\ntime.sleep(100)"))
+        process = begin(write("_, rank = start()\nprint(os.getpid(), flush=True)\nhang()"))
         pids = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
         process.kill()
         process.communicate()
-        assert all(gone(pid) for pid in pids)
+        assert all(ends(pid) for pid in pids)
 
     def test_rank_0_is_killed_before_the_others_are_up(self):
-        process = begin(
-            write("""
-        if "RANK" in os.environ: os.kill(os.getppid(), signal.SIGKILL); time.sleep(0.5); open("alive", "w")
-        start()
-        time.sleep(100)
-        """)
+        finish(
+            begin(
+                write("""
+                if "RANK" in os.environ:
+                    with open("pid", "w") as file: file.write(str(os.getpid()))
+                    os.kill(os.getppid(), signal.SIGKILL)
+                    hang()
+                start()
+                hang()
+                """)
+            )
         )
-        process.communicate(timeout=120)
-        time.sleep(1.0)
-        assert not Path("alive").exists()
+        assert ends(int(Path("pid").read_text()))
 
     def test_ctrl_c_reaches_all_and_is_told_once(self):
-        process = begin(write("_, rank = start()\nprint(os.getpid(), flush=True)\ntime.sleep(100)"))
+        process = begin(write("_, rank = start()\nprint(os.getpid(), flush=True)\nhang()"))
         pids = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
         os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=120)
-        assert process.returncode == -signal.SIGINT
+        code, _, err = finish(process)
+        assert code == -signal.SIGINT
         assert err.count("KeyboardInterrupt") == 1
         assert err.splitlines()[-1] == "KeyboardInterrupt"
-        assert all(gone(pid) for pid in pids)
+        assert all(ends(pid) for pid in pids)
 
     def test_a_fork_of_rank_0_ends_for_itself(self):
         code, out, err = run("""
@@ -460,17 +505,21 @@ class TestEnds:
         if rank == 0:
             if os.fork() == 0: sys.exit()
             os.wait()
-        else:
-            time.sleep(0.5)
+            say("ended")
+        hear("ended")
         print("done", rank)
         """)
         assert (code, sorted(out.splitlines())) == (0, ["[rank 1] done 1", "done 0"]), err
 
     def test_a_grandchild_that_keeps_the_pipe_open_holds_nobody_up(self):
-        began = time.monotonic()
-        code, _, _ = run("_, rank = start()\nif rank: subprocess.Popen(['sleep', '100']); print('up')")
-        assert code == 0
-        assert time.monotonic() - began < 60
+        code, _, err = run("""
+        launcher, rank = start(drain=0.1)
+        if rank:
+            grandchild = subprocess.Popen(["sleep", "1000"])
+            with open("pid", "w") as file: file.write(str(grandchild.pid))
+        """)
+        assert code == 0, err
+        os.kill(int(Path("pid").read_text()), signal.SIGKILL)
 
     @pytest.mark.parametrize(
         ("code", "text"),
@@ -503,13 +552,13 @@ class TestRefusals:
         monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
         self.refused("but this is a notebook or an interactive session, which cannot be run again")
 
+    @pytest.mark.processes
     def test_a_script_from_a_pipe(self):
-        body = START + "start()"
-        process = begin(stdin=subprocess.PIPE)
-        _, err = process.communicate(body, timeout=120)
-        assert process.returncode == 1
+        code, _, err = finish(begin(stdin=subprocess.PIPE), START + "start()")
+        assert code == 1
         assert "but there is no script to run again" in err
 
+    @pytest.mark.processes
     def test_a_process_of_multiprocessing(self):
         code, _, err = run("""
         import multiprocessing
@@ -531,6 +580,7 @@ class TestRefusals:
             Environment(world_size=8, local_size=4, num_nodes=2),
         )
 
+    @pytest.mark.processes
     def test_a_system_that_starts_no_process(self):
         code, _, err = run("""
         import lightlib.launch.subprocess as own

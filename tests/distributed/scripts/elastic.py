@@ -1,4 +1,4 @@
-"""A user's script for torchrun with machines that come and go: one line goes on from the last save."""
+"""A user's script for torchrun with machines that come and go; one line resumes from the last save."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightlib as L
 from lightlib.callbacks import ModelCheckpoint
 
-STEPS, DELAY = int(sys.argv[1]), float(sys.argv[2])
+STEPS, DELAY = int(sys.argv[1]), float(sys.argv[2])  # -1 steps: until there is a file named finish
 
 
 class Net(L.Module):
@@ -29,6 +29,8 @@ class Net(L.Module):
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.note("step")
+        if Path("finish").exists():
+            self.trainer.should_stop = True
 
     def note(self, what: str) -> None:
         """Append to a file what happens when, for the test."""

@@ -6,7 +6,9 @@ import argparse
 import os
 import signal
 import sys
+import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
+from lightlib.core import processes
+from lightlib.launch.timing import Timing
+from lightlib.launch.watch import Watch
 from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, PipelineStrategy
 
 STRATEGIES = {"ddp": DDPStrategy, "fsdp": FSDPStrategy, "pipeline": PipelineStrategy}
@@ -25,17 +30,20 @@ parser.add_argument("what")
 parser.add_argument("rank", type=int)
 parser.add_argument("--strategy", default="ddp")
 parser.add_argument("--start-method", default="popen")
-parser.add_argument("--timeout", type=float, default=120.0)
+parser.add_argument("--timeout", type=float, default=3600.0, help="a rank that waits for it hangs the test")
+parser.add_argument("--patience", type=float, default=0.5, help="instead, as soon as a rank sleeps")
 given = parser.parse_args()
+# A rank that waits in a collective has this long to get out of it, which it cannot.
+processes.Watch = partial(Watch, timing=Timing(grace=0.5, short_grace=0.5))
 
 
 def fail() -> None:
-    """Fail as was asked for, and leave the time at which it happened."""
-    Path("failed").write_text(str(time.time()))
+    """Fail as was asked for."""
     if given.what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if given.what == "sleep":
-        time.sleep(1000)
+        Path("asleep").touch()
+        time.sleep(1e5)
     if given.what == "exit":
         sys.exit(3)
     raise ValueError(f"the sample of rank {os.environ['RANK']} is broken")
@@ -93,7 +101,20 @@ class Stage(nn.Module):
         return x
 
 
+def lose_patience() -> None:
+    """Shorten the timeout once the other rank sleeps: however slow the machine, no rank looked asleep before."""
+    while not Path("asleep").exists():
+        time.sleep(0.01)
+    watch = processes._watch[-1]
+    print(f"timeout of the watch: {watch.timeout:g} s")
+    watch.timeout = watch._inquiry._timeout = given.patience
+
+
 class Callback(L.Callback):
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == 5 and given.what == "sleep" and not due("sleep"):
+            threading.Thread(target=lose_patience, daemon=True).start()
+
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step == 4 and due("callback"):
             fail()
@@ -119,8 +140,6 @@ def main() -> None:
         enable_model_summary=False,
     )
     data = TensorDataset(torch.randn(160, 4), torch.randint(2, (160,)))
-    if given.what in ("unequal", "models"):
-        Path("failed").write_text(str(time.time()))
     if given.what == "unequal" and rank == 1:
         data = TensorDataset(*(tensor[:100] for tensor in data.tensors))
     trainer.fit(module, DataLoader(data, 8), DataLoader(data, 8))

