@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 import torch
 
-pytest_plugins = ["tests.helpers.advice", "tests.helpers.tiers", "tests.helpers.timing"]
+pytest_plugins = ["tests.plugins.advice", "tests.plugins.tiers", "tests.plugins.timing"]
 SIGNALS = [s for s in signal.Signals if s.name in {"SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"}]
 # Variables that may change during a test, each with its reason.
 VARIABLES_THAT_MAY_CHANGE = {

@@ -21,7 +21,7 @@ from lightlib.precision import Precision
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
 from tests.core.plain import QUIET, Net, batches, quiet_trainer, same_weights
-from tests.helpers import programs
+from tests.processes import programs
 
 
 @pytest.fixture

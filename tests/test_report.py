@@ -10,7 +10,7 @@ import pytest
 
 from lightlib import report
 from lightlib.report import LightlibWarning, PossibleUserWarning, info, rank_zero_only, warn
-from tests.helpers import programs
+from tests.processes import programs
 
 
 @pytest.fixture
@@ -37,9 +37,11 @@ class TestInfo:
             info("training begins")
         assert not caplog.records
 
+    @pytest.mark.processes
     def test_a_plain_program_sees_it_on_stderr(self):
         assert python("from lightlib import report; report.info('hello')") == ("", "hello\n")
 
+    @pytest.mark.processes
     def test_stderr_is_looked_up_at_every_message(self):
         code = (
             "import io, sys; from lightlib import report; sys.stderr = other = io.StringIO(); "
@@ -47,6 +49,7 @@ class TestInfo:
         )
         assert python(code) == ("'hello\\n'\n", "")
 
+    @pytest.mark.processes
     def test_a_program_that_configured_logging_is_obeyed(self):
         code = (
             "import logging, sys; "
@@ -55,6 +58,7 @@ class TestInfo:
         )
         assert python(code) == ("lightlib: hello\n", "")
 
+    @pytest.mark.processes
     def test_can_be_silenced(self):
         silence = "import logging; logging.getLogger('lightlib').setLevel('ERROR')"
         use = "from lightlib import report"

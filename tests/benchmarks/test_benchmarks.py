@@ -12,7 +12,7 @@ from benchmarks.__main__ import main
 from benchmarks.measure import Row, Size, Target
 from benchmarks.peers import LIGHTLIB, LIGHTNING, NOT_INSTALLED, PLAIN, Peer
 from benchmarks.task import BARE, LOGGED, REALISTIC, tiny
-from tests.helpers import programs
+from tests.processes import programs
 
 SMALLEST = Size(rounds=1, fewer_rounds=1, steps=3, warm_up=1, counted=1, large_steps=2, processes=1, all_imports=False)
 MISSING = Peer("Missing", "no_such_framework", "no_such_file", "import no_such_framework")
@@ -37,6 +37,7 @@ def rows_of(benchmark):
     return [row for row in rows if row.who != "Missing"], [r for r in results if isinstance(r, Target)]
 
 
+@pytest.mark.processes
 def test_calls():
     rows, targets = rows_of(calls)
     assert all(row.who == "lightlib" and len(row.values) == 1 for row in rows)
@@ -44,6 +45,7 @@ def test_calls():
     assert all(target.met for target in targets)
 
 
+@pytest.mark.processes
 def test_calls_do_not_depend_on_the_number_of_batches():
     assert calls.calls_per_batch(LIGHTLIB.train, 50, LOGGED) == calls.calls_per_batch(LIGHTLIB.train, 100, LOGGED)
 
@@ -56,6 +58,7 @@ def test_checkpoints(monkeypatch):
     assert [target.limit for target in targets] == [1.1]
 
 
+@pytest.mark.processes
 def test_step():
     rows, targets = rows_of(step)
     assert [row.who for row in rows] == ["plain PyTorch", "lightlib"] * 2
@@ -116,6 +119,7 @@ def test_evaluation():
     assert [row.who for row in rows] == ["lightlib"] * 2
 
 
+@pytest.mark.processes
 def test_end_to_end():
     rows, _ = rows_of(end_to_end)
     assert [row.unit for row in rows] == ["ms", "times"] * 2

@@ -9,7 +9,7 @@ import pytest
 
 import lightlib.callbacks
 from lightlib import callbacks
-from tests.helpers import programs
+from tests.processes import programs
 
 
 @pytest.mark.parametrize("name", callbacks.__all__)

@@ -13,7 +13,7 @@ from lightlib.checkpoint.label import Label
 from lightlib.errors import MisconfigurationException
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.callbacks.killed import Death, Files, command, outcome
-from tests.helpers import programs
+from tests.processes import programs
 
 HOLDER = """
 import os, sys, time

@@ -12,7 +12,7 @@ from tests.campaigns.campaign_kill import ALL, drawn
 from tests.campaigns.outcome import differences, kinds
 from tests.campaigns.phases import EVENTS
 from tests.campaigns.program import Configuration
-from tests.helpers import programs
+from tests.processes import programs
 
 
 def campaign(name: str, *options: object) -> subprocess.CompletedProcess[str]:

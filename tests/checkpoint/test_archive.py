@@ -70,6 +70,7 @@ class TestWritten:
         loaded = archive.load(path)["state_dict"]
         assert loaded["view"].data_ptr() == loaded["weight"].data_ptr() + 8
 
+    @pytest.mark.processes
     def test_zip_tools_find_nothing_wrong(self, path):
         with zipfile.ZipFile(path) as file:
             assert file.testzip() is None
@@ -267,6 +268,7 @@ class TestRead:
 
         same(content(), archive.load(Stream()))
 
+    @pytest.mark.processes
     def test_a_pipe(self, path):
         with subprocess.Popen(
             [sys.executable, "-c", f"import sys; sys.stdout.buffer.write(open({str(path)!r}, 'rb').read())"],

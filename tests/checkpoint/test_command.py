@@ -11,7 +11,7 @@ import pytest
 
 from lightlib.checkpoint import command, load, storage
 from tests.checkpoint.samples import content, malicious, same, write
-from tests.helpers import programs
+from tests.processes import programs
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from lightlib.checkpoint.index import gap_in
 from lightlib.checkpoint.label import Label
 from lightlib.checkpoint.stored import BLOCK, Shards, Stored, whole
 from lightlib.errors import CheckpointError, CheckpointWriteError
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 LABEL = Label(run="ab", serial=3, epoch=1, batch=20, step=10)
 
@@ -518,6 +518,7 @@ def read_in_parts(rank: int, folder: str, size: int) -> None:
                 assert torch.equal(part.full_tensor(), value)
 
 
+@pytest.mark.processes
 def test_any_layout_reads_what_any_other_wrote(tmp_path: Path):
     ranks(4, written_in_parts, str(tmp_path), 4)
     assert len(list(tmp_path.iterdir())) == 6
@@ -561,6 +562,7 @@ def no_space(path: str, produce: Any) -> None:
     raise OSError(28, "No space left on device", path)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("phase", ["encode", "write"])
 @pytest.mark.parametrize("failing", [0, 1])
 def test_an_error_on_one_is_an_error_on_all(phase: str, failing: int, tmp_path: Path):
@@ -586,6 +588,7 @@ def on_another_machine(rank: int, folder: str) -> str:
     return ""
 
 
+@pytest.mark.processes
 def test_processes_that_do_not_share_a_disk_are_told(tmp_path: Path):
     for text in ranks(2, on_another_machine, str(tmp_path)):
         assert "what process 1 wrote is not there for the first one" in text
@@ -602,6 +605,7 @@ def disagreeing(rank: int, folder: str) -> str:
     return ""
 
 
+@pytest.mark.processes
 def test_processes_that_disagree_are_told(tmp_path: Path):
     for text in ranks(2, disagreeing, str(tmp_path)):
         assert "'state_dict/x': (3,) torch.float32, (4,) torch.float32" in text
@@ -614,6 +618,7 @@ def alone(rank: int, folder: str) -> None:
         directory.save({"state_dict": {"x": torch.ones(3)}}, f"{folder}/one", LABEL, alone=True)
 
 
+@pytest.mark.processes
 def test_one_of_several_writes_alone(tmp_path: Path):
     ranks(2, alone, str(tmp_path))
     directory.verify(tmp_path / "one")
@@ -646,6 +651,7 @@ def beside(rank: int, folder: str) -> None:
     assert not errors
 
 
+@pytest.mark.processes
 def test_a_thread_writes_while_the_run_goes_on(tmp_path: Path):
     ranks(2, beside, str(tmp_path))
     for number in range(5):

@@ -11,6 +11,8 @@ from lightlib.errors import CheckpointWriteError, MisconfigurationException
 from tests.campaigns import faulty_store
 from tests.campaigns.faulty_store import BUCKET, PART, Faults
 
+pytestmark = pytest.mark.processes
+
 pytest.importorskip("s3fs", reason="pip install s3fs")
 pytest.importorskip("moto.server", reason="pip install 'moto[s3]' flask flask-cors")
 

@@ -16,7 +16,7 @@ import torch
 
 from lightlib.checkpoint import claims, exchange, local, remote, storage
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
-from tests.helpers import programs
+from tests.processes import programs
 
 fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
@@ -223,6 +223,7 @@ class TestDisk:
         assert called == []
         assert sorted(os.listdir()) == ["file", "folder"]
 
+    @pytest.mark.processes
     def test_a_folder_without_permission(self):
         os.mkdir("closed", mode=0o500)
         program = """
@@ -309,6 +310,7 @@ except OSError as error:
         assert sorted(os.listdir("run")) == ["last", "new"]
         assert sorted(os.listdir("run/last")) == ["index.json", "new.bin"]
 
+    @pytest.mark.processes
     def test_leftovers_of_living_processes_stay(self):
         os.mkdir("run")
         other = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
@@ -384,6 +386,7 @@ held.release()
             yield process
             process.kill()
 
+    @pytest.mark.processes
     def test_a_second_process_is_told_who_holds_it(self, other):
         with pytest.raises(MisconfigurationException) as caught:
             storage.claim("run")
@@ -400,6 +403,7 @@ held.release()
         assert os.listdir("run") == []
         storage.claim("run").release()
 
+    @pytest.mark.processes
     def test_a_killed_one_holds_nothing(self, other):
         other.kill()
         other.wait()
@@ -418,6 +422,7 @@ held.release()
         second.release()
         assert os.listdir("run") == []
 
+    @pytest.mark.processes
     def test_a_forked_process_holds_nothing(self):
         os.mkdir("run")
         with storage.claim("run") as held:

@@ -13,7 +13,7 @@ import torch
 from lightlib.checkpoint import Label, consolidate, convert, export, inspect, load, verify
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException, UnknownNameError
 from tests.checkpoint.samples import LABEL, content, malicious, same, write
-from tests.helpers import programs
+from tests.processes import programs
 
 KINDS = ["file", "directory", "torch", "old"]
 

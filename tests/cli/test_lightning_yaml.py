@@ -17,7 +17,7 @@ from lightlib.loggers import CSVLogger
 from lightlib.strategies import SingleDeviceStrategy
 from tests.cli.parts import QUIET, Built, PlannedLine, PointsOfLine, SteepLine, by_hand
 from tests.core.plain import same_weights
-from tests.helpers import programs
+from tests.processes import programs
 
 HERE = "tests.cli.parts"
 

@@ -15,7 +15,7 @@ from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from tests.cli.parts import QUIET, BareLine, PointsOfLine, SteepLine
 from tests.core.plain import same_weights
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 LOGGED = [*(word for word in QUIET if "logger" not in word), "--trainer.logger=csv"]
 RUN = Path("lightning_logs/version_0")
@@ -175,6 +175,7 @@ def in_one_of_two(rank, folder):
     return cli.config.fit.seed_everything, cli.model.layer.weight.tolist(), cli.trainer.log_dir
 
 
+@pytest.mark.processes
 def test_two_processes_write_it_once(tmp_path):
     (seed, weights, folder), other = ranks(2, in_one_of_two, str(tmp_path))
     assert other == (seed, weights, folder)

@@ -16,7 +16,7 @@ from lightlib.command import checks, facts
 from lightlib.command.checks import Check
 from lightlib.command.facts import Package
 from lightlib.command.main import main
-from tests.helpers import programs
+from tests.processes import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 Usage = namedtuple("Usage", "total used free")  # noqa: PYI024  as shutil's

@@ -77,6 +77,7 @@ def test_the_templates_are_all_that_is_shipped():
     assert all(path.name.endswith(init._ENDING) for path in init._FOLDER.glob("*/*"))
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("ruff", path=Path(sys.executable).parent) is None, reason="needs ruff: `make check`")
 @pytest.mark.parametrize("template", init.TEMPLATES)
 def test_the_code_is_in_the_style_of_the_house(template):

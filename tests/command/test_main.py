@@ -13,7 +13,7 @@ import yaml
 from lightlib.command import main
 from lightlib.version import __version__
 from tests.command.project import CONFIG, status_of, written_project  # noqa: F401  the fixture
-from tests.helpers import programs
+from tests.processes import programs
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -173,6 +173,7 @@ LINES = [
 ]  # fmt: skip
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:The configuration's `optimizer`")
 @pytest.mark.parametrize("case", LINES)
 def test_a_command_line(case: Line, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,7 @@ from lightlib.callbacks import LearningRateMonitor, ModelCheckpoint
 from lightlib.command import curves, page, panels, picture, plot
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.loggers import CSVLogger, TensorBoardLogger
-from tests.helpers import programs
+from tests.processes import programs
 
 
 def call(*arguments):
@@ -620,6 +620,7 @@ def played(node, path):
     return json.loads(done.stdout)
 
 
+@pytest.mark.processes
 def test_the_script_draws_hovers_scales_smooths_and_hides(node, tmp_path):
     csv_run(tmp_path / "one", "step,train_loss,val_loss\n0,8,\n1,nan,\n2,2,1.5\n3,0,\n4,4,1.25\n")
     csv_run(tmp_path / "two", "step,train_loss\n" + "".join(f"{step},{step + 1}\n" for step in range(5)))
@@ -642,6 +643,7 @@ def test_the_script_draws_hovers_scales_smooths_and_hides(node, tmp_path):
     assert "c0" not in hidden["classes"]
 
 
+@pytest.mark.processes
 def test_the_script_draws_large_steps_and_close_values(node, tmp_path):
     rows = "1000000,1.00001,-3\n1000100,1.00002,-1\n1000200,1.00005,-2\n"
     call(csv_run(tmp_path / "run", "step,a,b\n" + rows))
@@ -652,6 +654,7 @@ def test_the_script_draws_large_steps_and_close_values(node, tmp_path):
     assert found["log"][1]["text"] == ["nothing above 0 to draw"]
 
 
+@pytest.mark.processes
 def test_the_script_shows_names_as_text(node, evil):
     call(evil)
     found = played(node, evil / "curves.html")

@@ -53,6 +53,7 @@ def fix_of(found, where):
 
 
 class TestNoFalseAlarm:
+    @pytest.mark.processes
     def test_all_that_a_run_has(self):
         looks = Looks()
         trainer = trainer_for(looks, L.callbacks.EarlyStopping("val_loss"), L.callbacks.Timer())
@@ -296,6 +297,7 @@ class TestOthers:
 
         assert names(looked(Net(), Data())) == ["datamodule.moved"]
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("workers", [0, 1])
     def test_a_data_set(self, workers):
         found = looked(Net(), DataLoader(Cached(), 4, num_workers=workers))

@@ -455,6 +455,7 @@ class TestTheUsersOwnErrors:
         assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "__getitem__"
         assert module.steps == 2
 
+    @pytest.mark.processes
     def test_in_a_worker(self):
         text = ""
         try:

@@ -244,6 +244,7 @@ class TestIterators:
         assert train.iterated == 3
         assert val.iterated == 1 + 3 * 3
 
+    @pytest.mark.processes
     def test_persistent_workers_live_through_validations_and_epochs(self):
         def workers(seen):
             return {pid for batch in seen for pid in batch.tolist()}
@@ -256,6 +257,7 @@ class TestIterators:
         assert os.getpid() not in workers(module.seen) | workers(module.validated)
         assert val._iterator is None, "the loader itself is as it was"
 
+    @pytest.mark.processes
     def test_workers_end_with_the_run(self):
         def alive(pid):
             return pid in {process.pid for process in multiprocessing.active_children()}

@@ -244,6 +244,7 @@ class TestLimits:
 class TestRandomness:
     """What draws from the global generator draws in the same order as in a plain loop."""
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize("dropout", [0.0, 0.3])
     def test_shuffled_loader_and_dropout(self, dropout, workers):
@@ -260,6 +261,7 @@ class TestRandomness:
         assert same_weights(module.net, expected)
         assert not same_weights(expected, other)
 
+    @pytest.mark.processes
     def test_persistent_workers(self):
         module, arguments = Net(dropout=0.2), {"shuffle": True, "num_workers": 2, "persistent_workers": True}
         torch.manual_seed(11)

@@ -71,6 +71,7 @@ class TestOneLoader:
     def test_with_a_limit(self, kind):
         check(IN_THIS_PROCESS[kind], limit=3)
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("persistent", [False, True])
     @pytest.mark.parametrize("kind", WITH_WORKERS)
     def test_with_workers(self, kind, persistent):
@@ -112,14 +113,17 @@ class TestStatefulLoaders:
     def test_in_this_process(self, kind):
         check(lambda: STATEFUL[kind](0))
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("kind", ["shuffled", "a stream", "a stream with a state", "a data set with a state"])
     def test_with_workers(self, kind):
         check(lambda: STATEFUL[kind](2), **ONE)
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("kind", ["a stream with a state", "a data set with a state"])
     def test_with_snapshots_now_and_then(self, kind):
         check(lambda: STATEFUL[kind](2, snapshot_every_n_steps=3), **ONE)
 
+    @pytest.mark.processes
     def test_with_persistent_workers(self):
         check(lambda: STATEFUL["a data set with a state"](1, persistent_workers=True), epochs=2, only=(), between=(1,))
 
@@ -127,6 +131,7 @@ class TestStatefulLoaders:
     def test_with_a_limit(self, kind):
         check(lambda: STATEFUL[kind](0), limit=3)
 
+    @pytest.mark.processes
     def test_with_a_limit_and_workers(self):
         check(lambda: STATEFUL["a data set with a state"](1), limit=3, epochs=2, only=(2, 3), between=(1,))
 
@@ -170,6 +175,7 @@ class TestSeveralLoaders:
     def test_with_a_limit(self, mode, limit):
         check(lambda: CombinedLoader(PAIRS["shuffled"](), mode), limit=limit)
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("mode", ["max_size", "max_size_cycle", "sequential"])
     def test_with_workers(self, mode):
         def make():
@@ -178,6 +184,7 @@ class TestSeveralLoaders:
 
         check(make, **FEW)
 
+    @pytest.mark.processes
     def test_a_short_loader_draws_anew_when_it_begins_again(self):
         def make():
             short = DataLoader(Noise(4), 4, num_workers=1)
@@ -214,6 +221,7 @@ class TestWhatIsSaid:
         assert len(said) == 1
         assert said[0].startswith("Training data: DataLoader over Stream draws random numbers as it is read")
 
+    @pytest.mark.processes
     def test_nothing_where_a_resume_is_exact(self, said, recwarn):
         for kind in (
             "shuffled",

@@ -15,7 +15,7 @@ from lightlib.errors import CheckpointError
 from lightlib.precision import MixedPrecision
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples
 from tests.core.resumable import Everything, Noisy, SavesEverywhere, fresh, loaders, run, trainer_for
-from tests.helpers.programs import Program
+from tests.processes.programs import Program
 
 
 def same_states(one, other):
@@ -53,10 +53,12 @@ class TestEveryStep:
         assert trainer.global_step == 2 * -(-7 // accumulate)
         assert len({rate for _, row in trainer.logger.rows for rate in [row.get("loss_step")]}) > 4
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("arguments", [{}, {"persistent_workers": True}], ids=str)
     def test_with_workers(self, tmp_path, arguments):
         check_every_step(tmp_path, lambda: loaders(2, **arguments), only=(1, 3, 4, 6), accumulate_grad_batches=2)
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("sanity", [0, 1])
     def test_with_workers_for_validation(self, tmp_path, sanity):
         def data():
@@ -84,6 +86,7 @@ class TestEveryStep:
     def test_with_a_generator_of_its_own(self, tmp_path, n):
         check_every_step(tmp_path, lambda: loaders(n=n, generator=torch.Generator().manual_seed(4)))
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("persistent", [False, True])
     def test_with_a_generator_of_its_own_and_workers(self, tmp_path, persistent):
         def data():
@@ -91,6 +94,7 @@ class TestEveryStep:
 
         check_every_step(tmp_path, data, only=(3, 7, 9))
 
+    @pytest.mark.processes
     @pytest.mark.parametrize("workers", [0, 1])
     def test_with_a_validation_loader_that_has_a_generator(self, tmp_path, workers):
         def data():
@@ -122,6 +126,7 @@ class TestEveryStep:
             assert same_weights(module, whole), f"resumed after step {step}"
             assert again.logger.rows == trainer.logger.rows[rows:]
 
+    @pytest.mark.processes
     @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
     @pytest.mark.parametrize("workers", [0, 1])
     def test_with_torchdatas_stateful_loader(self, tmp_path, workers):
@@ -458,6 +463,7 @@ class TestSignals:
 
 
 class TestTheUsersObjects:
+    @pytest.mark.processes
     @pytest.mark.parametrize(
         "arguments", [{"shuffle": True}, {"num_workers": 2, "persistent_workers": True}, {"batch_size": None}], ids=str
     )
@@ -468,6 +474,7 @@ class TestTheUsersObjects:
         assert vars(data) == before
         assert all(vars(data)[name] is value for name, value in before.items())
 
+    @pytest.mark.processes
     def test_a_loader_whose_workers_run_already(self, tmp_path):
         train, val = loaders(workers=2, persistent_workers=True)
         next(iter(train))

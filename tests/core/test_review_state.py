@@ -12,7 +12,7 @@ import torchmetrics
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError
 from tests.core.plain import Net, batches, quiet_trainer
-from tests.helpers import programs
+from tests.processes import programs
 
 pytestmark = pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import worker
 
 from lightlib.core.sharding import stream
-from tests.helpers import programs
+from tests.processes import programs
 
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")]
 

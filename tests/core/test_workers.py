@@ -15,6 +15,8 @@ from lightlib.core.workers import Placed, Seeded, Seeding
 from tests.core.reads import Noise, OwnNoise, Stream, seeded
 from tests.core.test_sharding import interleaved
 
+pytestmark = pytest.mark.processes
+
 
 def rows(loader, epoch=0, seed=11, share=None, **arguments):
     """The samples of an epoch in their order, each as a tuple."""

@@ -14,7 +14,7 @@ import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from tests.distributed.test_state import EPOCHS, QUIET, Saved
 from tests.distributed.user import BATCH, data
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 FORMATS = ("file", "directory")
 SAVED, CONTINUED = 10, 5  # steps; an epoch has 7, so the save is within one and the end within the next

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.helpers.programs import GRACE, HANGS_AFTER, Program
+from tests.processes.programs import GRACE, HANGS_AFTER, Program
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -43,7 +43,7 @@ def run(script: str, *arguments: object, torchrun: bool = False, env: Mapping[st
         script: Its name.
         arguments: What follows it on the command line.
         torchrun: Whether torchrun starts it; else it starts the second rank itself.
-        env: Its variables. Default: `tests.helpers.programs.environment()`.
+        env: Its variables. Default: `tests.processes.programs.environment()`.
     """
     command = [*(TORCHRUN if torchrun else ()), str(SCRIPTS / script), *map(str, arguments)]
     program = Program(*command, env=env, merged=True, starts=2 if torchrun else 1)

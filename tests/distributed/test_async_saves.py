@@ -14,7 +14,9 @@ from lightlib.callbacks import ModelCheckpoint
 from lightlib.checkpoint import formats, storage
 from lightlib.errors import CheckpointWriteError
 from tests.distributed.test_callbacks import built, loader, trainer_of
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 
 def saved(rank: int, root: str, strategy: str, options: dict[str, Any]) -> Any:

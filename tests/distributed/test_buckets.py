@@ -13,7 +13,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightlib as L
 from lightlib.strategies import DDPStrategy
 from tests.distributed.test_state import QUIET, SavesAt
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 
 class Net(L.Module):

@@ -33,7 +33,9 @@ from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.failure import OtherRankError
 from lightlib.loggers import CSVLogger, TensorBoardLogger
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 
 class Line(L.Module):

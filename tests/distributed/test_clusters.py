@@ -16,7 +16,7 @@ from lightlib.launch import place
 from lightlib.launch.environment import EXPORTED, HeldPort, detect
 from tests.distributed.test_numbers import assert_near, loader, state_of, trainer_of
 from tests.distributed.user import BATCH, Net, plain_loop
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 SLURM = {
     "SLURM_JOB_NAME": "train",

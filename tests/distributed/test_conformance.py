@@ -20,7 +20,9 @@ from lightlib.strategies.shard import Shard
 from lightlib.strategies.single import clip, in_context, to_device
 from lightlib.strategies.strategy import Strategy
 from lightlib.testing import check_strategy
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 OURS: dict[str, tuple[int, Callable[[], Strategy]]] = {
     "ddp": (2, lambda: named.strategy("ddp")),

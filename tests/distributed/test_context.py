@@ -14,7 +14,9 @@ from lightlib.strategies.context import Context, positions
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.replicate import Replicate
 from tests.distributed.runs import WORDS, Decoder, assert_same, seeded, texts, trained
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 TABLE = {"context_buffers": ["places.weight"]}
 

@@ -14,7 +14,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import lightlib as L
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 QUIET = {
     "accelerator": "cpu",

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.strategies.deepspeed import DeepSpeedStrategy
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 pytestmark = [
     pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed"),

@@ -17,7 +17,9 @@ from lightlib.checkpoint.stored import Shards, Stored, whole
 from lightlib.strategies import FSDPStrategy
 from tests.distributed.test_state import QUIET, OneGroup, Saved, Wider
 from tests.distributed.user import BATCH, data
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 
 class Averages(L.Callback):

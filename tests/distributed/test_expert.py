@@ -11,7 +11,9 @@ import lightlib as L
 from lightlib.strategies.expert import MixtureOfExperts
 from lightlib.strategies.mesh import MeshStrategy
 from tests.distributed.runs import WIDTH, Decoder, assert_same, seeded, texts, trained
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 
 class Stack(nn.Module):

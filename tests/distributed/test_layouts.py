@@ -15,6 +15,7 @@ def expect_right(folder: Path, saved: list[str], loaded: list[str], kinds: tuple
     assert [case for case in found if not case.right] == []
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")  # the processes are told that sums over the epoch begin anew
 def test_some_layouts_read_some_others(tmp_path: Path):
     expect_right(tmp_path, ["fsdp 2", "pipeline 2"], ["single", "tensor 2"], ("directory",))

@@ -11,7 +11,9 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.precision import Precision
 from tests.distributed.user import BATCH, built, data, evaluated, plain_loop
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 STEPS, CLIP = 10, 0.5
 # Name: processes, and the strategy as a user writes it.

@@ -13,7 +13,9 @@ from lightlib.callbacks import ModelSummary
 from lightlib.strategies.memory import memory_of
 from lightlib.strategies.mesh import MeshStrategy  # noqa: F401  in the names of strategies
 from tests.distributed.user import Net, built, data
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 
 class Measured(L.Callback):

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.distributed.programs import SCRIPTS
-from tests.helpers.programs import HANGS_AFTER, environment
+from tests.processes.programs import HANGS_AFTER, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 ADDRESSES = ("10.177.0.1", "10.177.0.2")

@@ -18,7 +18,9 @@ from lightlib.report import rank_zero_only
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import FSDPStrategy
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 QUIET = {
     "accelerator": "cpu",

@@ -9,7 +9,9 @@ import torch
 
 from tests.distributed.test_numbers import assert_near, loader, state_of, trainer_of
 from tests.distributed.user import BATCH, Net, plain_loop
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 STEPS = 4
 BY_ELEMENTS = ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "SGD")

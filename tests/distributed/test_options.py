@@ -18,7 +18,9 @@ import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, built, data, evaluated, plain_loop
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 STEPS = 5
 QUIET = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
 import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -12,7 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 import lightlib as L
 from tests.core.plain import Net, batches, quiet_trainer
 from tests.core.test_overhead import per_batch
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 FRAMES_OF_TORCH = ("torch/nn/",)
 

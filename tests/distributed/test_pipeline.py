@@ -17,7 +17,9 @@ import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline import Pipeline
 from tests.distributed.runs import Block, Decoder, assert_same, seeded, trained
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 EXACTLY = {"precision": "64-true"}  # AdamW enlarges what differs in the order of additions, by as much as the CPU likes
 TOLERANCE = 1e-8

@@ -10,7 +10,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 REDUCTIONS = ("mean", "sum", "min", "max")
 

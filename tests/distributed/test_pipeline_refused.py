@@ -16,7 +16,9 @@ import lightlib as L
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline import Pipeline
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 
 class Layers(L.Module):

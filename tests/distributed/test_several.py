@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.distributed.programs import SCRIPTS, assert_all_end, kill, run
-from tests.helpers.programs import HANGS_AFTER, environment, interpreter
+from tests.processes.programs import HANGS_AFTER, environment, interpreter
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),

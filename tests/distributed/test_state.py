@@ -14,7 +14,9 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.checkpoint import formats
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 QUIET = {
     "accelerator": "cpu",

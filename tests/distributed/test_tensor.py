@@ -13,7 +13,9 @@ from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.shard import Shard
 from lightlib.strategies.tensor import Tensor
 from tests.distributed.runs import Decoder, assert_same, seeded, trained
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 FULL = {
     "words": "vocab", "head": "vocab", "blocks.*.attention.[qkv]": "colwise", "blocks.*.attention.o": "rowwise",

@@ -246,6 +246,7 @@ class Noise(torch.utils.data.Dataset):
         return torch.rand(())
 
 
+@pytest.mark.processes
 def test_what_workers_draw_does_not_depend_on_their_number():
     def drawn(workers):
         torch.manual_seed(1)

@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from lightlib import Trainer
-from tests.helpers import programs
+from tests.processes import programs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

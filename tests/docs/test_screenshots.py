@@ -23,6 +23,7 @@ def test_every_picture_is_one_of_the_table():
     assert {path.name for path in screenshots.IMAGES.glob("cli-*.svg")} == {path.name for path in PICTURES.values()}
 
 
+@pytest.mark.processes
 def test_the_folder_is_shown_as_project_and_the_colours_are_kept():
     picture = screenshots.Picture(
         "python3 -c print('\\033[1m'+__import__('os').getcwd(),__import__('os').get_terminal_size().columns)",
@@ -39,6 +40,7 @@ def test_the_folder_is_shown_as_project_and_the_colours_are_kept():
     assert lines[-1].startswith("\x1b[1m")
 
 
+@pytest.mark.processes
 def test_a_picture_that_is_out_of_date_is_told(tmp_path, monkeypatch, capfd):
     assert screenshots.main(["--check", "--only", "help"]) == 0
     monkeypatch.setattr(screenshots, "IMAGES", tmp_path)
@@ -46,6 +48,7 @@ def test_a_picture_that_is_out_of_date_is_told(tmp_path, monkeypatch, capfd):
     assert capfd.readouterr().err == ("Out of date in docs/images: run `python scripts/screenshots.py --only help`\n")
 
 
+@pytest.mark.processes
 def test_what_an_older_shell_sets_does_not_show(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("LIGHTLIB_MAX_EPOCHS", "7")

@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from lightlib.command.main import main
-from tests.helpers import programs
+from tests.processes import programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIGS = EXAMPLES / "configs"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lightlib import registry
-from tests.helpers import programs
+from tests.processes import programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MOST_LINES = {"image_classifier": 80, "gpt": 180}

@@ -18,7 +18,7 @@ from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationEx
 from lightlib.launch import place
 from lightlib.launch.environment import Environment, HeldPort, detect, free_port
 from lightlib.report import PossibleUserWarning
-from tests.helpers.programs import interpreter
+from tests.processes.programs import interpreter
 
 BY_HAND = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "there", "MASTER_PORT": "1234"}
 TORCHRUN = {

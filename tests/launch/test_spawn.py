@@ -22,8 +22,8 @@ from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment import Environment, detect
 from lightlib.launch.failure import Failure, write_error_file
 from lightlib.launch.spawn import Patience, ProcessFailedError, launch_function
-from tests.helpers.programs import HANGS_AFTER, Program
 from tests.launch.changed import change
+from tests.processes.programs import HANGS_AFTER, Program
 
 PATIENT = Patience(poll=0.05, grace=1e5, save=1e5)  # a test hangs that has to wait for it
 IMPATIENT = Patience(poll=0.05, grace=0.1)
@@ -366,11 +366,13 @@ class TestRefusals:
         with pytest.raises(UnknownNameError, match=r"Unknown start method 'spwan'. Did you mean 'spawn'"):
             launch_function(print, 2, "spwan")
 
+    @pytest.mark.processes
     def test_a_fork_after_cuda(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
         with pytest.raises(MisconfigurationException, match=r"CUDA was used in this process already(.|\n)*ddp_spawn"):
             fork(print)
 
+    @pytest.mark.processes
     def test_a_function_that_cannot_be_sent(self):
         text = r"cannot be sent to a new process: .*lambda(.|\n)*start method 'spawn' needs(.|\n)*ddp_fork"
         with pytest.raises(MisconfigurationException, match=text):

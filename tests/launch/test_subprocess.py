@@ -20,7 +20,7 @@ from lightlib.launch import subprocess as launch
 from lightlib.launch.environment import Environment
 from lightlib.launch.output import Output
 from lightlib.launch.subprocess import SubprocessLauncher, how_it_ended
-from tests.helpers.programs import HANGS_AFTER, environment
+from tests.processes.programs import HANGS_AFTER, environment
 
 # The launcher's patience is so long that a test hangs which has to wait for it.
 START = """\
@@ -540,6 +540,7 @@ class TestRefusals:
         with pytest.raises(MisconfigurationException, match=text):
             SubprocessLauncher(environment or Environment(world_size=2, local_size=2)).launch()
 
+    @pytest.mark.processes
     def test_a_test(self):
         self.refused(
             r"devices=2 needs 2 processes, for which the program would be run again; but this is a test"
@@ -547,6 +548,7 @@ class TestRefusals:
             r"(.|\n)*torchrun --nproc-per-node=2 train.py"
         )
 
+    @pytest.mark.processes
     def test_an_interactive_session(self, monkeypatch):
         monkeypatch.delenv("PYTEST_CURRENT_TEST")
         monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import programs
+from tests.processes import programs
 
 pytestmark = pytest.mark.processes
 # Torchrun sends SIGTERM to the others when it has noticed the rank that failed: from then on none waits for a reason.

@@ -23,8 +23,8 @@ from torch import distributed
 from lightlib.launch.hang import place_of_thread
 from lightlib.launch.timing import Timing
 from lightlib.launch.watch import Watch
-from tests.helpers import warm
-from tests.helpers.programs import HANGS_AFTER
+from tests.processes import warm
+from tests.processes.programs import HANGS_AFTER
 
 # Looks often, and gives no rank up: a slow machine changes no outcome. A test shortens only the wait that it is about.
 PATIENT = Timing(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger
 from lightlib.report import LightlibWarning
-from tests.helpers import programs
+from tests.processes import programs
 
 
 def rows(logger):

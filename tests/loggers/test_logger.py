@@ -13,7 +13,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import DummyExperiment, DummyLogger, Logger, NeptuneLogger, rank_zero_experiment
 from lightlib.loggers.logger import number
 from lightlib.report import rank_zero_only
-from tests.helpers import programs
+from tests.processes import programs
 
 
 def test_a_logger_of_ones_own_needs_four_definitions():

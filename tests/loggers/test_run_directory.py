@@ -13,7 +13,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from lightlib.loggers.run_directory import RunDirectory
 from lightlib.report import rank_zero_only
-from tests.helpers import programs
+from tests.processes import programs
 
 
 def test_versions_count_up(tmp_path):

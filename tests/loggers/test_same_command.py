@@ -8,7 +8,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.helpers import programs
+from tests.processes import programs
 
 pytestmark = pytest.mark.processes
 

@@ -13,7 +13,7 @@ from lightlib.profilers.advanced import AdvancedProfiler
 from lightlib.profilers.profiler import PassThroughProfiler, Profiler
 from lightlib.profilers.pytorch import PyTorchProfiler
 from lightlib.profilers.simple import SimpleProfiler
-from tests.helpers import programs
+from tests.processes import programs
 
 MAKERS: list[Any] = [SimpleProfiler, AdvancedProfiler, lambda: PyTorchProfiler(export_to_chrome=False)]
 

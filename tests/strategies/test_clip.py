@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from lightlib.strategies.clip import clip
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 
 def gradients():
@@ -75,6 +75,7 @@ def spread(rank, algorithm):
     return whole, norm, staged, [p.grad for p in own], of_experts
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("algorithm", ["norm", "value"])
 def test_what_is_spread(algorithm):
     wanted = parameters(gradients())

@@ -7,7 +7,7 @@ import torch
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.collectives import ProcessGroup, SingleProcess
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 CPU = torch.device("cpu")
 
@@ -46,6 +46,7 @@ def exchanges(rank):
     }
 
 
+@pytest.mark.processes
 def test_two_processes():
     for rank, found in enumerate(ranks(2, exchanges)):
         assert found["reduced"] == [[1.5, 6.0], [1.5, 6.0], [3.0, 12.0], [1.0, 4.0], [2.0, 8.0], [3.0, 12.0]]

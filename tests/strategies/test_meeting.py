@@ -61,6 +61,7 @@ def test_who_has_not_come_is_named():
     assert "timeout" in message
 
 
+@pytest.mark.processes
 def test_the_store_itself_waits_for_nobody(monkeypatch):
     """Within torch a process would not hear Ctrl-C."""
     here = replace(place(0, 2), address="127.0.0.1", port=free_port())
@@ -80,6 +81,7 @@ def given(monkeypatch, rank):
     return here
 
 
+@pytest.mark.processes
 def test_a_port_that_is_in_use_is_named(monkeypatch):
     here = given(monkeypatch, 0)
     with socket.socket() as other:
@@ -89,6 +91,7 @@ def test_a_port_that_is_in_use_is_named(monkeypatch):
             meeting_place(here, timedelta(seconds=3))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("listens", "why"), [(False, " (Connection refused)"), (True, ", where something else seems to listen")]
 )
@@ -111,6 +114,7 @@ def test_a_rank_0_that_does_not_answer_is_named(monkeypatch, caplog, listens, wh
     ]
 
 
+@pytest.mark.processes
 def test_ctrl_c_is_heard_by_one_that_looks_for_rank_0(monkeypatch):
     here = given(monkeypatch, 1)
     threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lightlib.strategies import process_group
-from tests.helpers import programs
+from tests.processes import programs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the states of threads")
 

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies import replicate
 from lightlib.strategies.replicate import Replicate
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 
 def test_nothing_to_train():
@@ -62,6 +62,7 @@ def averaged(rank):
     return {name: None if p.grad is None else p.grad.tolist() for name, p in net.named_parameters()}
 
 
+@pytest.mark.processes
 def test_gradients_of_manual_optimization():
     for rank, found in enumerate(ranks(2, averaged)):
         assert found["used.weight"] == [[1.5, 1.5]]
@@ -92,6 +93,7 @@ def automatic(rank):
     return seen, list(net.state_dict())
 
 
+@pytest.mark.processes
 def test_gradients_are_sent_at_the_end_of_a_window():
     for rank, (seen, names) in enumerate(ranks(2, automatic)):
         assert seen == [[[rank + 1.0] * 2], [[3.0, 3.0]]]  # own; then the mean of the sums

@@ -16,7 +16,7 @@ from lightlib.precision.precision import named
 from lightlib.strategies import shard
 from lightlib.strategies.plan import ParallelPlan
 from lightlib.strategies.shard import Shard
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 
 class Net(nn.Module):
@@ -125,6 +125,7 @@ def placed(rank):
     return kinds, seen, sharded, sum(p.to_local().numel() for p in module.parameters()), list(module.state_dict())
 
 
+@pytest.mark.processes
 def test_parts_and_when_gradients_are_reduced():
     total = 0
     for kinds, seen, sharded, held, names in ranks(2, placed):

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.strategies import state
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
 
 
 def layers():
@@ -116,6 +116,7 @@ def spread(rank):
     return list(gathered), of_optimizer, again, kept, momentum, whole
 
 
+@pytest.mark.processes
 def test_parts_are_gathered_and_cut_again():
     first, second = ranks(2, spread)
     assert first[0] == ["0.weight", "0.bias", "1.weight", "1.bias"]
@@ -144,6 +145,7 @@ def staged(rank):
     return state.module_state(module, True, order), state.optimizer_state(optimizer, names, True, order)
 
 
+@pytest.mark.processes
 def test_stages_are_put_together():
     (weights, optimizer), (nothing, none) = ranks(2, staged)
     assert list(weights) == list(layers().state_dict())

@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from lightlib.strategies.zero import share_out
-from tests.helpers.ranks import ranks
+from tests.processes.ranks import ranks
+
+pytestmark = pytest.mark.processes
 
 
 def shared(rank):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lightlib.launch.place import HeldPort
-from tests.helpers import warm
+from tests.processes import warm
 
 HANGS_AFTER = 500.0  # seconds; only a hung test takes so long
 GRACE = 20.0  # seconds that the other ranks have to say what they saw after one has failed

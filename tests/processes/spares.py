@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lightlib.launch import subprocess as launcher
-from tests.helpers import warm
+from tests.processes import warm
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1

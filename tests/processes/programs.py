@@ -18,7 +18,7 @@ from typing import IO
 
 import torch
 
-from tests.helpers import spares, warm
+from tests.processes import spares, warm
 
 HANGS_AFTER = 500.0  # seconds; only a hung test takes so long
 GRACE = 20.0  # seconds for the streams of a program that was killed to close

@@ -121,7 +121,7 @@ class _Server:
     def __init__(self) -> None:
         self.owner = os.getpid()
         mine, its = socket.socketpair()
-        command = [sys.executable, "-m", "tests.helpers.warm", str(its.fileno())]
+        command = [sys.executable, "-m", "tests.processes.warm", str(its.fileno())]
         env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
         env |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         null = subprocess.DEVNULL
