@@ -8,6 +8,8 @@ PINNED_TORCH := $(shell grep '^torch==' constraints.txt)
 TORCH ?= $(PINNED_TORCH)
 # The tests wait for processes more than they compute.
 WORKERS ?= 3
+# In order, a few at a time: tests with processes come first, and short ones are left to share out at the end.
+DEAL := --dist load --maxschedchunk 16
 
 # Compiled files are kept, and out of the tree: without them each of hundreds of processes compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
@@ -50,14 +52,14 @@ demo: $(VENV)/.examples
 
 test: $(VENV)/.test
 	@echo 'Running every test but the slow ones with $(WORKERS) workers. The first dots come once all files are imported.'
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(OPTIONS)
+	@$(BIN)/python -m pytest -n $(WORKERS) $(DEAL) $(OPTIONS)
 
 test-fast: $(VENV)/.test
 	@echo 'Running the tests that start no process and open no port with $(WORKERS) workers.'
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not slow and not processes' $(OPTIONS)
+	@$(BIN)/python -m pytest -n $(WORKERS) $(DEAL) -m 'not slow and not processes' $(OPTIONS)
 
 test-times: $(VENV)/.test
-	@PYTHONPATH=. $(BIN)/python scripts/test_times.py -n $(WORKERS) --dist worksteal $(OPTIONS)
+	@PYTHONPATH=. $(BIN)/python scripts/test_times.py -n $(WORKERS) $(DEAL) $(OPTIONS)
 
 slow: $(VENV)/.test
 	@$(BIN)/python -m pytest -m slow $(OPTIONS)

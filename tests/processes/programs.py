@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import io
@@ -37,7 +38,8 @@ class Program(warm.Child):
 
     It begins as a fork of the warm process. Everything is as in an interpreter of its own (``__main__``, ``sys.argv``,
     ``sys.path``, streams, signals, exit), but for these: torch, lightlib and more are imported already, options such
-    as ``-O`` cannot be given, and its parent is the warm process. A test of any of them uses `interpreter`.
+    as ``-O`` cannot be given, its parent is the warm process, and at its end, when threads have ended and all that is
+    registered was called, objects are not taken apart. A test of any of them uses `interpreter`.
 
     Args:
         command: What would follow ``python``: a script, ``-m module`` or ``-c code``, and its arguments.
@@ -129,27 +131,29 @@ def _launch(words: list[str], starts: int) -> None:
 
 
 def _main(words: list[str]) -> None:
-    """Do what ``python`` does with these words."""
+    """Do what ``python`` does with these words, and end."""
+    _leave(_run(words))
+
+
+def _leave(code: int) -> None:
+    """End as Python does: wait for threads, call what is registered, flush; only the heap is not taken apart."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or the program has closed it
+            stream.flush()
+    os._exit(code)
+
+
+def _run(words: list[str]) -> int:
+    """Run the program and return its exit code."""
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         signal.signal(number, handler)
     threads = os.environ.get("OMP_NUM_THREADS")
     torch.set_num_threads(int(threads) if threads else len(os.sched_getaffinity(0)))
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        stream = io.FileIO(number, "w", closefd=False)
-        lines = not unbuffered and (name == "stderr" or os.isatty(number))
-        errors = "backslashreplace" if name == "stderr" else None
-        setattr(
-            sys,
-            name,
-            io.TextIOWrapper(
-                stream if unbuffered else io.BufferedWriter(stream),
-                None,
-                errors,
-                write_through=unbuffered,
-                line_buffering=lines,
-            ),
-        )
+    sys.stdout = _stream(1, unbuffered, os.isatty(1), "strict")
+    sys.stderr = _stream(2, unbuffered, True, "backslashreplace")
     code, main, first = _found(words)
     sys.orig_argv = [sys.executable, *words]
     added = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
@@ -158,15 +162,27 @@ def _main(words: list[str]) -> None:
     sys.modules["__main__"] = main
     try:
         exec(code, vars(main))
-    except (SystemExit, KeyboardInterrupt):
-        raise
+    except KeyboardInterrupt:
+        raise  # Python prints it and ends this process by the signal
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return (error.code or 0) & 0xFF
+        print(error.code, file=sys.stderr)  # noqa: T201  as Python does
+        return 1
     except BaseException as error:  # noqa: BLE001  shown as Python would show it, without the lines of this file
         trace = error.__traceback__.tb_next if error.__traceback__ else None
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
         if sys.version_info >= (3, 12):
             sys.last_exc = error
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-        sys.exit(1)
+        return 1
+    return 0
+
+
+def _stream(number: int, unbuffered: bool, lines: bool, errors: str) -> io.TextIOWrapper:
+    raw = io.FileIO(number, "w", closefd=False)
+    buffer = raw if unbuffered else io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffer, errors=errors, write_through=unbuffered, line_buffering=lines and not unbuffered)
 
 
 def _found(words: list[str]) -> tuple[types.CodeType, types.ModuleType, str]:

@@ -31,7 +31,7 @@ PRELOADED = (
     "numpy", "pytest", "rich.progress", "tensorboard.backend.event_processing.event_accumulator", "torch",
     "torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp",
     "torch.distributed.nn.functional", "torch.distributed.pipelining", "torch.distributed.tensor.parallel",
-    "torch.utils.tensorboard", "torchmetrics", "tqdm.auto",
+    "tests.processes.programs", "tests.processes.ranks", "torch.utils.tensorboard", "torchmetrics", "tqdm.auto",
 )  # fmt: skip
 _HEADER = struct.Struct("!Q")
 _STATUS = struct.Struct("!i")
