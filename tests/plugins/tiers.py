@@ -17,6 +17,8 @@ _DOCTESTS = {
     "lightlib.launch.place.HeldPort", "lightlib.launch.spawn.launch_function",
     "lightlib.launch.subprocess.SubprocessLauncher",
 }  # fmt: skip
+# jsonargparse starts an interpreter for the stubs of types when it is first asked, in whichever test that is.
+_ONCE_PER_PROCESS = "print(json.dumps(sys.path))"
 _seen: list[str] = []
 _fixtures: set[str] = set()  # those of a wider scope than a function's that have started a process
 
@@ -36,8 +38,8 @@ def pytest_configure() -> None:
     sys.addaudithook(_note)
 
 
-def _note(event: str, _: Any) -> None:
-    if event in _EVENTS:
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in _EVENTS and not (event == "subprocess.Popen" and _ONCE_PER_PROCESS in str(arguments[1])):
         _seen.append(event)
 
 
