@@ -25,7 +25,7 @@ GRACE = 20.0  # seconds that the other ranks have to say what they saw after one
 def ranks(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     """Return what ``function(rank, *args)`` returns on each of `size` ranks.
 
-    Each rank is a new process with the variables that a launcher sets, an empty working folder, and fixed seeds. When
+    Each rank is a new process with the variables that a launcher sets, an empty working folder, and one thread. When
     one fails, so does the test, with the traceback of each rank that raised.
 
     Args:
