@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import cProfile
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -79,16 +79,6 @@ def calls_per_batch(train: Callable[[Task], Any], batches: int, switches: Switch
 
 def count_calls(work: Callable[[], Any]) -> int:
     """Return how many Python functions were called, on this thread; a generator is called each time it goes on."""
-    count = 0
-
-    def on_event(frame: Any, event: str, argument: Any) -> None:  # noqa: ARG001  the signature is Python's
-        nonlocal count
-        count += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(on_event)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
+    profile = cProfile.Profile(builtins=False)  # written in C: a fifth of the time of `sys.setprofile`
+    profile.runcall(work)
+    return sum(entry.callcount for entry in profile.getstats())

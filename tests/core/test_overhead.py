@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import io
 import itertools
-import sys
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from benchmarks.calls import count_calls
 from lightlib.callbacks import RichProgressBar, timed_progress
 from lightlib.core.trainer import Trainer
 from tests.core.plain import Net, batches, quiet_trainer
@@ -20,21 +20,11 @@ LONG, SHORT = 200, 100
 
 def calls(function, *args):
     """How many Python functions are called by `function`."""
-    counted = 0
-
-    def profile(frame, event, arg):
-        nonlocal counted
-        counted += event == "call"
-
-    gc.collect()
-    gc.disable()  # what other tests have left is not collected in between: finalizers are calls too
-    sys.setprofile(profile)
+    gc.disable()  # what other tests have left is not collected meanwhile: finalizers are calls too
     try:
-        function(*args)
+        return count_calls(lambda: function(*args))
     finally:
-        sys.setprofile(None)
         gc.enable()
-    return counted
 
 
 def per_batch(run):
