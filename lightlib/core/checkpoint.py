@@ -17,7 +17,7 @@ from lightlib.errors import CheckpointError, shown
 
 __all__ = ["OURS", "check", "dump", "is_newer"]
 
-FORMAT = 2
+FORMAT = 3
 LIGHTNING_VERSION = "2.6.0"
 OURS = "lightlib"
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from lightlib.core.seed import set_state_of_python, state_of_python
+
 __all__ = ["fingerprint", "generators_in", "is_generator", "reseeding", "set_generator_state", "state_of_generator"]
 
 _DEEPEST, _MOST, _LONGEST = 6, 4000, 64  # what is looked at: nested so deep, so many objects, sequences so long
@@ -75,8 +77,7 @@ def state_of_generator(generator: Any) -> Any:
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     if isinstance(generator, random.Random):
-        version, internal, gauss = generator.getstate()
-        return [version, list(internal), gauss]
+        return state_of_python(generator)
     state = generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state(legacy=False)
     return _plain(state)
 
@@ -86,8 +87,7 @@ def set_generator_state(generator: Any, state: Any) -> None:
     if isinstance(generator, torch.Generator):
         generator.set_state(state)
     elif isinstance(generator, random.Random):
-        version, internal, gauss = state
-        generator.setstate((version, tuple(internal), gauss))
+        set_state_of_python(generator, state)
     elif hasattr(generator, "bit_generator"):
         generator.bit_generator.state = _as_arrays(state)
     else:

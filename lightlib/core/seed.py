@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import struct
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +27,8 @@ __all__ = [
     "seed_everything",
     "seed_was_chosen",
     "set_rng_state",
+    "set_state_of_python",
+    "state_of_python",
 ]
 
 SEED_VARIABLE = "PL_GLOBAL_SEED"
@@ -100,24 +103,44 @@ def seed_was_chosen() -> bool:
 
 def rng_state() -> dict[str, Any]:
     """Return the state of all generators of the CPU, as values that `torch.load(weights_only=True)` reads."""
-    version, internal, gauss = random.getstate()
-    state: dict[str, Any] = {"python": [version, list(internal), gauss], "torch": torch.get_rng_state()}
+    state: dict[str, Any] = {"python": state_of_python(), "torch": torch.get_rng_state()}
     if "numpy" in sys.modules:
         name, keys, position, has_gauss, cached = sys.modules["numpy"].random.get_state()
-        state["numpy"] = [name, keys.tolist(), int(position), int(has_gauss), float(cached)]
+        state["numpy"] = [name, _as_bytes(keys.tolist()), int(position), int(has_gauss), float(cached)]
     return state
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
     """Take back what `rng_state` returned."""
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
+    set_state_of_python(random, state["python"])
     torch.set_rng_state(state["torch"])
     if "numpy" in state:
         import numpy  # optional: numpy
 
         name, keys, position, has_gauss, cached = state["numpy"]
-        numpy.random.set_state((name, numpy.array(keys, dtype="uint32"), position, has_gauss, cached))
+        numpy.random.set_state((name, numpy.array(_from_bytes(keys), dtype="uint32"), position, has_gauss, cached))
+
+
+def state_of_python(generator: Any = random) -> list[Any]:
+    """Return the state of a `random.Random`, by default of the one that the functions of `random` use."""
+    version, internal, gauss = generator.getstate()
+    return [version, _as_bytes(internal), gauss]
+
+
+def set_state_of_python(generator: Any, state: Sequence[Any]) -> None:
+    """Take back what `state_of_python` returned."""
+    version, internal, gauss = state
+    generator.setstate((version, _from_bytes(internal), gauss))
+
+
+def _as_bytes(words: Sequence[int]) -> bytes:
+    """Return whole numbers of 32 bits as bytes: of 625 values in a list a checkpoint would note and check each."""
+    return struct.pack(f"<{len(words)}I", *words)
+
+
+def _from_bytes(words: bytes | Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers that `_as_bytes` got. Checkpoints of format 2 hold them as they are."""
+    return struct.unpack_from(f"<{len(words) // 4}I", words) if isinstance(words, bytes) else tuple(words)
 
 
 def part_random_numbers(state: dict[str, Any], place: int) -> None:

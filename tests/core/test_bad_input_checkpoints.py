@@ -340,7 +340,7 @@ class TestFit:
         refuses(
             "other.ckpt",
             "'other.ckpt' has format 99, which is newer than this version of lightlib.",
-            "a format of at most 2.",
+            "a format of at most 3.",
             "pip install --upgrade lightlib",
         )
 
