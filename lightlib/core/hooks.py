@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
@@ -249,21 +249,22 @@ def warn_for_misspelt_hooks(owner: object, base: type) -> None:
                 f"{kind}.{name} is never called: it left Lightning in 2.0. Its place is now `{_REMOVED[name]}`.",
                 report.PossibleUserWarning,
             )
-        elif name not in known and _almost(name, known):
+        elif name not in known and _almost(name, tuple(known)):
             report.warn(
                 f"{kind}.{name} is never called: no hook has this name.{nearest(name, known)}",
                 report.PossibleUserWarning,
             )
 
 
-def _almost(name: str, known: Sequence[str]) -> bool:
+@lru_cache(maxsize=1024)
+def _almost(name: str, known: tuple[str, ...]) -> bool:
     # Short names are too near to others: `step` is not meant to be `setup`.
     looks_like_hook = name.startswith("on_") or name.endswith(("_step", "_dataloader")) or len(name) >= 12
     return looks_like_hook and any(_distance_at_most_two(name, other) for other in known)
 
 
 def _distance_at_most_two(a: str, b: str) -> bool:
-    if abs(len(a) - len(b)) > 2:
+    if abs(len(a) - len(b)) > 2 or len(set(a) ^ set(b)) > 4:  # a change replaces at most one letter by one other
         return False
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
