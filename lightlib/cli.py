@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum
 from functools import partial
@@ -118,6 +118,7 @@ class LightningCLI:
         self.subclass_mode_model = model_class is None or subclass_mode_model
         self.subclass_mode_data = datamodule_class is None or subclass_mode_data
         self.auto_configure_optimizers = auto_configure_optimizers
+        self._given = args
         self._parsers: dict[str, LightningArgumentParser] = {}
         self._verb_arguments: dict[str, list[str]] = {}
 
@@ -151,7 +152,11 @@ class LightningCLI:
     def setup_parser(
         self, add_subcommands: bool, main_kwargs: dict[str, Any], subparser_kwargs: dict[str, Any]
     ) -> None:
-        """Make ``self.parser``, with sub-commands or without."""
+        """Make ``self.parser``, with sub-commands or without.
+
+        Where the first word says which sub-command is asked for, the others get no arguments but those of their
+        method: to make all four takes three times as long, and nobody would see them.
+        """
         self.parser = self.init_parser(**main_kwargs)
         if not add_subcommands:
             self._add_arguments(self.parser)
@@ -160,17 +165,28 @@ class LightningCLI:
         if not isinstance(trainer_class, type):
             trainer_class = class_from_function(trainer_class)
         added = self.parser.add_subcommands()
+        asked = self._asked()
         for verb, skipped in self.subcommands().items():
             about = inspect.getdoc(getattr(trainer_class, verb)) or ""
             options = {"description": about.partition("\n")[0].replace("`", ""), **subparser_kwargs.get(verb, {})}
             parser = self.init_parser(**options)
-            self._add_arguments(parser)
+            if verb in asked:
+                self._add_arguments(parser)
             self._verb_arguments[verb] = parser.add_method_arguments(trainer_class, verb, skip=set(skipped))
             self._parsers[verb] = parser
             self.parser.take_over(verb, parser)
             added.add_subcommand(verb, parser, help=options["description"])
         for parser in self._parsers.values():
             parser.leave_to_others(name for names in self._verb_arguments.values() for name in names)
+
+    def _asked(self) -> Collection[str]:
+        """Return the sub-commands that may be asked for: one, where the first word says which."""
+        verbs = self.subcommands()
+        if type(self).parse_arguments is not LightningCLI.parse_arguments:
+            return verbs  # it may parse something else than what was given
+        given: Any = sys.argv[1:] if self._given is None else self._given
+        first = given.get("subcommand") if isinstance(given, (Mapping, Namespace)) else next(iter(given), None)
+        return [first] if isinstance(first, str) and first in verbs else verbs
 
     def _add_arguments(self, parser: LightningArgumentParser) -> None:
         self.add_default_arguments_to_parser(parser)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jsonargparse
@@ -39,9 +39,12 @@ _HARMLESS = (
 class _CLI(LightningCLI):
     """LightningCLI that parses the words it is given, and says what overrides what when asked to."""
 
-    def __init__(self, words: Sequence[str], verbose: bool, restricted: bool, parser_kwargs: dict[str, Any]) -> None:
-        self._words, self._verbose, self._restricted = list(words), verbose, restricted
+    def __init__(self, words: list[str], verbose: bool, restricted: bool, parser_kwargs: dict[str, Any]) -> None:
+        self._words, self._verbose, self._restricted = words, verbose, restricted
         super().__init__(parser_kwargs=parser_kwargs)
+
+    def _asked(self) -> Collection[str]:
+        return [verb for verb in self.subcommands() if [verb] == self._words[:1]] or self.subcommands()
 
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         try:

@@ -456,6 +456,33 @@ def test_a_sub_command_is_asked_for(capsys):
         assert "fit" in capsys.readouterr().err
 
 
+class Notes(Built):
+    """Notes for which sub-commands arguments are made."""
+
+    def add_arguments_to_parser(self, parser):
+        self.made = [*getattr(self, "made", []), parser]
+
+
+class ParsesOther(Notes):
+    def parse_arguments(self, parser, args):
+        super().parse_arguments(parser, ["validate", *args[1:]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "verb", "made"),
+    [
+        (Notes, ["fit", *QUIET], "fit", 1),
+        (Notes, {"subcommand": "test", "test": {"trainer": {"logger": False}}}, "test", 1),
+        (Notes, ["--config={fit: {trainer: {logger: false}}}", "fit"], "fit", 4),
+        (ParsesOther, ["fit", *QUIET], "validate", 4),
+    ],
+)
+def test_arguments_are_made_for_the_sub_command_that_is_asked_for(kind, args, verb, made):
+    cli = kind(SteepLine, PointsOfLine, args=args)
+    assert (cli.subcommand, len(cli.made)) == (verb, made)
+    assert cli.trainer.logger is None
+
+
 def test_instantiate_class():
     layer = instantiate_class((2, 3), {"class_path": "torch.nn.Linear", "init_args": {"bias": False}})
     assert (layer.weight.shape, layer.bias) == ((3, 2), None)
