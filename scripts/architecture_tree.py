@@ -8,7 +8,8 @@ python scripts/architecture_tree.py --write    put it into docs/architecture.md
 from __future__ import annotations
 
 import argparse
-import ast
+import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +81,13 @@ def first_line(path: Path) -> str:
     """Return the first line of the docstring of the file, or an empty string."""
     if not path.exists():
         return ""
-    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+    return docstring_at_top(path.read_text(encoding="utf-8")).partition("\n")[0]
+
+
+def docstring_at_top(text: str) -> str:
+    """Return the docstring that the text of a file begins with, or an empty string; the rest is not parsed."""
+    found = re.match(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'|"([^"\n]*)"', text, re.DOTALL)
+    return inspect.cleandoc(next(filter(None, found.groups()), "")) if found else ""
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+
+from scripts.architecture_tree import docstring_at_top
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "lightlib"
@@ -120,28 +123,49 @@ class Import:
 
 
 @dataclass
-class File(ast.NodeVisitor):
-    """One Python file: its text, its tree and its imports."""
+class File:
+    """One Python file: its text, its imports and its functions, each read where a rule asks for it."""
 
     path: Path
     root: Path
-    imports: list[Import] = field(default_factory=list)
-    functions: list[tuple[str, int, int]] = field(default_factory=list)
-    _local: bool = False
-    _typing: bool = False
 
     def __post_init__(self) -> None:
         self.name = self.path.relative_to(self.root).as_posix()
-        self.lines = self.path.read_text(encoding="utf-8").splitlines()
-        self.tree = ast.parse("\n".join(self.lines), filename=self.name)
+        self.text = self.path.read_text(encoding="utf-8")
+        self.lines = self.text.splitlines()
         self.module = self.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        self.visit(self.tree)
 
     @property
     def place(self) -> tuple[str, str]:
         """Part of the package and name of the file: ``("core", "plan")``, ``("errors", "errors")``."""
         parts = Path(self.name).parts[1:]
         return parts[0].removesuffix(".py"), parts[-1].removesuffix(".py")
+
+    @cached_property
+    def _found(self) -> _Found:
+        found = _Found(self)
+        found.visit(ast.parse(self.text, filename=self.name))
+        return found
+
+    @property
+    def imports(self) -> list[Import]:
+        return self._found.imports
+
+    @property
+    def functions(self) -> list[tuple[str, int, int]]:
+        """Name, line and length of each."""
+        return self._found.functions
+
+
+@dataclass
+class _Found(ast.NodeVisitor):
+    """What the tree of a file holds."""
+
+    file: File
+    imports: list[Import] = field(default_factory=list)
+    functions: list[tuple[str, int, int]] = field(default_factory=list)
+    _local: bool = False
+    _typing: bool = False
 
     def visit_If(self, node: ast.If) -> None:
         outer = self._typing
@@ -169,20 +193,21 @@ class File(ast.NodeVisitor):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         base = node.module or ""
         if node.level:
-            package = self.module.split(".") if self.path.name == "__init__.py" else self.module.split(".")[:-1]
+            module = self.file.module.split(".")
+            package = module if self.file.path.name == "__init__.py" else module[:-1]
             base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
         for alias in node.names:
             self._add(f"{base}.{alias.name}" if self._is_module(f"{base}.{alias.name}") else base, node)
 
     def _add(self, target: str, node: ast.Import | ast.ImportFrom) -> None:
-        text = "\n".join(self.lines[node.lineno - 1 : node.end_lineno])
+        text = "\n".join(self.file.lines[node.lineno - 1 : node.end_lineno])
         explained = re.search(r"#\s*optional:\s*\S", text) is not None
         found = Import(target, node.lineno, self._local, self._typing, explained)
         if found not in self.imports:
             self.imports.append(found)
 
     def _is_module(self, name: str) -> bool:
-        path = self.root / name.replace(".", "/")
+        path = self.file.root / name.replace(".", "/")
         return path.with_suffix(".py").exists() or path.is_dir()
 
 
@@ -283,9 +308,8 @@ def wrong_size(file: File) -> Iterator[str]:
 
 def wrong_purpose(file: File) -> Iterator[str]:
     """Files that do not say in one line what they are, or have a name that says nothing."""
-    docstring = ast.get_docstring(file.tree)
-    first = (docstring or "").partition("\n")[0]
-    if not first or file.tree.body[0].lineno != 1:
+    first = docstring_at_top(file.text).partition("\n")[0]
+    if not first:
         yield f"{file.name}: begins without a docstring; its first line says what the file is."
     elif len(first) > MAX_PURPOSE:
         yield f"{file.name}: the first docstring line has {len(first)} characters, at most {MAX_PURPOSE}; shorten it."
