@@ -17,8 +17,8 @@ _DOCTESTS = {
     "lightlib.launch.place.HeldPort", "lightlib.launch.spawn.launch_function",
     "lightlib.launch.subprocess.SubprocessLauncher",
 }  # fmt: skip
-# jsonargparse starts an interpreter for the stubs of types when it is first asked, in whichever test that is.
-_ONCE_PER_PROCESS = "print(json.dumps(sys.path))"
+# What is started once per process, in whichever test is the first to ask: by jsonargparse, and by `platform`.
+_ONCE_PER_PROCESS = ("print(json.dumps(sys.path))", "'uname', '-p'")
 _seen: list[str] = []
 _fixtures: set[str] = set()  # those of a wider scope than a function's that have started a process
 
@@ -39,7 +39,9 @@ def pytest_configure() -> None:
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
-    if event not in _EVENTS or (event == "subprocess.Popen" and _ONCE_PER_PROCESS in str(arguments[1])):
+    if event not in _EVENTS:
+        return
+    if event == "subprocess.Popen" and any(one in str(arguments[1]) for one in _ONCE_PER_PROCESS):
         return
     if not _while_importing():
         _seen.append(event)
