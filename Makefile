@@ -6,10 +6,13 @@
 PYTHON ?= python3
 PINNED_TORCH := $(shell grep '^torch==' constraints.txt)
 TORCH ?= $(PINNED_TORCH)
-# The tests wait for processes more than they compute.
-WORKERS ?= 3
-# In order, a few at a time: tests with processes come first, and short ones are left to share out at the end.
-DEAL := --dist load --maxschedchunk 16
+# Tests with processes wait now and then, so there is one worker more than cores; the others only compute.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+FAST_WORKERS := $(or $(WORKERS),$(CORES))
+WORKERS ?= $(shell expr $(CORES) + 1)
+# In order and one at a time: tests with processes come first, and short ones are left to share out at the end. With
+# larger chunks pytest-xdist hands a worker one after each short test, until one has most of the long ones.
+DEAL := --dist load --maxschedchunk 1
 
 # Compiled files are kept, and out of the tree: without them each of hundreds of processes compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
@@ -55,8 +58,8 @@ test: $(VENV)/.test
 	@$(BIN)/python -m pytest -n $(WORKERS) $(DEAL) $(OPTIONS)
 
 test-fast: $(VENV)/.test
-	@echo 'Running the tests that start no process and open no port with $(WORKERS) workers.'
-	@$(BIN)/python -m pytest -n $(WORKERS) $(DEAL) -m 'not slow and not processes' $(OPTIONS)
+	@echo 'Running the tests that start no process and open no port with $(FAST_WORKERS) workers.'
+	@$(BIN)/python -m pytest -n $(FAST_WORKERS) $(DEAL) -m 'not slow and not processes' $(OPTIONS)
 
 test-times: $(VENV)/.test
 	@PYTHONPATH=. $(BIN)/python scripts/test_times.py -n $(WORKERS) $(DEAL) $(OPTIONS)
