@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 pytest_plugins = ["tests.plugins.advice", "tests.plugins.tiers", "tests.plugins.timing"]
 SIGNALS = [s for s in signal.Signals if s.name in {"SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"}]
@@ -33,8 +35,14 @@ THREADS_THAT_MAY_STAY = ("pytest_timeout",)
 SECONDS_FOR_THREADS_TO_END = 2.0
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Compute on one thread, so that sums come out in one order, and judge no example by the time it takes."""
+    config.add_cleanup(gc.freeze)  # the last to be called: Python ends without a look at each of a million objects
+    if config.getoption("numprocesses", None):
+        return  # the process that deals out the tests runs none, and imports nothing of theirs
+    import hypothesis
+    import torch
+
     torch.set_num_threads(1)
     # Started in the background, a process ignores Ctrl-C and so do its children; the tests send it to themselves.
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
@@ -53,6 +61,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path) -> Iterator[None]:
     """Seed all generators, work in an empty folder, and fail the test that leaves something behind."""
+    import torch
+
     random.seed(0)
     torch.default_generator.manual_seed(0)  # torch.manual_seed notes the stack for each kind of device: 1 ms per test
     if "numpy" in sys.modules:
@@ -99,6 +109,8 @@ def _new_threads(before: set[threading.Thread]) -> list[str]:
 
 
 def _restore(variables: dict[str, str], handlers: dict[str, object], dtype: torch.dtype, grad: bool) -> None:
+    import torch
+
     for name in {*os.environ} - {*variables}:
         del os.environ[name]
     os.environ.update(variables)

@@ -39,7 +39,7 @@ def pytest_configure() -> None:
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
-    if event not in _EVENTS:
+    if not _EVENTS or event not in _EVENTS:  # when Python ends it is None
         return
     if event == "subprocess.Popen" and any(one in str(arguments[1]) for one in _ONCE_PER_PROCESS):
         return
