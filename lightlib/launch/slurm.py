@@ -13,8 +13,6 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 __all__ = ["SLURMEnvironment"]
 
-_PATIENCE = 60.0  # seconds for scontrol to answer
-
 
 class SLURMEnvironment:
     """Given as ``Trainer(plugins=SLURMEnvironment())``: on a signal the run saves itself, and its job is queued again.
@@ -77,13 +75,14 @@ class SLURMEnvironment:
         array, task = variables.get("SLURM_ARRAY_JOB_ID"), variables.get("SLURM_ARRAY_TASK_ID")
         return f"{array}_{task}" if array and task else variables.get("SLURM_JOB_ID") or None
 
-    def requeue(self, checkpoint: str | None) -> bool:
+    def requeue(self, checkpoint: str | None, patience: float = 60.0) -> bool:
         """Let SLURM queue this job again, which ends it. To be called on rank zero, when all else is done.
 
         Nothing is raised: what went wrong is a warning, for the run has been saved.
 
         Args:
             checkpoint: From where the job will go on; without any it is not queued again, for it would never end.
+            patience: Seconds for `scontrol` to answer.
 
         Returns:
             Whether SLURM has taken it.
@@ -97,14 +96,14 @@ class SLURMEnvironment:
         elif command is None:
             report.warn(f"{asked} there is no command `scontrol` on this machine. Call: scontrol requeue {job}")
         else:
-            return _call(command, job, asked)
+            return _call(command, job, asked, patience)
         return False
 
 
-def _call(command: str, job: str, asked: str) -> bool:
+def _call(command: str, job: str, asked: str, patience: float) -> bool:
     line = [command, "requeue", job]
     try:
-        done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=_PATIENCE)  # noqa: S603
+        done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=patience)  # noqa: S603
         reason = (done.stderr or done.stdout).strip() or f"code {done.returncode}"
     except (OSError, subprocess.TimeoutExpired) as error:
         report.warn(f"{asked} `scontrol requeue {job}` failed: {error}")

@@ -23,16 +23,15 @@ __all__ = ["meeting_place", "wait_for_all"]
 
 _POLL = 0.02
 _LONGEST_POLL = 0.5
-_SECONDS_TO_A_WORD = 30.0
 _SECONDS_TO_CONNECT = 5.0
 _MARK = secrets.token_hex(8)  # of this program: in containers process ids are alike
 
 
 class _Waiting:
-    """How long this process has waited: after half a minute it says so, and when its patience ends it raises."""
+    """How long this process has waited: after `word_after` seconds it says so, and when its patience ends it raises."""
 
-    def __init__(self, environment: Environment, patience: timedelta) -> None:
-        self.environment, self.patience = environment, patience.total_seconds()
+    def __init__(self, environment: Environment, patience: timedelta, word_after: float) -> None:
+        self.environment, self.patience, self.word_after = environment, patience.total_seconds(), word_after
         self._begun, self._silent = time.monotonic(), True
 
     @property
@@ -42,7 +41,7 @@ class _Waiting:
     @property
     def due(self) -> bool:
         """Whether something is to be said or raised now."""
-        return self.seconds >= self.patience or (self._silent and self.seconds >= _SECONDS_TO_A_WORD)
+        return self.seconds >= self.patience or (self._silent and self.seconds >= self.word_after)
 
     def speak(self, whom: str, speaker: bool, cause: BaseException | None = None) -> None:
         """Say once for whom this process waits, if it is the `speaker`; raise at the end, or because of `cause`."""
@@ -58,8 +57,10 @@ class _Waiting:
         self._silent = False
 
 
-def meeting_place(environment: Environment, patience: timedelta) -> Any:
+def meeting_place(environment: Environment, patience: timedelta, word_after: float = 30.0) -> Any:
     """Return the store at which all are to meet: one that does not wait for them, which `wait_for_all` does.
+
+    The arguments are those of `wait_for_all`.
 
     Raises:
         LightlibError: Rank 0's port is in use, or rank 0 did not answer in time.
@@ -72,11 +73,11 @@ def meeting_place(environment: Environment, patience: timedelta) -> Any:
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if environment.name == "torchrun" and agents:  # torchrun keeps the store
         made = partial(rendezvous, "env://", rank, size, timeout=patience)
-        return _found(lambda: next(made())[0], environment, patience)
+        return _found(lambda: next(made())[0], environment, patience, word_after)
     kind: Any = vars(distributed)["TCPStore"]  # which torch does not say that it exports
     connect = partial(kind, address, port, size, rank == 0, patience, wait_for_workers=False, multi_tenant=True)
     if rank != 0:
-        return _found(connect, environment, patience)
+        return _found(connect, environment, patience, word_after)
     try:
         return connect()
     except distributed.DistNetworkError as error:
@@ -87,9 +88,9 @@ def meeting_place(environment: Environment, patience: timedelta) -> Any:
         ) from error
 
 
-def _found(connect: Callable[[], Any], environment: Environment, patience: timedelta) -> Any:
+def _found(connect: Callable[[], Any], environment: Environment, patience: timedelta, word_after: float) -> Any:
     """Return what `connect` returns, once somebody listens: within torch this thread would not hear Ctrl-C."""
-    waiting = _Waiting(environment, patience)
+    waiting = _Waiting(environment, patience, word_after)
     whom = f"rank 0 at {environment.address}:{environment.port}"
     pause = _POLL
     while (why := _silence(environment)) is not None:
@@ -128,19 +129,20 @@ def _silence(environment: Environment) -> str | None:
     return None
 
 
-def wait_for_all(meeting: Any, environment: Environment, patience: timedelta) -> None:
+def wait_for_all(meeting: Any, environment: Environment, patience: timedelta, word_after: float = 30.0) -> None:
     """Return when all processes have come: within torch a process would not hear Ctrl-C, nor say whom it waits for.
 
     Args:
         meeting: The store.
         environment: This process's place among all.
         patience: How long to wait.
+        word_after: Seconds after which it is said for whom this process waits.
 
     Raises:
         LightlibError: Names those that have not come; or another process has come as this rank.
     """
     _come(meeting, environment)
-    missing, waiting = list(range(environment.world_size)), _Waiting(environment, patience)
+    missing, waiting = list(range(environment.world_size)), _Waiting(environment, patience, word_after)
     while missing:
         if meeting.check([f"lightlib/here/{missing[0]}"]):
             del missing[0]

@@ -232,7 +232,7 @@ class TestTimer:
             tmp_path, timer, LambdaCallback(on_train_batch_end=lambda *_: time.sleep(0.03)), max_epochs=-1, max_steps=-1
         )
         run.fit(Line())
-        assert 0.2 <= timer.time_elapsed() < 5
+        assert timer.time_elapsed() >= 0.2
         assert timer.time_elapsed("validate") > 0
         assert 0 < run.global_step < 50
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -79,9 +78,7 @@ def test_a_failure_is_one_on_all(tmp_path: Path) -> None:
 
 
 def test_a_failure_ends_all(tmp_path: Path) -> None:
-    began = time.monotonic()
     with pytest.raises(AssertionError, match="rank 1: ended with exit code 1 and without a result"):
         ranks(2, failing, str(tmp_path), "raise")
     assert "last.ckpt' could not be written: disk full" in (tmp_path / "rank0.txt").read_text()
-    assert time.monotonic() - began < 120
     assert len([name for name in os.listdir(tmp_path) if name.endswith(".ckpt")]) == 1

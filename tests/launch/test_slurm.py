@@ -10,7 +10,6 @@ import pytest
 from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.launch import SLURMEnvironment
-from lightlib.launch import slurm as module
 from lightlib.report import LightlibWarning
 from tests.core.plain import Net, batches, quiet_trainer, same_weights
 
@@ -79,9 +78,8 @@ def test_what_goes_wrong_is_a_warning(scontrol, monkeypatch):
 def test_one_that_never_answers(scontrol, monkeypatch):
     scontrol(wait=1e5)
     monkeypatch.setenv("SLURM_JOB_ID", "71")
-    monkeypatch.setattr(module, "_PATIENCE", 0.3)
     with pytest.warns(LightlibWarning, match="failed: Command .* timed out"):
-        assert not SLURMEnvironment().requeue("a.ckpt")
+        assert not SLURMEnvironment().requeue("a.ckpt", patience=0.3)
 
 
 def test_arguments(monkeypatch):

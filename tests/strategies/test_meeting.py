@@ -6,7 +6,6 @@ import logging
 import signal
 import socket
 import threading
-import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -19,6 +18,7 @@ from lightlib.strategies import meeting
 from lightlib.strategies.meeting import meeting_place, wait_for_all
 
 SHORT = timedelta(seconds=0.2)
+LONG = timedelta(hours=1)  # nobody waits so long: the test would be ended
 
 
 def place(rank, size=3):
@@ -29,12 +29,16 @@ def place(rank, size=3):
 
 def test_all_have_come():
     store = distributed.HashStore()
-    late = threading.Timer(0.1, lambda: wait_for_all(store, place(1, 2), SHORT))
+
+    def come_late():
+        store.wait(["lightlib/here/0"], LONG)
+        wait_for_all(store, place(1, 2), LONG)
+
+    late = threading.Thread(target=come_late)
     late.start()
-    begun = time.monotonic()
-    wait_for_all(store, place(0, 2), timedelta(seconds=20))
+    wait_for_all(store, place(0, 2), LONG)
+    assert store.check(["lightlib/here/1"])
     late.join()
-    assert 0.05 < time.monotonic() - begun < 5
 
 
 def test_two_processes_of_one_rank_are_told_apart(monkeypatch):
@@ -67,9 +71,7 @@ def test_the_store_itself_waits_for_nobody(monkeypatch):
     here = replace(place(0, 2), address="127.0.0.1", port=free_port())
     for name, value in here.export().items():
         monkeypatch.setenv(name, value)
-    begun = time.monotonic()
-    store = meeting_place(here, timedelta(seconds=60))
-    assert time.monotonic() - begun < 30
+    store = meeting_place(here, LONG)
     with pytest.raises(LightlibError, match="rank 1"):
         wait_for_all(store, here, SHORT)
 
@@ -98,7 +100,6 @@ def test_a_port_that_is_in_use_is_named(monkeypatch):
 def test_a_rank_0_that_does_not_answer_is_named(monkeypatch, caplog, listens, why):
     """Something else that listens there keeps torch for ever, and a port without anybody for the whole timeout."""
     here = given(monkeypatch, 1)
-    monkeypatch.setattr(meeting, "_SECONDS_TO_A_WORD", 0.1)
     monkeypatch.setattr("lightlib.report.log.propagate", True)
     caplog.set_level(logging.INFO, "lightlib")
     with socket.socket() as other:
@@ -108,7 +109,7 @@ def test_a_rank_0_that_does_not_answer_is_named(monkeypatch, caplog, listens, wh
         with pytest.raises(
             LightlibError, match=rf"Rank 1 has waited 0\.[5-9]\d* s for rank 0 at 127\.0\.0\.1:{here.port}"
         ):
-            meeting_place(here, timedelta(seconds=0.5))
+            meeting_place(here, timedelta(seconds=0.5), word_after=0.1)
     assert [record.getMessage() for record in caplog.records] == [
         f"Rank 1 waits for rank 0 at 127.0.0.1:{here.port}{why}."
     ]
@@ -118,7 +119,5 @@ def test_a_rank_0_that_does_not_answer_is_named(monkeypatch, caplog, listens, wh
 def test_ctrl_c_is_heard_by_one_that_looks_for_rank_0(monkeypatch):
     here = given(monkeypatch, 1)
     threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
-    begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        meeting_place(here, timedelta(seconds=60))
-    assert time.monotonic() - begun < 30
+        meeting_place(here, LONG)
