@@ -258,17 +258,16 @@ status = main(sys.argv[1:])
 heavy = sorted({"torch", "jsonargparse", "yaml", "numpy", "lightlib.core"} & set(sys.modules))
 sys.stderr.write(json.dumps({"status": status, "modules": len(sys.modules), "heavy": heavy}))
 """
-# Each verb once as a user starts it. Those of runs start alike, so that one new interpreter stands for the four.
 VERBS = {
-    "fit": (programs.interpreter, "--config config.yaml", "width 3, head Identity, seed 1"),
-    "validate": (programs.run, "--config config.yaml", "val_loss"),
-    "test": (programs.run, "--config config.yaml", "test_loss"),
-    "predict": (programs.run, "--config config.yaml --trainer.limit_predict_batches 1", "predicts 4"),
-    "init": (programs.interpreter, "new --template gan", "cd new"),
-    "plot": (programs.interpreter, "metrics.csv --format html", "Wrote curves.html"),
-    "checkpoint": (programs.interpreter, "inspect weights.ckpt", "net.weight"),
-    "doctor": (programs.interpreter, "--json", '"checks"'),
-    "env": (programs.interpreter, "", f"- lightlib: `{__version__}"),
+    "fit": ("--config config.yaml", "width 3, head Identity, seed 1"),
+    "validate": ("--config config.yaml", "val_loss"),
+    "test": ("--config config.yaml", "test_loss"),
+    "predict": ("--config config.yaml --trainer.limit_predict_batches 1", "predicts 4"),
+    "init": ("new --template gan", "cd new"),
+    "plot": ("metrics.csv --format html", "Wrote curves.html"),
+    "checkpoint": ("inspect weights.ckpt", "net.weight"),
+    "doctor": ("--json", '"checks"'),
+    "env": ("", f"- lightlib: `{__version__}"),
 }
 
 
@@ -277,8 +276,8 @@ VERBS = {
 def test_a_verb_starts_as_a_user_starts_it(verb: str) -> None:
     Path("metrics.csv").write_text("step,loss\n0,2.0\n1,1.0\n")
     torch.save({"state_dict": {"net.weight": torch.ones(2, 2)}}, "weights.ckpt")
-    start, words, printed = VERBS[verb]
-    done = start("-m", "lightlib", verb, *words.split())
+    words, printed = VERBS[verb]
+    done = programs.interpreter("-m", "lightlib", verb, *words.split())
     assert done.returncode == 0, done.stderr
     assert printed in done.stdout
 
