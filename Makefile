@@ -40,7 +40,7 @@ OPTIONS ?=
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
-	@echo 'make test    run every test but the slow ones (11 minutes on two cores)'
+	@echo 'make test    run every test but the slow ones (8 minutes on two cores)'
 	@echo 'make test-fast   run those that start no process and open no port: for every save'
 	@echo 'make test-times  as make test, and print where the time went'
 	@echo 'make slow    run the slow tests: many processes, or minutes'
