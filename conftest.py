@@ -43,16 +43,16 @@ def pytest_configure(config: pytest.Config) -> None:
         # Processes that send each other messages take turns less often, those of a collective a third of the time.
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    # Started in the background, a process ignores Ctrl-C and so do its children; the tests send it to themselves.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     if config.getoption("numprocesses", None):
         return  # the process that deals out the tests runs none, and imports nothing of theirs
     import hypothesis
     import torch
 
     torch.set_num_threads(1)
-    # Started in the background, a process ignores Ctrl-C and so do its children; the tests send it to themselves.
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handler)
     hypothesis.settings.register_profile("lightlib", deadline=None, database=None, print_blob=True)
     hypothesis.settings.load_profile("lightlib")
 
