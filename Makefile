@@ -6,8 +6,9 @@
 PYTHON ?= python3
 PINNED_TORCH := $(shell grep '^torch==' constraints.txt)
 TORCH ?= $(PINNED_TORCH)
-# Tests with processes wait now and then, so there is one worker more than cores; the others only compute.
-CORES := $(shell getconf _NPROCESSORS_ONLN)
+# Tests with processes wait now and then, so there is one worker more than cores; the others only compute. Each
+# worker and its warm process hold torch in memory: more than 16 cores are not used.
+CORES := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 16 ? cores : 16)))
 FAST_WORKERS := $(or $(WORKERS),$(CORES))
 WORKERS ?= $(shell expr $(CORES) + 1)
 # In order and one at a time: tests with processes come first, and short ones are left to share out at the end. With
@@ -40,8 +41,8 @@ OPTIONS ?=
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
-	@echo 'make test    run every test but the slow ones (8 minutes on two cores)'
-	@echo 'make test-fast   run those that start no process and open no port: for every save'
+	@echo 'make test    run every test but the slow ones (nine minutes on two cores)'
+	@echo 'make test-fast   run those that start no process and open no port: for every save (two minutes)'
 	@echo 'make test-times  as make test, and print where the time went'
 	@echo 'make slow    run the slow tests: many processes, or minutes'
 	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-files, campaign-disk,'

@@ -118,6 +118,10 @@ def test_a_rank_0_that_does_not_answer_is_named(monkeypatch, caplog, listens, wh
 @pytest.mark.processes
 def test_ctrl_c_is_heard_by_one_that_looks_for_rank_0(monkeypatch):
     here = given(monkeypatch, 1)
-    threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def look():
+        threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT)).start()
         meeting_place(here, LONG)
+
+    with pytest.raises(KeyboardInterrupt):
+        look()
