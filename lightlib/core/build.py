@@ -30,6 +30,7 @@ from lightlib.core.run import PREDICT, TEST, Run, Stage
 from lightlib.core.settings import Settings
 from lightlib.core.sharding import Share, say_once
 from lightlib.core.sources import check_loaders
+from lightlib.core.user_state import Look, UserState
 from lightlib.core.window import Window
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.strategy import Strategy
@@ -211,8 +212,20 @@ class Builder:
         has_val = self.sources["val"] is not None and bool(self.settings.limit_val_batches)
         return plan_of(self.settings, num_batches, has_val)
 
-    def run(self, stage: str, progress: Progress, hooks: Hooks, loggers: Any, train_data: TrainData | None) -> Run:
-        """Put the run together; for "fit" with optimizers, for everything else without."""
+    def run(
+        self,
+        stage: str,
+        progress: Progress,
+        hooks: Hooks,
+        loggers: Any,
+        train_data: TrainData | None,
+        looked: Look | None = None,
+    ) -> Run:
+        """Put the run together; for "fit" with optimizers, for everything else without.
+
+        Args:
+            looked: At the user's objects, when the fit began that this one continues.
+        """
         evaluated = {"test": TEST, "predict": PREDICT}.get(stage)
         run = Run(
             trainer=self.trainer, module=self.module, datamodule=self.datamodule, callbacks=self.callbacks,
@@ -226,6 +239,9 @@ class Builder:
             clip_defaults=(self.settings.gradient_clip_val, self.settings.gradient_clip_algorithm), clip=None,
             step_method=None, module_backward=self.module.backward,
         )  # fmt: skip
+        run.user_state = UserState(run, self.settings.save_user_state, looked)
+        if train_data is not None:
+            train_data.loading, train_data.as_loading = run.user_state.loading, run.user_state.as_loading
         run.schedules = Schedules([], step_scheduler, dict)
         if stage == "fit":
             self._add_optimization(run)

@@ -80,8 +80,9 @@ def _differences(
             continue
         if name in saved and saved[name] != now[name]:
             yield f"{words}: {saved[name]!r} then, {now[name]!r} now"
+    changed = ((content["lightlib"].get("user") or {}).get("values") or {}).get("module") or {}
     before = content.get("hyper_parameters")
-    before = before if isinstance(before, Mapping) else {}
+    before = before if isinstance(before, Mapping) and "_hparams" not in changed else {}  # else training changed them
     for name in sorted(hparams):
         if name in before and not _same(before[name], hparams[name]):
             yield f"hyperparameter {name}: {_short(before[name])} then, {_short(hparams[name])} now"

@@ -96,6 +96,8 @@ def _only_to_resume(run: Any) -> dict[str, Any]:
     own: dict[str, Any] = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
     if (validation := run.validation_state()) is not None:
         own["validation"] = validation
+    if user := run.user_state.capture():
+        own["user"] = user
     if buffers := strategy.own_buffers():
         own["buffers"] = buffers
     if strategy.world_size > 1 and train_data is not None and not train_data.is_dealt:

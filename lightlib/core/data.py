@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -60,6 +60,8 @@ class TrainData:
         sources: What is read of each, in the same order.
         num_batches: Batches per epoch on this process, after the limit; `inf` when unknown. Equal on all processes.
         exhausted: Whether this epoch has no further batch.
+        loading: Returns what the user's loader method may depend on, before it is called again in a later epoch.
+        as_loading: A context in which it is called as it was then.
         waited: Seconds spent waiting for batches.
     """
 
@@ -78,13 +80,16 @@ class TrainData:
         self._source, self._limit, self._move, self._reload_every = source, limit, move, reload_every
         self._sequential, self._prefetch, self._share, self._largest = sequential, prefetch, share, largest
         self._loaded_at = 0
+        self._loaded_with: Mapping[str, Any] | None = None
+        self.loading: Callable[[], Mapping[str, Any] | None] = lambda: None
+        self.as_loading: Callable[[Mapping[str, Any] | None], AbstractContextManager[Any]] = nullcontext
         self._iterator: Iterator[Any] | None = None
         self._seed: int | None = None
         self._place = Place()
         self._workers_started = False
         self._read: Callable[[], Any] = _read_nothing
         self._ahead: Any = END
-        self._behind: tuple[list[Any], list[Any], Any] | None = None  # before the batch that is read ahead
+        self._behind: tuple[list[Any], list[Any], Any, list[Any]] | None = None  # before the batch that is read ahead
         self._restored: dict[str, Any] | None = None
         self._from_start = False  # the epoch that was saved is read again from its start, in the same order
         self._watches = share is None
@@ -160,9 +165,13 @@ class TrainData:
     def start_epoch(self, epoch: int, batch: int) -> None:
         """Begin epoch `epoch` at its batch number `batch`, which is not 0 when the run was resumed within it."""
         due = bool(self._reload_every) and epoch - self._loaded_at >= self._reload_every
-        if due or (self._restored is not None and self._loaded_at):  # those of a resumed run were loaded in epoch 0
+        if due:
+            self._loaded_with, self._loaded_at = self.loading(), epoch
             self.load()
-            self._loaded_at = epoch if due else self._loaded_at
+            self._load_generators(self._restored)
+        elif self._restored is not None and self._loaded_at:  # those of a resumed run were loaded in epoch 0
+            with self.as_loading(self._loaded_with):
+                self.load()
             self._load_generators(self._restored)
         for loader, source in zip(self.flattened, self.sources, strict=True):
             set_epoch(loader, epoch)
@@ -239,7 +248,7 @@ class TrainData:
             return self._prefetch.take
         read: Callable[[], Any] = partial(next, iterator, END)
         if not self._trusted:
-            self._look_ahead()
+            self._look_ahead(self.position)
             self.exhausted = self._ahead is END
             read = self._read_ahead
         if self._watches and any(source.draws_here and source.stream is None for source in self.sources):
@@ -262,10 +271,10 @@ class TrainData:
             )
         return batch
 
-    def _look_ahead(self) -> None:
+    def _look_ahead(self, used: int) -> None:
         draws = any(source.draws_here for source in self.sources)
         own = [source.generator_states() for source in self.sources]
-        self._behind = self._loader_states(), own, rng_state() if draws else None
+        self._behind = self._loader_states(), own, rng_state() if draws else None, self._drawn_ahead(used)
         self._ahead = next(self._iterator, END)  # type: ignore[arg-type]
         if self._agrees and self._share is not None and any(self._share.gather(self._ahead is END)):
             self._ahead = END
@@ -285,7 +294,7 @@ class TrainData:
     def _read_ahead(self) -> Any:
         batch, self._behind = self._ahead, None
         if self.position + 1 < self.num_batches:
-            self._look_ahead()
+            self._look_ahead(self.position + 1)
         return batch
 
     def _refuse_short_loader(self) -> None:
@@ -337,6 +346,9 @@ class TrainData:
         if self._prefetch is not None:
             self._prefetch.stop()
 
+    def _drawn_ahead(self, used: int) -> list[Any]:
+        return self.sources[0].drawn_ahead(used) if self._single else []
+
     def _loader_states(self) -> list[Any]:
         return [source.own_state() for source in self.sources] if self._stateful else []
 
@@ -373,11 +385,15 @@ class TrainData:
         place = self._place.now if self._place.batches == self.position else self._place.before
         turns = [None] * len(self.sources) if self._single else place[2]
         sources = [source.state_dict(turn) for source, turn in zip(self.sources, turns, strict=False)]
-        states, own, ahead = self._behind or (self._loader_states(), [], None)
+        states, own, ahead, drawn = self._behind or (
+            self._loader_states(), [], None, self._drawn_ahead(self.position)
+        )  # fmt: skip
         for source, state in zip(sources, states, strict=False):
             source["loader"] = state
         for source, state in zip(sources, own, strict=False):
             source["generators"] = state
+        if drawn:
+            sources[0]["pending"] = drawn
         return {
             "batches": self.position,
             "samples": self.samples(),
@@ -391,13 +407,14 @@ class TrainData:
             "ahead": ahead,
             "workers": self._workers_started,
             "loaded_at": self._loaded_at,
+            "loaded_with": self._loaded_with,
             "described": self.describe(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> int:
         """Take back a state; return the position in batches of this run, which may be shared by more or fewer."""
         self._restored = state = upgraded(state, self.sources)
-        self._loaded_at = state.get("loaded_at", 0)
+        self._loaded_at, self._loaded_with = state.get("loaded_at", 0), state.get("loaded_with")
         self._seed = state.get("seed", self._seed)
         place = self._place_of(state)
         self._from_start = place == 0 < state["batches"]

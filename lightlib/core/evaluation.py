@@ -68,7 +68,7 @@ class EvalData:
             for number, loader in enumerate(self.given)
         ]
         self._at_start: dict[str, Any] | None = None
-        self._generators = [list(generators_of(loader).values()) for loader in self.given]
+        self.generators = [list(generators_of(loader).values()) for loader in self.given]
         self.combined = combined.with_loaders(read)
         own_limits = combined.limits or [math.inf] * len(read)
         totals = [min(length(x), own) for x, own in zip(read, own_limits, strict=True)]
@@ -121,13 +121,13 @@ class EvalData:
             return self._at_start
         return {
             "seed": self._seed,
-            "generators": [[state_of_generator(one) for one in own] for own in self._generators],
+            "generators": [[state_of_generator(one) for one in own] for own in self.generators],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` returned."""
         self._seed = state["seed"]
-        for own, states in zip(self._generators, state["generators"], strict=False):
+        for own, states in zip(self.generators, state["generators"], strict=False):
             for generator, one in zip(own, states, strict=False):
                 set_generator_state(generator, one)
 

@@ -20,12 +20,15 @@ class Resume:
     Attributes:
         optimizers: States of the optimizers and of the loss scaler.
         schedules: States of the learning rate schedules.
-        progress: Epoch, batch and step. Without it the run starts at epoch 0, without `data` and `metrics`.
+        progress: Epoch, batch and step. Without it the run starts at epoch 0, without `data`, `metrics` and
+            `user_state`.
         data: The place within the epoch. Without it the epoch's data begin anew.
         metrics: Sums of `self.log` and of torchmetrics over the epoch, `trainer.callback_metrics`.
         callbacks: States of the callbacks.
         datamodule: State of the data module.
         random: States of the random number generators.
+        user_state: What had changed in the user's objects since training began (attributes, training flags,
+            ``requires_grad``, generators, torchmetrics).
         stop: A wish to stop: a run that was stopped early stops again where it did. False trains on.
         strict: Whether the names of the weights must match. None: as the module's `strict_loading` says.
         changes: What to do when data, seed or settings are others than those of the saved run: ``"warn"``,
@@ -44,6 +47,7 @@ class Resume:
     callbacks: bool = True
     datamodule: bool = True
     random: bool = True
+    user_state: bool = True
     stop: bool = True
     strict: bool | None = None
     changes: str = "warn"
@@ -88,7 +92,7 @@ class Resume:
         return _checked(cls(**given))
 
 
-_PARTS = ("optimizers", "schedules", "progress", "data", "metrics", "callbacks", "datamodule", "random")
+_PARTS = ("optimizers", "schedules", "progress", "data", "metrics", "callbacks", "datamodule", "random", "user_state")
 
 
 def _checked(parts: Resume) -> Resume:
@@ -102,6 +106,6 @@ def _checked(parts: Resume) -> Resume:
             )
     if parts.changes not in _CHANGES:
         raise UnknownNameError("changes of resume", parts.changes, _CHANGES, fix='resume={"changes": "refuse"}')
-    if not parts.progress and (parts.data or parts.metrics):
-        return replace(parts, data=False, metrics=False)
+    if not parts.progress and (parts.data or parts.metrics or parts.user_state):
+        return replace(parts, data=False, metrics=False, user_state=False)
     return parts

@@ -101,7 +101,10 @@ class Source:
             if began is not None:
                 self.stream.state = began
             self.stream.skip = batches if batches or began is not None else None
+            self.stream.pending = list(saved.get("pending", ()))
             iterator = self._iterate()  # which may draw a seed, as it had done before
+            if batches or began is not None:
+                self.stream.come_to_place()
             for i in self.others if began is not None else range(len(self.generators)):
                 if i < len(saved.get("generators", ())):
                     set_generator_state(self.generators[i], saved["generators"][i])
@@ -176,6 +179,10 @@ class Source:
         """Return what brings a loader back; `turn` is the pass that is meant, when one batch has been read ahead."""
         began = self.began if turn is None or turn == self.turn else self._before
         return {"began": began, "generators": self.generator_states()}
+
+    def drawn_ahead(self, used: int) -> list[Any]:
+        """Return the indices that were drawn and not used."""
+        return [] if self.stream is None else self.stream.drawn_ahead(used)
 
     def generator_states(self) -> list[Any]:
         """Return the states of its own generators."""

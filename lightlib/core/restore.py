@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +17,7 @@ from lightlib.core.checkpoint import OURS
 from lightlib.core.parts import Resume
 from lightlib.core.saving import AskedSave
 from lightlib.core.seed import isolate_rng, part_random_numbers, rng_state
+from lightlib.core.user_encoding import shared
 from lightlib.errors import CheckpointError
 
 __all__ = ["other_weights", "restore", "restore_datamodule", "restore_weights"]
@@ -102,6 +104,8 @@ def restore(run: Any, content: dict[str, Any], parts: Resume) -> None:
         if parts.random:
             run.pending_rng = _random_numbers(ranks[0]["rng"], run.strategy) if part is None else part["rng"]
             run.pending_validation = (ranks[0] if part is None else part).get("validation")
+        if parts.user_state:
+            run.user_state.pending = _user_state(part, ranks)
         run.stop_asked = bool(parts.progress and parts.stop and ours.get("stop_asked"))
         if run.stop_asked and run.plan.may_stop(run.progress):
             report.info(
@@ -141,6 +145,22 @@ def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Any) -> Mapping[str, 
         "epoch begin anew."
     )
     return None
+
+
+def _user_state(part: Mapping[str, Any] | None, ranks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return what had changed in the user's objects here; of other processes' that which all had the same."""
+    if part is not None:
+        return part.get("user")
+    states = [one["user"] for one in ranks if "user" in one]
+    if len(states) < len(ranks):
+        return None
+    found, differing = shared(states)
+    if differing:
+        report.warn(
+            f"These had other values on each of the {len(ranks)} processes that wrote the checkpoint, and start again: "
+            f"{', '.join(differing)}."
+        )
+    return found
 
 
 def _random_numbers(first: dict[str, Any], strategy: Any) -> dict[str, Any]:
@@ -190,9 +210,44 @@ def _restore_optimizers(run: Any, content: dict[str, Any]) -> None:
                     fix="resume with the same configure_optimizers, or load the weights alone with "
                     "load_from_checkpoint.",
                 )
-            plain = isinstance(optimizer, Optimizer)  # and no engine's
-            with _dtypes_kept(optimizer) if plain and _same_precision(run, content) else nullcontext():
-                run.strategy.load_optimizer_state(optimizer, _readable(state, run.strategy))
+        load = partial(_load_optimizer, run, optimizer, state, _same_precision(run, content))
+        added = _added_groups(run, optimizer, state, held)
+        if added:
+            run.pending_optimizers.append(partial(_with_groups, run, optimizer, added, load))
+        else:
+            load()
+
+
+def _load_optimizer(run: Any, optimizer: Any, state: dict[str, Any], same_precision: bool) -> None:
+    plain = isinstance(optimizer, Optimizer)  # and no engine's
+    dtypes_kept = _dtypes_kept(optimizer) if plain and same_precision else nullcontext()
+    with _reading(f"state of {type(optimizer).__name__}"), dtypes_kept:
+        run.strategy.load_optimizer_state(optimizer, _readable(state, run.strategy))
+
+
+def _added_groups(
+    run: Any, optimizer: Any, state: Mapping[str, Any], names: Sequence[Sequence[str]]
+) -> list[tuple[Sequence[str], dict[str, Any]]]:
+    """Return the groups that the saved run had added while it trained: the names of their parameters, their options."""
+    own, groups = run.strategy.parameter_names(optimizer), state["param_groups"]
+    begins_alike = [set(one) for one in own] <= [set(one) for one in names[: len(own)]]
+    if not isinstance(optimizer, Optimizer) or len(groups) != len(names) or len(names) <= len(own) or not begins_alike:
+        return []
+    options = [{k: v for k, v in one.items() if k not in ("params", "param_names")} for one in groups]
+    return list(zip(names, options, strict=True))[len(own) :]
+
+
+def _with_groups(
+    run: Any, optimizer: Any, groups: list[tuple[Sequence[str], dict[str, Any]]], load: Callable[[], None]
+) -> None:
+    """Add groups that `on_fit_start` and `on_train_start` have not added again; then load."""
+    parameters = dict(run.module.named_parameters())
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for names, options in groups:
+        params = [parameters[name] for name in names if name in parameters]
+        if not any(id(parameter) in held for parameter in params):
+            optimizer.add_param_group({"params": params, **whole(options)})
+    load()
 
 
 def _same_precision(run: Any, content: Mapping[str, Any]) -> bool:

@@ -26,6 +26,7 @@ from lightlib.core.progress import Progress
 from lightlib.core.results import Results, Table, to_floats
 from lightlib.core.seed import isolate_rng, part_random_numbers, rng_state, set_rng_state
 from lightlib.core.signals import Signals
+from lightlib.core.user_state import UserState
 from lightlib.core.window import Window
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.fanout import Fanout
@@ -61,10 +62,10 @@ class Run:
         "agreement", "asked", "backward", "begun", "callbacks", "clip", "clip_defaults", "clock", "datamodule",
         "deferring", "eval_data", "evaluated", "evaluations", "gradient_norm", "handles", "hooks", "inference",
         "leavable", "loggers", "manual_backward", "module", "module_backward", "optimization", "optimizers",
-        "pending_rng", "pending_validation", "phase", "plan", "progress", "removable", "replan", "results",
-        "resumed_whole", "scaler", "schedules", "signals", "stage", "started_at", "step_method", "stop_asked",
-        "strategy", "train_data", "trainer", "validated_at", "validates_first", "validation_rng", "warned_nonfinite",
-        "weights_before", "window", "zero_grad",
+        "pending_optimizers", "pending_rng", "pending_validation", "phase", "plan", "progress", "removable",
+        "replan", "results", "resumed_whole", "scaler", "schedules", "signals", "stage", "started_at", "step_method",
+        "stop_asked", "strategy", "train_data", "trainer", "user_state", "validated_at", "validates_first",
+        "validation_rng", "warned_nonfinite", "weights_before", "window", "zero_grad",
     )  # fmt: skip
 
     trainer: Any
@@ -99,6 +100,7 @@ class Run:
     stage: str
     stop_asked: bool
     asked: list[Callable[[], None]]
+    pending_optimizers: list[Callable[[], None]]
     pending_rng: dict[str, Any] | None
     pending_validation: dict[str, Any] | None
     validation_rng: dict[str, Any] | None
@@ -117,11 +119,13 @@ class Run:
     resumed_whole: bool
     validates_first: bool
     weights_before: list[Any]
+    user_state: UserState
 
     def __init__(self, **parts: Any) -> None:
         self.stage = "setup"
         self.stop_asked = False
         self.asked = []
+        self.pending_optimizers = []
         self.removable = []
         self.deferring = False
         self.agreement = None
@@ -148,6 +152,9 @@ class Run:
         self.started_at = self.validated_at = monotonic()
         self.clock.start(self.progress.batch)
         resumed = self.pending_rng is not None
+        while self.pending_optimizers:
+            self.pending_optimizers.pop(0)()
+        self.user_state.begin()
         if self.pending_rng is not None:
             if self.plan.validate_every is not None and (self.plan.sanity_batches or self.progress.validated):
                 self.eval_data(VALIDATION).start_workers()
@@ -173,7 +180,8 @@ class Run:
         """Open the epoch's iterator; return the plan, which a callback or reloaded data may have changed."""
         data = self.train_data
         assert data is not None
-        data.start_epoch(self.progress.epoch, self.progress.epoch_batch)
+        with self.user_state.reading():
+            data.start_epoch(self.progress.epoch, self.progress.epoch_batch)
         self.plan = self.replan(data.num_batches)
         return self.plan
 
@@ -367,6 +375,7 @@ class Run:
         within_fit = before == "train" or stage is SANITY_CHECK
         if stage is VALIDATION and within_fit:
             self.validation_rng = self.rng_state()
+            self.user_state.hold()
             data.note()
             self.strategy.share_buffers()
         if stage is VALIDATION and within_fit and self.between_windows():
@@ -417,6 +426,7 @@ class Run:
         self.validated_at = monotonic()
         self.clock.start(self.progress.batch)
         self.validation_rng = None
+        self.user_state.release()
 
 
 def _fingerprint(module: torch.nn.Module) -> list[Any]:

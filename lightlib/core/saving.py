@@ -7,6 +7,7 @@ from typing import Any
 
 from lightlib.checkpoint import formats
 from lightlib.core.checkpoint import dump
+from lightlib.core.hooks import nothing
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError, shown
 
 __all__ = ["AskedSave", "check_format", "write_checkpoint"]
@@ -67,11 +68,12 @@ def write_checkpoint(
     run.loggers.save()  # what was logged before a checkpoint is on disk when the checkpoint is
     label = run.trainer.next_label(weights_only)
     content = dump(run, label, weights_only, spread=kind == "directory")
+    run.user_state.say()
     alone = strategy.world_size == 1
     writes = kind == "directory" or strategy.is_global_zero
     if writer is not None:
         group = strategy.background_group() if kind == "directory" else None
-        then = partial(run.hooks.on_checkpoint_written, path)
+        then = partial(_announce, run, path)
         if writes:
             writer.save(
                 content, partial(formats.save, path=path, label=label, kind=kind, group=group, alone=alone), then
@@ -91,4 +93,11 @@ def write_checkpoint(
             raise CheckpointWriteError(told)
     if error is not None:
         raise error
-    run.hooks.on_checkpoint_written(path)
+    _announce(run, path)
+
+
+def _announce(run: Any, path: str) -> None:
+    """Call `on_checkpoint_written`, whose random numbers and changes are in no checkpoint."""
+    if run.hooks.on_checkpoint_written is not nothing:
+        with run.user_state.unsaved("on_checkpoint_written"):
+            run.hooks.on_checkpoint_written(path)

@@ -15,7 +15,6 @@ import torch
 
 from lightlib import report
 from lightlib.core import check
-from lightlib.core.audit import attributes
 from lightlib.core.build import Builder
 from lightlib.core.changes import compare
 from lightlib.core.datamodule import DataModule
@@ -33,6 +32,7 @@ from lightlib.core.signals import Signals
 from lightlib.core.sources import check_given, find
 from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.table import table
+from lightlib.core.user_state import Look
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
 from lightlib.loggers.fanout import Fanout
 from lightlib.version import __version__
@@ -62,7 +62,6 @@ class Session:
         self._compiler: Callable[..., Any] | None = None
         self.hooks: Hooks | None = None
         self.fit_run: Run | None = None  # of the last fit: its optimizers and position outlive an evaluation
-        self.attributes_at_start: dict[tuple[str, str], Any] = {}  # of the user's objects, for the audit
         self._ckpt_path_before: str | Path | None = None
         self.log_dir: tuple[Any, str | None] = (None, None)  # of several processes: whose folder, and rank zero's
 
@@ -183,7 +182,7 @@ class Session:
         if origin.content is not None:
             run = self._build_restored(builder, stage, hooks, loggers, train_data, origin)
         else:
-            run = builder.run(stage, trainer.progress, hooks, loggers, train_data)
+            run = builder.run(stage, trainer.progress, hooks, loggers, train_data, self._looked(module))
             run.progress.begun *= not (train_data and run.progress.epoch_batch == 0)  # a further fit begins it again
         if (
             origin.content is None
@@ -215,6 +214,11 @@ class Session:
             restore(run, content, origin.parts)
             run.resumed_whole = origin.continues
         return run
+
+    def _looked(self, module: Module) -> Look | None:
+        """Return what the user's objects were when the fit began that this one continues."""
+        run = self.fit_run if self.trainer.progress.batch else None
+        return run.user_state.start if run is not None and run.module is module else None
 
     def _check_source(self, fn: TrainerFn, sources: Mapping[str, Any]) -> None:
         name = {"fit": "train", "validate": "val", "test": "test", "predict": "predict"}[fn.value]
@@ -313,8 +317,6 @@ class Session:
 
     def _announce(self, run: Run) -> None:
         trainer = self.trainer
-        if trainer.state.fn is TrainerFn.FITTING:
-            self.attributes_at_start = attributes(trainer)
         device = trainer.accelerator.describe(trainer.strategy.root_device)
         seed = os.environ.get("PL_GLOBAL_SEED")
         parts = [

@@ -48,6 +48,7 @@ class Settings:
     enable_progress_bar: bool
     enable_model_summary: bool
     enable_autolog_hparams: bool
+    save_user_state: bool
     use_distributed_sampler: bool
     sync_batchnorm: bool
     deterministic: bool | str | None
@@ -303,7 +304,9 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "deterministic": _or_none(_deterministic),
     "benchmark": _or_none(flag),
     **dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), _or_default(flag, True)),
-    **dict.fromkeys(("inference_mode", "detect_anomaly", "barebones", "enable_autolog_hparams"), flag),
+    **dict.fromkeys(
+        ("inference_mode", "detect_anomaly", "barebones", "enable_autolog_hparams", "save_user_state"), flag
+    ),
     **dict.fromkeys(("use_distributed_sampler", "sync_batchnorm"), flag),
 }
 _UNUSED: dict[str, Callable[[str, Any], Any]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ __all__ = [
 # These draw all their random numbers at the first `next`, or from generators of their own.
 _DRAW_AT_ONCE = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 _BLOCK = 1024
+_RECENT = 1024  # items that are remembered: more than workers are given in advance
 _LARGEST_BATCH = 2**32  # the places of samples in batches of a sampler of the user's own are counted by batch
 _SIZES, _RANKS = ("num_replicas", "_num_replicas", "world_size", "_world_size"), ("rank", "_rank")
 _SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose data sets ask torch.distributed
@@ -232,6 +234,12 @@ class IndexStream:
     ) -> None:
         self.indices, self.share, self.seeding, self.place = indices, share, seeding, place
         self.skip: int | None = None  # None: draw anew
+        self.pending: list[Any] = []  # what the saved run had drawn and not used, for its workers
+        self._draws_at_once = type(_sampler(getattr(indices, "items", indices)) or indices) in _DRAW_AT_ONCE
+        self._recent: deque[Any] = deque(maxlen=_RECENT)
+        self._ready: list[Iterable[Any]] = []
+        self._drawing: Iterator[Iterable[Any]] = iter(())
+        self._drawn_so_far = 0
         self.state: dict[str, Any] | None = None
         self.generators = list(generators_in({"sampler": indices}, (data,)).values())
 
@@ -244,7 +252,17 @@ class IndexStream:
         return getattr(self.indices, name)
 
     def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(self._drawn())  # beyond the first item no Python of ours runs
+        self._drawing = self._drawn()
+        self._ready = []
+        return chain.from_iterable(self._parts(self._ready, self._drawing))  # then no Python of ours runs
+
+    def _parts(self, ready: list[Any], drawing: Iterator[Iterable[Any]]) -> Iterator[Iterable[Any]]:
+        yield from ready
+        yield from drawing
+
+    def come_to_place(self) -> None:
+        """Draw what the saved run had drawn now, and not at the first item."""
+        self._ready += islice(self._drawing, 1)
 
     def _drawn(self) -> Iterator[Iterable[Any]]:
         """Yield once: what the sampler draws from where it is to begin."""
@@ -253,17 +271,21 @@ class IndexStream:
         if again is not None:
             self._give_back(again)
         alike = None if again or self.share is None else _drawing_alike(self.share, present, self._give_back)
+        pending, self.pending = self.pending, []
         with alike or nullcontext(present) as state:
-            drawn = iter(self.indices)
-            first = next(islice(drawn, skip, None), END)
+            drawn, passed = iter(self.indices), skip + len(pending)
+            deque(islice(drawn, passed), maxlen=0)
+            first = [] if passed else list(islice(drawn, 1))  # most samplers draw all they draw at the first item
         if self.skip is None:
             self.state = state
         else:
             set_rng_state(present["global"])
         self.skip = None
-        if first is END:
-            return
-        items = chain((first,), drawn)
+        items: Iterator[Any] = chain(pending, first, drawn)
+        self._recent.clear()
+        self._drawn_so_far = skip
+        if not self._draws_at_once:
+            items = self._remembered(items)
         if self.seeding is None:
             yield items
             return
@@ -286,6 +308,21 @@ class IndexStream:
         if isinstance(own.sampler, Dealt):
             rank, size = own.sampler.share.rank, own.sampler.share.size
         return lambda number: (number * batch * size + rank, size)
+
+    def _remembered(self, items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            self._recent.append(item)
+            self._drawn_so_far += 1
+            yield item
+
+    def drawn_ahead(self, used: int) -> list[Any]:
+        """Return the items that were drawn for workers and not used, where a sampler draws as it is read.
+
+        Args:
+            used: How many items of this epoch were used.
+        """
+        count = self._drawn_so_far - used
+        return list(self._recent)[-count:] if count > 0 else []
 
     def generator_states(self) -> list[Any]:
         """Return the states of the samplers' own generators, which go on from epoch to epoch."""

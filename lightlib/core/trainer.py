@@ -106,6 +106,8 @@ class Trainer(TrainerViews):
         reload_dataloaders_every_n_epochs: Ask for the loaders again every n epochs. Default 0: never.
         default_root_dir: Where logs and checkpoints go. Default: the current folder.
         enable_autolog_hparams: Hand the hyperparameters to the loggers. Default True.
+        save_user_state: Save in checkpoints what changes in your objects while training, and restore it (attributes,
+            training flags, ``requires_grad``, generators, metrics; ``docs/checkpoints.md``). Default True.
         model_registry: Accepted and not used.
         suggest_integrations: Accepted; there is nothing to silence.
 
@@ -163,6 +165,7 @@ class Trainer(TrainerViews):
         reload_dataloaders_every_n_epochs: int = 0,
         default_root_dir: str | Path | None = None,
         enable_autolog_hparams: bool = True,
+        save_user_state: bool = True,
         model_registry: str | None = None,
         suggest_integrations: bool = True,
     ) -> None:
@@ -421,7 +424,7 @@ class Trainer(TrainerViews):
 
         Before a fit it says what can be said then; within and after one it also sees what has changed since it began.
         """
-        return audit(self, self._session.attributes_at_start)
+        return audit(self)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on rank zero, above the progress bar."""

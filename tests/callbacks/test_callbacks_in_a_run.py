@@ -31,6 +31,8 @@ from lightlib.loggers import CSVLogger
 class Line(Module):
     """One weight; validation reports what the list says, then the number of the validation."""
 
+    not_in_checkpoint = ("losses", "validations")
+
     def __init__(self, losses=(), bad_batch=None):
         super().__init__()
         self.layer = torch.nn.Linear(2, 1)

@@ -84,6 +84,8 @@ def test_killed_again_and_again(tmp_path, kind):
 class Interrupt(Callback):
     """Ctrl-C, at one moment."""
 
+    not_in_checkpoint = ("batch",)
+
     def __init__(self, hook, batch):
         setattr(self, hook, self.press)
         self.batch = batch

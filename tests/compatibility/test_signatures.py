@@ -17,7 +17,7 @@ from lightlib.errors import MisconfigurationException
 LIST = json.loads(pathlib.Path(__file__).with_name("lightning_2_6.json").read_text(encoding="utf-8"))
 STATUSES = {"same", "different", "ignored", "absent"}
 # Ours beside Lightning's: every hook and argument more needs a decision record.
-OUR_ARGUMENTS = {"global_batch_size"}
+OUR_ARGUMENTS = {"global_batch_size", "save_user_state"}
 OUR_HOOKS = {"on_accumulation_end", "on_checkpoint_written", "on_fit_epoch_end", "on_log"}
 
 

@@ -400,6 +400,8 @@ class Data(L.DataModule):
 class Reader(L.Callback):
     """Reads every attribute at every stage."""
 
+    not_in_checkpoint = ("found",)
+
     def __init__(self):
         self.found = {}
 

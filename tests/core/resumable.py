@@ -89,6 +89,8 @@ def loaders(workers=0, n=26, val=None, **arguments):
 class SavesEverywhere(Callback):
     """Saves after every optimizer step, and remembers how much had been logged when the file was written."""
 
+    not_in_checkpoint = ("rows",)
+
     def __init__(self, folder):
         self.folder = Path(folder)
         self.rows = {}

@@ -250,6 +250,7 @@ ROWS = [
         "Trainer(default_root_dir='runs')",
     ),
     *flag("enable_autolog_hparams"),
+    *flag("save_user_state"),
     ("model_registry", 3, TYPE, "model_registry is 3 (int).", "a string.", "leave it out: it is not used."),
     *flag("suggest_integrations"),
 ]  # fmt: skip

@@ -142,6 +142,8 @@ def test_estimated_steps_are_the_steps_taken(n, accumulate, epochs, max_steps):
 class Draws(Counts):
     """A weight that depends on every batch, every random number and every validation so far."""
 
+    not_in_checkpoint = ("events",)
+
     def training_step(self, batch, batch_idx):
         super().training_step(batch, batch_idx)
         self.log("mean", float(batch), on_step=False, on_epoch=True)
@@ -157,6 +159,8 @@ class Draws(Counts):
 
 class SavesOnce(Callback):
     """Saves at one optimizer step, and remembers what had happened before."""
+
+    not_in_checkpoint = ("happened",)
 
     def __init__(self, step, path):
         self.step, self.path, self.happened = step, path, None

@@ -1,0 +1,356 @@
+"""User values as plain values that a checkpoint may hold, and back, in place where possible."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import io
+import pathlib
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightlib.checkpoint.archive import not_plain
+from lightlib.core.generators import is_generator, set_generator_state, state_of_generator
+from lightlib.core.logged import is_metric
+from lightlib.core.results import load_metric_state, metric_state
+from lightlib.core.user_values import (
+    ABSENT,
+    SCALARS,
+    TIMES,
+    Known,
+    Unsaveable,
+    attributes_of,
+    full_name,
+    has_protocol,
+    is_runs,
+    is_users_object,
+    record_class,
+    state_of,
+)
+
+__all__ = ["encode", "restored", "shared"]
+
+_DEEPEST = 12
+_CONTAINERS = (list, tuple, deque, set, frozenset, dict, OrderedDict, Counter, defaultdict)
+_FACTORIES: dict[str, Callable[[], Any]] = {
+    one.__name__: one for one in (int, float, str, bool, list, dict, set, tuple)
+}
+
+
+def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = ()) -> Any:
+    """Return `value` as tensors and plain values, from which :func:`restored` makes it again.
+
+    Args:
+        value: An attribute of one of the user's objects.
+        known: What the run has; its room gets smaller.
+        path: Where the value is, ``"module.levels"``.
+        within: The containers around it.
+
+    Raises:
+        Unsaveable: It is, or holds, something that has no plain form.
+    """
+    kind = type(value)
+    if id(value) in known.names:
+        return {"part": known.names[id(value)]}
+    if kind in SCALARS:
+        known.take(len(value) if isinstance(value, (str, bytes)) else 16)
+        return value
+    if isinstance(value, Tensor):
+        return _tensor(value, known)
+    if kind.__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
+        known.take(value.nbytes)
+        return {"array": value.tobytes(), "dtype": value.dtype.str, "shape": list(value.shape)}
+    if id(value) in within or len(within) > _DEEPEST:
+        raise Unsaveable("it holds itself" if id(value) in within else f"it is nested more than {_DEEPEST} levels deep")
+    if (plain := _encoded_value(value, known)) is not None:
+        return plain
+    if isinstance(value, (list, tuple, deque, set, frozenset, Mapping)):
+        return _encoded_container(value, known, path, (*within, id(value)))
+    return _encoded_object(value, known, path, (*within, id(value)))
+
+
+def _tensor(value: Tensor, known: Known) -> Any:
+    if value.layout is not torch.strided or type(value) not in (Tensor, nn.Parameter, nn.Buffer):
+        raise Unsaveable(f"it is a {type(value).__name__} of layout {value.layout}")
+    known.take(value.nbytes)
+    return {"tensor": value.detach(), "on_device": value.device.type != "cpu", "grad": value.requires_grad}
+
+
+def _encoded_value(value: Any, known: Known) -> Any:
+    known.take(64)
+    if isinstance(value, pathlib.PurePath):
+        return {"path": str(value)}
+    if isinstance(value, datetime.timedelta):
+        return {"timedelta": [value.days, value.seconds, value.microseconds]}
+    if type(value) in TIMES:
+        return {type(value).__name__: value.isoformat()}
+    return None
+
+
+def _encoded_container(value: Any, known: Known, path: str, within: tuple[int, ...]) -> Any:
+    kind = type(value)
+    known.take(8 * len(value))
+    if kind not in _CONTAINERS and known.types.get(path) is not kind:
+        record = hasattr(kind, "_fields") and record_class(full_name(kind), known) is kind
+        if not record:
+            raise Unsaveable(f"it is a {kind.__name__}")
+    if isinstance(value, Mapping):
+        keys = [encode(key, known, path, within) for key in value]
+        values = [encode(one, known, f"{path}[{key!r}]", within) for key, one in value.items()]
+        factory = getattr(value, "default_factory", None)
+        return {"mapping": kind.__name__, "keys": keys, "values": values, "factory": getattr(factory, "__name__", None)}
+    items = [encode(one, known, f"{path}[{number}]", within) for number, one in enumerate(value)]
+    if kind is list:
+        return items
+    if hasattr(kind, "_fields") and record_class(full_name(kind), known) is kind:
+        return {"record": full_name(kind), "items": items}
+    if kind not in _CONTAINERS:
+        raise Unsaveable(f"it is a {kind.__name__}")
+    return {kind.__name__: items, "maxlen": value.maxlen} if kind is deque else {kind.__name__: items}
+
+
+def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]) -> Any:
+    kind = type(value)
+    if isinstance(value, enum.Enum):
+        if known.types.get(path) is not kind:
+            raise Unsaveable(f"it became a {kind.__name__}")
+        return {"enum": value.name}
+    if is_dataclass(value) and record_class(full_name(kind), known) is kind and not has_protocol(value):
+        return {"record": full_name(kind), "attributes": _encoded_attributes(value, known, path, within)}
+    _refuse_positions(value)
+    in_place = is_generator(value) or is_metric(value) or isinstance(value, nn.Module) or has_protocol(value)
+    if is_runs(value, known) or not (in_place or is_users_object(value)):
+        name = getattr(value, "__qualname__", None)
+        if callable(value) and name:
+            raise Unsaveable(f"it became {name}", "keep a name or a number that changes, and choose by it")
+        raise Unsaveable(f"it is a {kind.__name__}")
+    if known.types.get(path) is not kind:
+        raise Unsaveable(
+            f"a new {kind.__name__} was made since training began",
+            "make it in __init__, setup or on_fit_start, and change it later",
+        )
+    if is_generator(value):
+        known.take(5120)
+        return {"generator": state_of_generator(value)}
+    if is_metric(value):
+        state = metric_state(value)
+        known.take(sum(one.nbytes for part in state["states"].values() for one in _tensors(part)))
+        return {"metric": state}
+    if in_place:
+        return {"state": _plain_state(value, known)}
+    return {"object": _encoded_attributes(value, known, path, within)}
+
+
+def _encoded_attributes(value: Any, known: Known, path: str, within: tuple[int, ...]) -> dict[str, Any]:
+    return {name: encode(one, known, f"{path}.{name}", within) for name, one in attributes_of(value).items()}
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _plain_state(value: Any, known: Known) -> Any:
+    state = state_of(value)
+    if (place := not_plain(state)) is not None:
+        raise Unsaveable(f"its state_dict() holds an object that is no plain value at {place}")
+    known.take(_size(state))
+    return state
+
+
+def _size(state: Any) -> int:
+    if isinstance(state, Tensor):
+        return state.nbytes
+    if isinstance(state, Mapping):
+        return sum(map(_size, state.values())) + 16
+    return sum(map(_size, state)) + 16 if isinstance(state, (list, tuple)) else 16
+
+
+def _refuse_positions(value: Any) -> None:
+    """Refuse what is read or written step by step."""
+    if isinstance(value, io.IOBase) and not value.closed:
+        raise Unsaveable("an open file, which a resumed run opens again", "open it in setup, to append to it")
+    if isinstance(value, Iterator) and not is_users_object(value):
+        raise Unsaveable(
+            f"an iterator ({type(value).__name__}), whose position cannot be saved",
+            "keep the number of items that were taken, and pass over as many when it is made again",
+        )
+
+
+# from plain values
+def restored(encoded: Any, current: Any, known: Known, same: bool = True) -> Any:
+    """Return the value that was encoded.
+
+    Args:
+        encoded: What :func:`encode` returned.
+        current: What is there now, ABSENT for nothing: objects are restored in place, and so are containers and
+            tensors, which other objects may share.
+        known: What this run has.
+        same: Whether the value was, when it was saved, still the object that it was when training began.
+
+    Raises:
+        Unsaveable: What is there now cannot take the state.
+    """
+    if isinstance(encoded, list):
+        items = _items(encoded, current, known)
+        if same and type(current) is list:
+            current[:] = items
+            return current
+        return items
+    if not isinstance(encoded, dict):
+        return encoded
+    kind = next(iter(encoded))
+    return _RESTORE[kind](encoded, current, known, same)
+
+
+def _items(encoded: list[Any], current: Any, known: Known) -> list[Any]:
+    there = list(current) if isinstance(current, (list, tuple, deque)) else []
+    there += [ABSENT] * (len(encoded) - len(there))
+    return [restored(one, now, known) for one, now in zip(encoded, there, strict=False)]
+
+
+def _restore_part(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+    if encoded["part"] not in known.parts:
+        raise Unsaveable(f"it was the module's {encoded['part']!r}, which is not there")
+    return known.parts[encoded["part"]]
+
+
+def _restore_tensor(encoded: Any, current: Any, known: Known, same: bool) -> Any:
+    saved = encoded["tensor"]
+    if same and isinstance(current, Tensor) and (current.shape, current.dtype) == (saved.shape, saved.dtype):
+        with torch.no_grad():
+            current.copy_(saved)
+        return current
+    moved = saved.to(known.device) if encoded["on_device"] else saved.clone()
+    return moved.requires_grad_(encoded["grad"])
+
+
+def _restore_array(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+    import numpy  # optional: numpy
+
+    saved = numpy.frombuffer(encoded["array"], encoded["dtype"]).reshape(encoded["shape"])
+    there = isinstance(current, numpy.ndarray) and (current.shape, current.dtype) == (saved.shape, saved.dtype)
+    if same and there and current.flags.writeable:
+        current[...] = saved
+        return current
+    return saved.copy() if encoded["shape"] or isinstance(current, numpy.ndarray) else saved[()]
+
+
+def _restore_mapping(encoded: Any, current: Any, known: Known, same: bool) -> Any:
+    there = current if isinstance(current, Mapping) else {}
+    keys = [restored(key, ABSENT, known) for key in encoded["keys"]]
+    values = [restored(one, there.get(key, ABSENT), known) for key, one in zip(keys, encoded["values"], strict=True)]
+    if same and type(current).__name__ == encoded["mapping"]:
+        current.clear()
+        current.update(dict(zip(keys, values, strict=True)))  # a Counter would count pairs
+        return current
+    kinds: dict[str, Any] = {"OrderedDict": OrderedDict, "Counter": Counter, "dict": dict}
+    if encoded["mapping"] == "defaultdict":
+        factory = getattr(current, "default_factory", None) or _FACTORIES.get(encoded["factory"] or "")
+        return defaultdict(factory, zip(keys, values, strict=True))
+    if encoded["mapping"] not in kinds:
+        raise Unsaveable(f"it was a {encoded['mapping']}, and is {_named(current)} here")
+    return kinds[encoded["mapping"]](dict(zip(keys, values, strict=True)))
+
+
+def _restore_sequence(encoded: Any, current: Any, known: Known, same: bool) -> Any:
+    kind = next(iter(encoded))
+    items = _items(encoded[kind], current, known)
+    if kind in ("set", "deque") and same and type(current).__name__ == kind:
+        current.clear()
+        (current.update if kind == "set" else current.extend)(items)
+        return current
+    if kind == "deque":
+        return deque(items, encoded["maxlen"])
+    return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](items)
+
+
+def _restore_record(encoded: Any, current: Any, known: Known, same: bool) -> Any:
+    kind: Any = record_class(encoded["record"], known)
+    if kind is None:
+        raise Unsaveable(f"it was a {encoded['record'].partition(':')[2]}, which this program does not have")
+    if "items" in encoded:
+        return tuple.__new__(kind, _items(encoded["items"], current, known))
+    target = current if same and type(current) is kind else object.__new__(kind)
+    now = attributes_of(target)
+    for name, one in encoded["attributes"].items():
+        object.__setattr__(target, name, restored(one, now.get(name, ABSENT), known))
+    return target
+
+
+def _restore_enum(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+    if not isinstance(current, enum.Enum) or encoded["enum"] not in type(current).__members__:
+        raise Unsaveable(f"it was the enumeration's member {encoded['enum']!r}, and is {_named(current)} here")
+    return type(current)[encoded["enum"]]
+
+
+def _restore_plain(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+    (kind, saved), *_ = encoded.items()
+    if kind == "path":
+        return type(current)(saved) if isinstance(current, pathlib.PurePath) else pathlib.Path(saved)
+    if kind == "timedelta":
+        return datetime.timedelta(*saved)
+    times: dict[str, Any] = {one.__name__: one for one in TIMES}
+    return times[kind].fromisoformat(saved)
+
+
+def _restore_object(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
+    (kind, saved), *_ = encoded.items()
+    fits = {"generator": is_generator, "metric": is_metric, "state": has_protocol, "object": is_users_object}[kind]
+    if current is ABSENT or not (fits(current) or (kind == "object" and hasattr(current, "__dict__"))):
+        raise Unsaveable(f"its state cannot be given to {_named(current)}")
+    if kind == "generator":
+        set_generator_state(current, saved)
+    elif kind == "metric":
+        load_metric_state(current, saved)
+    elif kind == "state":
+        current.load_state_dict(saved)
+    else:
+        now = attributes_of(current)
+        for name, one in saved.items():
+            object.__setattr__(current, name, restored(one, now.get(name, ABSENT), known))
+    return current
+
+
+def _named(value: Any) -> str:
+    return "not there" if value is ABSENT else f"a {type(value).__name__}"
+
+
+_RESTORE: dict[str, Callable[[Any, Any, Known, bool], Any]] = {
+    "part": _restore_part,
+    "tensor": _restore_tensor,
+    "array": _restore_array,
+    "mapping": _restore_mapping,
+    "enum": _restore_enum,
+    "record": _restore_record,
+    **dict.fromkeys(("tuple", "set", "frozenset", "deque"), _restore_sequence),
+    **dict.fromkeys(("path", "timedelta", "datetime", "date", "time"), _restore_plain),
+    **dict.fromkeys(("generator", "metric", "state", "object"), _restore_object),
+}
+
+
+def shared(states: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Return what was the same on all processes that wrote a checkpoint, and the names of what was not."""
+    first, differing = dict(states[0]), []
+    values: dict[str, dict[str, Any]] = {}
+    for place, attributes in first.get("values", {}).items():
+        for name, one in attributes.items():
+            if all(_equal(one, state["values"].get(place, {}).get(name)) for state in states[1:]):
+                values.setdefault(place, {})[name] = one
+            else:
+                differing.append(f"{place}.{name}")
+    return {**first, "values": values, "metrics": {}, "epoch": None}, differing + list(first.get("metrics", {}))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and one.shape == other.shape and torch.equal(one.cpu(), other.cpu())
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
+    if isinstance(one, list):
+        return isinstance(other, list) and len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other)

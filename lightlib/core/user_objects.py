@@ -1,0 +1,206 @@
+"""User objects: what the user gave a run, by place, with what a checkpoint may have to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
+
+from lightlib.callbacks.callback import Callback
+from lightlib.core.datamodule import DataModule
+from lightlib.core.logged import is_metric
+from lightlib.core.module import Module
+from lightlib.core.sharding import is_plain_batches
+from lightlib.core.user_source import root_of, saves, stored
+from lightlib.core.user_values import Known, attributes_of, has_protocol, is_users_object
+from lightlib.core.workers import users_own
+
+__all__ = ["Owner", "known_parts", "loaders_of", "owners_of", "within"]
+
+_RUNS = frozenset(
+    ("_trainer", "_results", "_device", "_toggled", "_hparams_initial", "_hparams_name", "_log_hyperparams",
+     "device_mesh", "trainer", "_pl_module", "_placed_by")
+)  # fmt: skip
+_PARTS = {"dataset": "data set", "sampler": "sampler", "batch_sampler": "batch sampler", "collate_fn": "collate_fn"}
+_DEEPEST = 6
+
+
+class Owner:
+    """One of the user's objects.
+
+    Args:
+        place: Where it is, for messages and in checkpoints: ``"module.encoder"``.
+        held: The object.
+        kind: ``"module"``, ``"callback"``, ``"data module"``, ``"data set"`` or ``"loader"``: how to save it by hand.
+        without: The names of attributes that are not the user's.
+        read: Whether a training loader reads it: then it is also noted where an epoch began.
+        in_workers: Whether worker processes use copies of it, whose changes this process never sees.
+        by_protocol: Whether its own `state_dict` is asked for, which nothing else does, in place of its attributes.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        held: Any,
+        kind: str,
+        without: Iterable[str] = (),
+        read: bool = False,
+        in_workers: bool = False,
+        by_protocol: bool = False,
+    ) -> None:
+        self.place, self.held, self.kind, self.read = place, held, kind, read
+        self.in_workers, self.by_protocol = in_workers, by_protocol
+        self._without = frozenset(without)
+
+    def attributes(self) -> Iterator[tuple[str, Any]]:
+        """Yield the attributes that the user's own state protocol does not cover."""
+        if self.by_protocol:
+            yield "state_dict()", self.held
+            return
+        kind: type = type(self.held)
+        settings_alone = isinstance(self.held, nn.Module) and root_of(kind) == "torch"
+        for name, value in attributes_of(self.held).items():
+            known = name in self._without or name in _RUNS or saves(kind, name)
+            if not known and not (settings_alone and type(value) not in (bool, int, float, str)):
+                yield name, value
+        if isinstance(self.held, nn.Module):
+            for name in self.held._non_persistent_buffers_set:  # noqa: SLF001  it has no public name
+                yield name, self.held._buffers[name]  # noqa: SLF001  likewise: a property may hide it
+
+    def take(self, name: str, value: Any) -> None:
+        """Give the object an attribute without asking its `__setattr__`, which may do more than that."""
+        if value is self.held:
+            return
+        buffers = self.held._buffers if isinstance(self.held, nn.Module) else {}  # noqa: SLF001  as above
+        if name in buffers:
+            buffers[name] = value
+        elif hasattr(self.held, "__dict__"):
+            self.held.__dict__[name] = value
+        else:
+            object.__setattr__(self.held, name, value)
+
+    def drop(self, name: str) -> None:
+        """Take away an attribute that the saved run had taken away."""
+        getattr(self.held, "__dict__", {}).pop(name, None)
+
+
+def known_parts(module: nn.Module, device: Any, roots: Iterable[str]) -> Known:
+    """Return the parts of a module that are saved anyhow, by name and by `id`."""
+    parts: dict[str, Any] = {"": module}
+    parts |= {name: part for name, part in module.named_modules() if name}
+    parts |= dict(module.named_parameters())
+    for place, part in module.named_modules():
+        lost = part._non_persistent_buffers_set  # noqa: SLF001  as above
+        prefix = f"{place}." if place else ""
+        parts |= {f"{prefix}{name}": one for name, one in part._buffers.items() if name not in lost}  # noqa: SLF001
+    names = {id(part): name for name, part in parts.items() if part is not None}
+    return Known(names=names, parts=parts, device=device, roots=frozenset(roots))
+
+
+def loaders_of(run: Any) -> Iterator[tuple[str, Any, bool, bool]]:
+    """Yield the user's loaders: their names, the loaders, whether they train, and whether their own state is saved."""
+    if run.train_data is not None:
+        for number, (loader, source) in enumerate(zip(run.train_data.given, run.train_data.sources, strict=True)):
+            yield f"training loader{f' {number}' if number else ''}", loader, True, source.has_state
+    if "val" in run.evaluations:
+        for number, loader in enumerate(run.evaluations["val"].given):
+            yield f"validation loader{f' {number}' if number else ''}", loader, False, False
+
+
+def owners_of(run: Any) -> list[Owner]:
+    """Return the user's objects of a run: what its loaders read, the module and its parts, data module, callbacks."""
+    found = [owner for one in loaders_of(run) for owner in _owners_of_loader(*one)]
+    for name, part in run.module.named_modules():
+        if not is_metric(part):
+            base = _names_of_base(Module if isinstance(part, Module) else nn.Module)
+            found.append(Owner(f"module.{name}" if name else "module", part, "module", base))
+    if run.datamodule is not None:
+        found.append(Owner("datamodule", run.datamodule, "data module", _names_of_base(DataModule)))
+    seen: dict[str, int] = {}
+    for callback in run.callbacks:
+        name = type(callback).__name__
+        number = seen[name] = seen.get(name, -1) + 1
+        if root_of(type(callback)) != "lightlib":
+            found.append(Owner(f"{name}[{number}]" if number else name, callback, "callback", _not_of(callback)))
+    return _once(found)
+
+
+@cache
+def _names_of_base(kind: type) -> frozenset[str]:
+    """Return the attributes that a base class gives itself."""
+    return frozenset(vars(kind()))
+
+
+def _not_of(callback: Any) -> Iterable[str]:
+    """Return the attributes of a callback that a class of lightlib gave it."""
+    kind: type = type(callback)
+    ours = any(root_of(base) == "lightlib" and base is not Callback for base in kind.__mro__)
+    return attributes_of(callback).keys() - stored(kind) if ours else ()
+
+
+def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iterator[Owner]:
+    if not isinstance(loader, DataLoader):
+        if not saved and is_users_object(loader):
+            yield Owner(name, loader, "loader", read=trains)
+        return
+    for part, word in _PARTS.items():
+        held = getattr(loader, part, None)
+        held = users_own(held) if part == "dataset" else getattr(held, "__self__", held)
+        of_loader = part == "dataset" and saved and hasattr(held, "state_dict")
+        known = held is None or is_plain_batches(held) or isinstance(held, (type, nn.Module, Callback, DataModule))
+        if known or of_loader or not attributes_of(held):
+            continue
+        kind = "data set" if part == "dataset" else "loader"
+        in_workers = part == "dataset" and bool(loader.num_workers)
+        by_protocol = has_protocol(held) and not in_workers
+        yield Owner(f"{word} of the {name}", held, kind, (), trains, in_workers, by_protocol)
+
+
+def _once(owners: list[Owner]) -> list[Owner]:
+    seen: set[int] = set()
+    return [owner for owner in owners if not (id(owner.held) in seen or seen.add(id(owner.held)))]  # type: ignore[func-returns-value]
+
+
+def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> Iterator[Owner]:
+    """Yield the owners, and the user's objects that they hold, which are looked at attribute by attribute.
+
+    Args:
+        owners: What `owners_of` returned.
+        known: The run's own parts; not looked into.
+        types: The types by place when training began, None at that moment: another object is a value, not an owner.
+    """
+    seen = {id(owner.held) for owner in owners}
+    left = [(owner, 0) for owner in owners]
+    for owner, depth in left:  # it grows as it is read: breadth first
+        yield owner
+        if (
+            depth >= _DEEPEST
+            or owner.by_protocol
+            or (root_of(type(owner.held)) == "torch" and not _holds_data(owner.held))
+        ):
+            continue
+        for name, value in owner.attributes():
+            place = f"{owner.place}.{name}"
+            if (
+                id(value) in seen
+                or not _is_owner(value, known)
+                or (types is not None and types.get(place) is not type(value))
+            ):
+                continue
+            seen.add(id(value))
+            inner = Owner(place, value, owner.kind, read=owner.read, in_workers=owner.in_workers)
+            left.append((inner, depth + 1))
+
+
+def _is_owner(value: Any, known: Known) -> bool:
+    if id(value) in known.names or has_protocol(value) or isinstance(value, (tuple, list, dict, set)):
+        return False
+    return _holds_data(value) or is_users_object(value)
+
+
+def _holds_data(value: Any) -> bool:
+    """Whether a value is one of torch's data sets or samplers, which hold those of the user."""
+    return isinstance(value, (Dataset, Sampler, BatchSampler)) and not is_metric(value)

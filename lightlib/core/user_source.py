@@ -1,0 +1,127 @@
+"""The source of the user's classes: which attributes their methods change, store, and save."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+__all__ = ["LIBRARIES", "has_saver", "root_of", "saves", "stored", "updated"]
+
+_SAVERS = ("state_dict", "on_save_checkpoint", "get_extra_state", "__getstate__")
+_BEFORE_OR_AFTER = (
+    "__init__", "__post_init__", "setup", "teardown", "prepare_data", "configure_model", "configure_optimizers",
+    "configure_callbacks", "load_state_dict", "on_load_checkpoint", "set_extra_state", "on_fit_start", "on_fit_end",
+    "train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader", "__setstate__", "__getstate__",
+)  # fmt: skip
+_MUTATE = frozenset(
+    ("append", "appendleft", "extend", "insert", "add", "update", "pop", "popleft", "popitem", "remove", "discard",
+     "setdefault", "subtract")
+)  # fmt: skip
+# What these packages' objects hold is theirs: it is not looked at one by one.
+LIBRARIES = frozenset(
+    (*sys.stdlib_module_names, "torch", "torchmetrics", "lightlib", "numpy", "torchdata", "torchvision", "tqdm", "rich")
+) - {"__main__"}
+
+
+def root_of(kind: type) -> str:
+    """Return the package that a class comes from."""
+    return kind.__module__.partition(".")[0]
+
+
+@cache
+def saves(kind: Any, name: str) -> bool:
+    """Whether a method of the user's that writes into a checkpoint speaks of an attribute."""
+    for saver in _SAVERS[:3]:
+        method = getattr(kind, saver, None)
+        if method is None or _is_ours(method):
+            continue
+        text = _source(method)
+        if text is None or f"self.{name}" in text or f'"{name}"' in text or "__dict__" in text or "vars(self)" in text:
+            return True
+    return False
+
+
+def has_saver(kind: type) -> bool:
+    """Whether the user wrote a method that writes into a checkpoint."""
+    methods = (getattr(kind, saver, None) for saver in _SAVERS[:3])
+    return any(method is not None and not _is_ours(method) for method in methods)
+
+
+def _is_ours(method: Any) -> bool:
+    return str(getattr(method, "__module__", "")).partition(".")[0] in LIBRARIES
+
+
+@cache
+def updated(kind: Any) -> frozenset[str]:
+    """Return the attributes that a class's methods make from their former values while a run goes on.
+
+    Counters, sums, lists that grow: what `__init__` gives them is not what a resumed run needs. It is read from the
+    source; without one nothing is returned.
+    """
+    methods = (method for one in kind.__mro__ for method in _methods(one) if method.name not in _BEFORE_OR_AFTER)
+    return frozenset(name for method in methods for node in ast.walk(method) for name in _updates(node))
+
+
+@cache
+def stored(kind: Any) -> frozenset[str]:
+    """Return the attributes that the user's methods of a class store; all others come from classes that are ours."""
+    nodes = (node for one in kind.__mro__ for method in _methods(one) for node in ast.walk(method))
+    return frozenset(
+        name
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and (name := _own(node))
+    )
+
+
+@cache
+def _methods(kind: type) -> tuple[ast.FunctionDef, ...]:
+    """Return the methods of a class of the user's, as far as its source can be read."""
+    text = None if root_of(kind) in LIBRARIES else _source(kind)
+    body = ast.parse(text).body if text else []
+    owner = body[0] if body else None
+    return (
+        tuple(one for one in owner.body if isinstance(one, ast.FunctionDef)) if isinstance(owner, ast.ClassDef) else ()
+    )
+
+
+def _updates(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.AugAssign):
+        return _names([node.target])
+    if isinstance(node, ast.Assign):
+        stored = _names(node.targets)
+        whole = {name for target in node.targets if (name := _own(target))}
+        read = {name for one in ast.walk(node.value) if (name := _own(one))}
+        return (stored - whole) | (whole & read)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATE:
+        return _names([node.func.value])
+    return set()
+
+
+def _names(targets: list[Any]) -> set[str]:
+    """Return the attributes of `self` that are stored into, also by an index."""
+    found = set()
+    for target in targets:
+        part = target
+        while isinstance(part, ast.Subscript):
+            part = part.value
+        if name := _own(part):
+            found.add(name)
+    return found
+
+
+def _own(node: Any) -> str | None:
+    is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return node.attr if is_own else None
+
+
+@cache
+def _source(what: type | Callable[..., Any]) -> str | None:
+    try:
+        return textwrap.dedent(inspect.getsource(what))
+    except (OSError, TypeError):  # typed at a prompt, or made elsewhere
+        return None
