@@ -40,7 +40,7 @@ class Settings:
     gradient_clip_val: float | None
     gradient_clip_algorithm: str | None
     reload_dataloaders_every_n_epochs: int
-    fast_dev_run: int
+    fast_dev_run: int | bool
     inference_mode: bool
     detect_anomaly: bool
     barebones: bool
@@ -64,7 +64,6 @@ class Settings:
         """
         given = dict(arguments)
         _refuse_barebones_with_others(given)
-        _refuse_overfitting_with_limits(given)
         _refuse_two_batch_sizes(given)
         for name in ("model_registry", "suggest_integrations"):
             _UNUSED[name](name, given[name])
@@ -77,7 +76,7 @@ class Settings:
                 expected="an int (batches, counted across epochs) or a time as val_check_interval.",
                 fix="Trainer(val_check_interval=1000, check_val_every_n_epoch=None)",
             )
-        settings._settle(validation_off=given["limit_val_batches"] == 0)
+        settings._settle(given)
         return settings
 
     def change(self, name: str, value: Any) -> None:
@@ -88,14 +87,13 @@ class Settings:
             setattr(self, name, _CHECKS[name](name, value))
         self.limit_is_a_guess &= name not in ("max_epochs", "max_steps")
 
-    def _settle(self, validation_off: bool) -> None:
+    def _settle(self, given: Mapping[str, Any]) -> None:
         if self.overfit_batches:
-            self.limit_train_batches = self.overfit_batches
-            self.limit_val_batches = 0 if validation_off else self.overfit_batches
+            self._overfit(given)
         if self.fast_dev_run:
             for stage in ("train", "val", "test", "predict"):
-                setattr(self, f"limit_{stage}_batches", self.fast_dev_run)
-            self.max_epochs, self.max_steps, self.max_time = 1, self.fast_dev_run, None
+                setattr(self, f"limit_{stage}_batches", int(self.fast_dev_run))
+            self.max_epochs, self.max_steps, self.max_time = 1, int(self.fast_dev_run), None
             self.min_epochs = self.min_steps = None
             self.val_check_interval, self.val_check_seconds, self.check_val_every_n_epoch = 1.0, None, 1
             self.num_sanity_val_steps, self.enable_checkpointing = 0, False
@@ -117,6 +115,15 @@ class Settings:
             report.warn(
                 f"gradient_clip_algorithm={self.gradient_clip_algorithm!r} does nothing without gradient_clip_val."
             )
+
+    def _overfit(self, given: Mapping[str, Any]) -> None:
+        """Limit training and validation to `overfit_batches`; validation stays off where it was switched off."""
+        for name in ("limit_train_batches", "limit_val_batches"):
+            if name == "limit_val_batches" and given[name] == 0:
+                continue
+            if given[name] not in (None, self.overfit_batches):
+                report.info(f"overfit_batches={self.overfit_batches} replaces {name}={given[name]}.")
+            setattr(self, name, self.overfit_batches)
 
     def limit_epochs(self, has_timer: bool) -> None:
         """Settle `max_epochs` when neither it nor `max_steps` was given."""
@@ -233,9 +240,9 @@ def _val_check_interval(value: Any) -> tuple[int | float, float | None]:
     return value, None
 
 
-def _fast_dev_run(name: str, value: Any) -> int:
-    if isinstance(value, bool):
-        return int(value)
+def _fast_dev_run(name: str, value: Any) -> int | bool:
+    if value in (0, 1) and isinstance(value, int):
+        return bool(value)
     if not isinstance(value, int) or value < 0:
         kind = MisconfigurationException if isinstance(value, int) else ArgumentTypeError
         raise kind(
@@ -341,15 +348,3 @@ def _refuse_two_batch_sizes(given: Mapping[str, Any]) -> None:
             expected="one of the two: the global batch size says how many batches are accumulated.",
             fix=f"Trainer(global_batch_size={size!r})",
         )
-
-
-def _refuse_overfitting_with_limits(given: Mapping[str, Any]) -> None:
-    if not limit("overfit_batches", 0.0 if given["overfit_batches"] is None else given["overfit_batches"]):
-        return
-    for name in ("limit_train_batches", "limit_val_batches"):
-        if given[name] is not None and not (name == "limit_val_batches" and given[name] == 0):
-            raise MisconfigurationException(
-                f"overfit_batches={given['overfit_batches']!r} together with {name}={given[name]!r}.",
-                expected="one of the two: overfit_batches sets the limits of training and validation.",
-                fix=f"leave out {name}.",
-            )

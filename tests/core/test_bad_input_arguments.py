@@ -320,14 +320,6 @@ CONFLICTS = [
         "Trainer(min_steps=2, max_steps=2) or Trainer(min_steps=3, max_steps=3)",
     ),
     (
-        {"overfit_batches": 2, "limit_train_batches": 3}, "overfit_batches=2 together with limit_train_batches=3.",
-        "one of the two: overfit_batches sets the limits of training and validation.", "leave out limit_train_batches.",
-    ),
-    (
-        {"overfit_batches": 2, "limit_val_batches": 0.5}, "overfit_batches=2 together with limit_val_batches=0.5.",
-        "one of the two: overfit_batches sets the limits of training and validation.", "leave out limit_val_batches.",
-    ),
-    (
         {"callbacks": ModelCheckpoint()}, "enable_checkpointing=False, but callbacks holds a ModelCheckpoint.",
         "one of the two.", "leave out enable_checkpointing=False or the ModelCheckpoint.",
     ),

@@ -97,6 +97,12 @@ class TestFastDevRun:
     def test_without_a_logger_there_is_none(self):
         assert quiet_trainer(fast_dev_run=True).logger is None
 
+    @pytest.mark.parametrize(("given", "read"), [(True, True), (1, True), (3, 3), (False, False), (0, False)])
+    def test_one_batch_reads_as_true_and_none_as_false(self, given, read):
+        value = quiet_trainer(fast_dev_run=given).fast_dev_run
+        assert value == read
+        assert type(value) is type(read)
+
     def test_false_and_zero_are_off(self):
         assert counted(fast_dev_run=False)["train"] == counted(fast_dev_run=0)["train"] == 10
 
@@ -106,6 +112,16 @@ class TestOverfitBatches:
     def test_limits_training_and_validation(self, overfit, train, val):
         calls = counted(overfit_batches=overfit)
         assert (calls["train"], calls["val"]) == (train, val)
+
+    def test_it_replaces_the_limits_of_training_and_validation(self, caplog):
+        with caplog.at_level("INFO", logger="lightlib"):
+            calls = counted(overfit_batches=2, limit_train_batches=5, limit_val_batches=0.5)
+        assert (calls["train"], calls["val"]) == (2, 2)
+        said = [record.getMessage() for record in caplog.records if "replaces" in record.getMessage()]
+        assert said == [
+            "overfit_batches=2 replaces limit_train_batches=5.",
+            "overfit_batches=2 replaces limit_val_batches=0.5.",
+        ]
 
     def test_the_same_batches_in_order_in_every_epoch(self):
         seen = []
