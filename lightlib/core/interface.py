@@ -117,7 +117,11 @@ class ModelHooks:
         self.eval()  # type: ignore[attr-defined]
 
     def on_validation_model_train(self) -> None:
-        """Called to put the module back after validation. Default: every submodule gets back the mode it had."""
+        """Called to put the module back after validation. Default: every submodule gets back the mode it had.
+
+        An override that calls this puts all of them into training mode.
+        """
+        self.train()  # type: ignore[attr-defined]
 
     def on_validation_model_zero_grad(self) -> None:
         """Called before a validation within `fit`, between accumulation windows. Default: `self.zero_grad()`."""
@@ -128,7 +132,8 @@ class ModelHooks:
         self.eval()  # type: ignore[attr-defined]
 
     def on_test_model_train(self) -> None:
-        """Called to put the module back after the test. Default: every submodule gets back the mode it had."""
+        """Called to put the module back after the test; as `on_validation_model_train`."""
+        self.train()  # type: ignore[attr-defined]
 
     def on_predict_model_eval(self) -> None:
         """Called to put the module into evaluation mode for prediction. Default: `self.eval()`."""

@@ -182,3 +182,18 @@ def test_without_validation_there_is_none():
     trainer = quiet_trainer(val_check_interval=5)
     trainer.fit(Net(), batches(2))
     assert trainer.val_check_batch is None
+
+
+def test_an_override_that_asks_the_base_class_goes_back_to_training_mode():
+    modes = []
+
+    class Asks(Steps):
+        def on_validation_model_train(self):
+            super().on_validation_model_train()
+
+        def training_step(self, batch, batch_idx):
+            modes.append(self.net.training)
+            return super().training_step(batch, batch_idx)
+
+    quiet_trainer(val_check_interval=1, num_sanity_val_steps=1).fit(Asks(), batches(3), batches(1))
+    assert modes == [True, True, True]
