@@ -34,7 +34,7 @@ class LightlibError(Exception):
     r"""Base of all errors raised by lightlib.
 
     Args:
-        what: What happened, with the value that was received.
+        what: What happened, with the value that was received. Default: nothing, for your own code alone.
         expected: What would have been right.
         fix: What to write or do instead.
 
@@ -43,7 +43,7 @@ class LightlibError(Exception):
         "max_epochs is 'ten'.\n  Expected: an int >= -1.\n  Fix: Trainer(max_epochs=10)"
     """
 
-    def __init__(self, what: str, *, expected: str = "", fix: str = "") -> None:
+    def __init__(self, what: str = "", *, expected: str = "", fix: str = "") -> None:
         parts = [what]
         if expected:
             parts.append(f"  Expected: {expected}")

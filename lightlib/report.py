@@ -58,7 +58,11 @@ class LightlibWarning(UserWarning):
 
 
 class PossibleUserWarning(LightlibWarning):
-    """A warning about something that is often, but not always, a mistake."""
+    """A warning about something that is often, but not always, a mistake; ``POSSIBLE_USER_WARNINGS=off`` hides all."""
+
+
+if os.environ.get("POSSIBLE_USER_WARNINGS", "").strip().lower() in ("0", "off"):
+    warnings.simplefilter("ignore", PossibleUserWarning)
 
 
 def _rank_from_environment() -> int:

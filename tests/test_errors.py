@@ -33,6 +33,12 @@ def test_three_parts(parts, text):
     assert str(LightlibError("what", **parts)) == text
 
 
+def test_a_user_may_raise_one_without_a_message():
+    with pytest.raises(MisconfigurationException) as raised:
+        raise MisconfigurationException
+    assert str(raised.value) == ""
+
+
 @pytest.mark.parametrize(
     ("error", "also"),
     [

@@ -102,6 +102,14 @@ class TestWarn:
             warn("odd", PossibleUserWarning)
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize(("switch", "shown"), [("off", False), ("0", False), ("on", True)])
+def test_possible_mistakes_can_be_switched_off(switch, shown):
+    code = "from lightlib.report import PossibleUserWarning, warn; warn('odd', PossibleUserWarning); warn('wrong')"
+    _, err = python(code, POSSIBLE_USER_WARNINGS=switch)
+    assert ("odd" in err, "wrong" in err) == (shown, True)
+
+
 class TestRankZeroOnly:
     def test_runs_on_rank_zero_alone(self, rank):
         @rank_zero_only

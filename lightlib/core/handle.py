@@ -8,6 +8,8 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from lightlib.errors import MisconfigurationException
+
 __all__ = ["LightningOptimizer"]
 
 
@@ -16,15 +18,18 @@ class LightningOptimizer:
 
     Args:
         optimizer: The user's optimizer, found again under this name.
-        step: Called as ``step(optimizer, closure, **kwargs)``.
-        toggled: Returns the context in which only this optimizer's parameters require gradients.
+        step: Called as ``step(optimizer, closure, **kwargs)``. Default: the optimizer's own, without hooks or scaler.
+        toggled: Returns the context in which only this optimizer's parameters require gradients; a run gives it.
     """
 
     def __init__(
-        self, optimizer: Optimizer, step: Callable[..., Any], toggled: Callable[[Optimizer], Any] | None = None
+        self,
+        optimizer: Optimizer,
+        step: Callable[..., Any] | None = None,
+        toggled: Callable[[Optimizer], Any] | None = None,
     ) -> None:
         self.optimizer = optimizer
-        self._step = step
+        self._step = _plain_step if step is None else step
         self._toggled = toggled
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
@@ -34,7 +39,12 @@ class LightningOptimizer:
     @contextmanager
     def toggle_model(self, sync_grad: bool = True) -> Iterator[None]:
         """Return a context in which only this optimizer's parameters require gradients."""
-        assert self._toggled is not None
+        if self._toggled is None:
+            raise MisconfigurationException(
+                f"toggle_model was called on a LightningOptimizer of {type(self.optimizer).__name__} that no run made.",
+                expected="the optimizer that `self.optimizers()` returns: only a run knows the others.",
+                fix="with self.optimizers().toggle_model():",
+            )
         with self._toggled(self.optimizer):
             yield
 
@@ -49,3 +59,7 @@ class LightningOptimizer:
 
     def __repr__(self) -> str:
         return f"LightningOptimizer({self.optimizer!r})"
+
+
+def _plain_step(optimizer: Optimizer, closure: Callable[[], Any] | None, **kwargs: Any) -> Any:
+    return optimizer.step(**kwargs) if closure is None else optimizer.step(closure, **kwargs)

@@ -235,9 +235,8 @@ def manual_step(run: Run, optimizer: Optimizer, closure: Callable[[], Any] | Non
         run.scaler.unscale(optimizer)
     run.hooks.on_before_optimizer_step(optimizer)
     if run.scaler is None:
-        optimizer.step(**options)
-    else:
-        run.scaler.step(optimizer)
+        return optimizer.step(**options)
+    run.scaler.step(optimizer)
     return loss
 
 

@@ -296,7 +296,7 @@ class Results:
 
     def _reduction(self, name: str, reduce_fx: Any) -> str:
         try:
-            return _REDUCTIONS[reduce_fx]
+            return _REDUCTIONS[reduce_fx.lower() if isinstance(reduce_fx, str) else reduce_fx]
         except (KeyError, TypeError):
             raise unknown_reduction(name, reduce_fx) from None
 

@@ -31,6 +31,16 @@ class RunningStage(_Word):
     TESTING = "test"
     PREDICTING = "predict"
 
+    @property
+    def evaluating(self) -> bool:
+        """Whether it is a validation, a test or the sanity check."""
+        return self in (RunningStage.VALIDATING, RunningStage.TESTING, RunningStage.SANITY_CHECKING)
+
+    @property
+    def dataloader_prefix(self) -> str:
+        """How the loaders are called: ``"val"`` also in the sanity check; else the stage's own name."""
+        return "val" if self in (RunningStage.VALIDATING, RunningStage.SANITY_CHECKING) else str(self.value)
+
 
 class TrainerStatus(_Word):
     """How the last call stands."""

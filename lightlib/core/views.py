@@ -161,8 +161,9 @@ class TrainerViews:
 
     @property
     def num_sanity_val_batches(self) -> list[float]:
-        """Validation batches of the sanity check, per loader."""
-        return [min(n, self.settings.num_sanity_val_steps) for n in self._num_batches("val")]
+        """Validation batches of the sanity check of the last fit, per loader; empty before any."""
+        data = None if self._session.fit_run is None else self._session.fit_run.evaluations.get("val")
+        return [] if data is None else [min(n, self.settings.num_sanity_val_steps) for n in data.num_batches]
 
     @property
     def val_check_batch(self) -> float | None:
@@ -303,7 +304,9 @@ class TrainerViews:
     world_size = property(lambda self: self.strategy.world_size, doc="How many processes there are.")
     is_global_zero = property(lambda self: self.strategy.is_global_zero, doc="Whether this process writes and speaks.")
     num_devices = property(lambda self: len(self.devices), doc="Devices of this machine.")
-    device_ids = property(lambda self: [d.index or 0 for d in self.devices], doc="Their indices.")
+    device_ids = property(
+        lambda self: [i if one.index is None else one.index for i, one in enumerate(self.devices)], doc="Their indices."
+    )
     distributed_sampler_kwargs = property(
         lambda self: {"num_replicas": self.strategy.data_size, "rank": self.strategy.data_rank}, doc="For samplers."
     )

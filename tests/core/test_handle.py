@@ -189,6 +189,32 @@ class TestHandle:
             optimizer.step()
         assert same_weights(module.net, net)
 
+    def test_step_returns_what_the_optimizer_returns(self):
+        class Telling(torch.optim.SGD):
+            def step(self, closure=None):
+                super().step(closure)
+                return "stepped"
+
+        class Steps(Manual):
+            def training_step(self, batch, batch_idx):
+                optimizer = self.optimizers()
+                self.manual_backward(cross_entropy(self.net(batch[0]), batch[1]))
+                returned.append(optimizer.step())
+
+        returned = []
+        quiet_trainer().fit(Steps(configure=lambda parameters: Telling(parameters, lr=0.1)), batches(1))
+        assert returned == ["stepped"]
+
+    def test_one_that_no_run_made_steps_by_itself(self):
+        weight = nn.Parameter(torch.ones(1))
+        handle = LightningOptimizer(torch.optim.SGD([weight], lr=0.1))
+        weight.grad = torch.ones(1)
+        handle.step()
+        assert handle.step(closure=lambda: "loss") == "loss"
+        assert weight.item() == pytest.approx(0.8)
+        with pytest.raises(MisconfigurationException, match="LightningOptimizer of SGD that no run made"):
+            handle.toggle_model().__enter__()
+
     def test_hooks_run_around_its_step(self):
         class Hooked(Manual):
             def on_before_optimizer_step(self, optimizer):

@@ -156,7 +156,7 @@ class TestReductions:
         ("reduce_fx", "expected"),
         [
             ("sum", 2.5 + 1.5 - 1.0), (torch.sum, 3.0), (sum, 3.0), ("min", -1.0), (torch.min, -1.0), (min, -1.0),
-            ("max", 2.5), (torch.max, 2.5), (max, 2.5), ("mean", 1.0), (torch.mean, 1.0),
+            ("max", 2.5), (torch.max, 2.5), (max, 2.5), ("mean", 1.0), (torch.mean, 1.0), ("SUM", 3.0),
         ],
     )  # fmt: skip
     def test_by_name_or_function(self, reduce_fx, expected):

@@ -123,6 +123,15 @@ class TestFit:
         assert RunningStage.TRAINING == "train"
         assert TrainerStatus.FINISHED == "finished"
 
+    def test_what_a_stage_says_of_itself(self):
+        assert {stage.value: (stage.dataloader_prefix, stage.evaluating) for stage in RunningStage} == {
+            "train": ("train", False),
+            "sanity_check": ("val", True),
+            "validate": ("val", True),
+            "test": ("test", True),
+            "predict": ("predict", False),
+        }
+
 
 class TestEvaluation:
     @pytest.mark.parametrize("verb", ["validate", "test"])

@@ -51,6 +51,17 @@ class TestViews:
         trainer.test(trainer.model, batches(3), verbose=False)
         assert trainer.num_test_batches == [3]
 
+    def test_the_sanity_check_has_batches_in_a_fit_alone(self):
+        trainer = quiet_trainer(num_sanity_val_steps=2)
+        trainer.validate(Steps(), batches(3), verbose=False)
+        assert (trainer.num_val_batches, trainer.num_sanity_val_batches) == ([3], [])
+        trainer.fit(trainer.model, batches(1), batches(3))
+        trainer.test(trainer.model, batches(1), verbose=False)
+        assert trainer.num_sanity_val_batches == [2]
+
+    def test_processes_on_one_cpu_are_numbered(self):
+        assert quiet_trainer(devices=2).device_ids == [0, 1]
+
     def test_loaders_are_those_that_were_given(self):
         train, val, trainer = batches(2), batches(1), quiet_trainer()
         trainer.fit(Steps(), train, val)
