@@ -14,7 +14,7 @@ from lightlib.accelerators.mps import MPSAccelerator
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
 from lightlib.report import info
 
-__all__ = ["choose"]
+__all__ = ["choose", "unused"]
 
 _NOT_SUPPORTED = ("tpu", "hpu", "xla")
 
@@ -52,6 +52,13 @@ def choose(
     if devices == "auto":
         devices = _automatic(chosen)
     return chosen, chosen.get_parallel_devices(chosen.parse_devices(devices))
+
+
+def unused(accelerator: Accelerator) -> str:
+    """Return the name of the GPU that this machine has and that a run on the CPU leaves unused; empty without one."""
+    if accelerator.name() != "cpu":
+        return ""
+    return next((kind.name() for kind in (MPSAccelerator, CUDAAccelerator) if kind.is_available()), "")
 
 
 def _accelerator(accelerator: object) -> Accelerator:

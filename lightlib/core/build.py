@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from lightlib import report
+from lightlib.callbacks.callback import Callback
 from lightlib.core import loop
-from lightlib.core.check import check_optimization, step_with_loader
+from lightlib.core.check import check_hooks_of_several_loaders, check_optimization, step_with_loader
 from lightlib.core.data import TrainData
 from lightlib.core.datamodule import DataModule
 from lightlib.core.evaluation import EvalData
@@ -104,6 +105,10 @@ class Builder:
             if self.compiler is not None and overrides(self.module, Module, name):
                 method = self.compiler(method)
             steps[name] = self.wrap(owner, name, method)
+        for stage, loaders in num_loaders.items():
+            if loaders > 1:
+                owners = [(self.module, Module, 0), *((callback, Callback, 2) for callback in self.callbacks)]
+                check_hooks_of_several_loaders(owners, stage, loaders)
         if self.strategy.in_parts:
             steps["training_step"] = in_parts(self.results, steps["training_step"], lambda: self.trainer.progress.batch)
         self.strategy.tell, self.strategy.hear = self.results.tell, self.results.hear

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import nn
 
+from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.core.hooks import overrides, warn_for_misspelt_hooks
 from lightlib.core.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
-__all__ = ["check_callbacks", "check_module", "check_optimization", "check_steps", "compiler_of", "step_with_loader"]
+__all__ = [
+    "check_callbacks",
+    "check_hooks_of_several_loaders",
+    "check_module",
+    "check_optimization",
+    "check_steps",
+    "compiler_of",
+    "step_with_loader",
+    "warn_of_eval_mode",
+]
 
 
 def compiler_of(model: Any) -> Callable[..., Any] | None:
@@ -140,6 +150,25 @@ def _lacks(name: str, needed: str, call: str, more: str = "") -> Misconfiguratio
     )
 
 
+def warn_of_eval_mode(module: Module) -> None:
+    """Warn of parts that are trained in evaluation mode, in which models of other libraries come."""
+    found: list[str] = []
+    for name, part in module.named_modules():
+        within = any(name.startswith(f"{outer}.") or not outer for outer in found)
+        if not within and not part.training and any(p.requires_grad for p in part.parameters()):
+            found.append(name)
+    if not found:
+        return
+    names = ", ".join(repr(name) if name else type(module).__name__ for name in found[:3])
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    report.warn(
+        f"Training begins with {names}{more} in eval mode, though parameters in there are trained: dropout is off and "
+        f"batch norm keeps its statistics. Write self{'.' + found[0] if found[0] else ''}.train() in on_fit_start, "
+        "unless that is meant.",
+        report.PossibleUserWarning,
+    )
+
+
 def check_optimization(module: Module, settings: Any) -> None:
     """Refuse Trainer arguments that manual optimization leaves to the user."""
     automatic: Any = module.automatic_optimization
@@ -199,6 +228,39 @@ def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -
     if takes == 2 and num_loaders > 1:
         return lambda batch, i, dataloader_idx: method(batch, dataloader_idx=dataloader_idx)
     return method
+
+
+def check_hooks_of_several_loaders(owners: Iterable[tuple[Any, type, int]], stage: str, loaders: int) -> None:
+    """Refuse hooks around a batch that cannot be told which loader it is of.
+
+    Args:
+        owners: The module and the callbacks, each with its base class and how many arguments come before the batch.
+        stage: "validation", "test" or "predict".
+        loaders: How many there are: more than one.
+
+    Raises:
+        MisconfigurationException: One of them takes too few arguments.
+    """
+    for owner, base, before in owners:
+        for name, others in ((f"on_{stage}_batch_start", 3), (f"on_{stage}_batch_end", 4)):
+            if overrides(owner, base, name) and not _takes(getattr(owner, name), before + others):
+                raise MisconfigurationException(
+                    f"{type(owner).__name__}.{name} takes no `dataloader_idx`, but there are {loaders} loaders.",
+                    expected="it as the last argument.",
+                    fix=f"def {name}(self, …, batch_idx, dataloader_idx=0):",
+                )
+
+
+def _takes(call: Callable[..., Any], number: int) -> bool:
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):  # a callable without a signature
+        return True
+    try:
+        signature.bind(*range(number))
+    except TypeError:
+        return "dataloader_idx" in signature.parameters
+    return True
 
 
 def _refuse_other_arguments(module: Module, name: str) -> None:

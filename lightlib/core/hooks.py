@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ __all__ = [
     "overrides",
     "scoped",
     "warn_for_misspelt_hooks",
+    "with_loader",
 ]
 
 _EVALUATION = tuple(
@@ -30,6 +32,7 @@ _EVALUATION = tuple(
     for stage in ("validation", "test", "predict")
     for moment in ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
 )
+_AROUND_A_BATCH = tuple(name for name in _EVALUATION if "_batch_" in name)
 # In the order in which they fire; `docs/lifecycle.md` draws it.
 HOOKS: tuple[str, ...] = (
     "setup",
@@ -130,6 +133,23 @@ def each(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     return call_each
 
 
+def with_loader(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `call`; where it demands a `dataloader_idx`, it gets 0 when it is called without: there is one loader."""
+    try:
+        parameters = inspect.signature(call).parameters
+    except (TypeError, ValueError):  # a callable without a signature
+        return call
+    index = parameters.get("dataloader_idx")
+    if index is None or index.default is not index.empty:
+        return call
+    before = list(parameters).index("dataloader_idx")
+
+    def indexed(*args: Any) -> Any:
+        return call(*args[:before], dataloader_idx=args[before] if len(args) > before else 0)
+
+    return indexed
+
+
 def overrides(instance: object, base: type, name: str) -> bool:
     """Whether `instance` or its class defines `name`, and does not just inherit it from `base`."""
     if name in getattr(instance, "__dict__", ()):
@@ -202,7 +222,7 @@ class Hooks:
                 call = getattr(owner, name)
                 if owner is not module:
                     call = partial(call, trainer, module)
-                calls.append(wrap(type(owner).__name__, name, call))
+                calls.append(wrap(type(owner).__name__, name, with_loader(call) if name in _AROUND_A_BATCH else call))
                 who.append(_named(owner))
             setattr(self, name, each(calls) if name in _AT_THE_END else in_order(calls))
             if who:

@@ -45,13 +45,15 @@ def strategy_of(given: Any, environment: Environment) -> Strategy:
     if isinstance(given, Strategy):
         return given
     if isinstance(given, str):
-        if given == "auto":
+        known = registry.names("strategies")
+        name = given if given in known else given.lower()
+        if name == "auto":
             several = environment.world_size > 1
-            given = ("ddp_notebook" if hasattr(sys, "ps1") else "ddp") if several else "single_device"
-        if given not in registry.names("strategies"):
-            names = ("auto", *registry.names("strategies"))
-            raise UnknownNameError("strategy", given, names, fix=f"Trainer(strategy={closest(given, names, 'auto')!r})")
-        strategy: Strategy = registry.get("strategies", given)()
+            name = ("ddp_notebook" if hasattr(sys, "ps1") else "ddp") if several else "single_device"
+        if name not in known:
+            names = ("auto", *known)
+            raise UnknownNameError("strategy", given, names, fix=f"Trainer(strategy={closest(name, names, 'auto')!r})")
+        strategy: Strategy = registry.get("strategies", name)()
         return strategy
     raise ArgumentTypeError(
         f"strategy is {shown(given)}.",

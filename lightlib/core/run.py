@@ -16,6 +16,7 @@ from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.core.agreement import Agreement
+from lightlib.core.check import warn_of_eval_mode
 from lightlib.core.data import TrainData
 from lightlib.core.evaluation import EvalData
 from lightlib.core.hooks import Hooks, overrides
@@ -151,6 +152,8 @@ class Run:
         self.deferring = True
         self.started_at = self.validated_at = monotonic()
         self.clock.start(self.progress.batch)
+        if not self.progress.batch:
+            warn_of_eval_mode(self.module)
         resumed = self.pending_rng is not None
         while self.pending_optimizers:
             self.pending_optimizers.pop(0)()

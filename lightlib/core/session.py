@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from lightlib import report
+from lightlib.accelerators.resolve import unused
 from lightlib.core import check
 from lightlib.core.build import Builder
 from lightlib.core.changes import compare
@@ -318,11 +319,12 @@ class Session:
     def _announce(self, run: Run) -> None:
         trainer = self.trainer
         device = trainer.accelerator.describe(trainer.strategy.root_device)
+        idle = unused(trainer.accelerator)
         seed = os.environ.get("PL_GLOBAL_SEED")
         parts = [
             f"lightlib {__version__}",
             f"torch {torch.__version__}",
-            f"{trainer.strategy.world_size}×{device}",  # noqa: RUF001  a multiplication sign is meant
+            f"{trainer.strategy.world_size}×{device}" + f" (a {idle} device is unused)" * bool(idle),  # noqa: RUF001  it is meant
             trainer.precision,
             trainer.strategy.describe(),
             f"seed {seed}" if seed is not None else "no seed",

@@ -26,7 +26,7 @@ from lightlib.precision.precision import Precision
 from lightlib.strategies import agreement, deepspeed_state, state
 from lightlib.strategies.deepspeed_config import Run, from_options, merged, read, resolved, stage_of, with_defaults
 from lightlib.strategies.deepspeed_engine import EngineOptimizer, EnginePrecision, Root
-from lightlib.strategies.process_group import join
+from lightlib.strategies.process_group import join, refuse_without_collectives
 from lightlib.strategies.single import in_context, to_device
 from lightlib.strategies.strategy import Backward, Strategy
 
@@ -165,6 +165,7 @@ class DeepSpeedStrategy(Strategy):
                 fix="pip install deepspeed (DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed when its build "
                 "does not find torch), or strategy='fsdp', which needs neither.",
             )
+        refuse_without_collectives(type(self).__name__, accelerator)
         super().connect(accelerator, devices, EnginePrecision.of(precision, lambda: self._engine), environment)
         self.data_rank = self.data_place = environment.rank
         self.data_size = environment.world_size

@@ -30,7 +30,7 @@ from lightlib.strategies.context import Context
 from lightlib.strategies.expert import Expert
 from lightlib.strategies.pipeline import Pipeline
 from lightlib.strategies.plan import plan_of
-from lightlib.strategies.process_group import join
+from lightlib.strategies.process_group import join, refuse_without_collectives
 from lightlib.strategies.replicate import Replicate
 from lightlib.strategies.shard import Shard
 from lightlib.strategies.single import in_context, to_device
@@ -138,6 +138,7 @@ class MeshStrategy(Strategy):
     def connect(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:
+        refuse_without_collectives(type(self).__name__, accelerator)
         super().connect(accelerator, devices, precision, environment)
         if self.per_machine and self._mesh is None:
             self.sizes["shard"] = environment.num_nodes

@@ -20,7 +20,7 @@ from lightlib.launch.network import choose_interface
 from lightlib.strategies.collectives import Collectives, ProcessGroup
 from lightlib.strategies.meeting import meeting_place, wait_for_all
 
-__all__ = ["DEFAULT_TIMEOUT", "join", "store"]
+__all__ = ["DEFAULT_TIMEOUT", "join", "refuse_without_collectives", "store"]
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 _met: list[Any] = []
@@ -78,6 +78,17 @@ def join(
     )
     atexit.register(_leave)
     return ProcessGroup(device)
+
+
+def refuse_without_collectives(strategy: str, accelerator: Accelerator) -> None:
+    """Refuse a kind of device whose tensors no backend of torch.distributed exchanges."""
+    if accelerator.name() == "mps":
+        raise MisconfigurationException(
+            f"The strategy {strategy} was asked for with accelerator='mps', whose tensors torch.distributed cannot "
+            "exchange.",
+            expected="strategy='auto' or 'single_device': an Apple machine has one GPU.",
+            fix="Trainer(accelerator='mps'), or Trainer(accelerator='cpu', devices=…) for several processes.",
+        )
 
 
 def store() -> Any:

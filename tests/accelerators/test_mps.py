@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lightlib import Trainer
 from lightlib.accelerators import MPSAccelerator
 from lightlib.errors import MisconfigurationException
 
@@ -54,3 +55,10 @@ def test_state_stats_and_waiting_go_to_torch(monkeypatch):
     assert calls == ["state", "synchronize", "empty_cache"]
     assert list(accelerator.get_device_stats(device).values()) == [0, 1, 2]
     assert accelerator.describe(device).startswith("Apple GPU")
+
+
+@pytest.mark.usefixtures("apple")
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn", "fsdp", "tensor"])
+def test_strategies_of_several_processes_are_refused(strategy):
+    with pytest.raises(MisconfigurationException, match=r"asked for with accelerator='mps'(?s:.*)strategy='auto'"):
+        Trainer(accelerator="mps", strategy=strategy, max_epochs=1, logger=False)

@@ -7,6 +7,7 @@ import torch
 
 from lightlib import registry
 from lightlib.accelerators import CPUAccelerator, CUDAAccelerator, MPSAccelerator, choose
+from lightlib.accelerators.resolve import unused
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 CPU = torch.device("cpu")
@@ -113,6 +114,21 @@ def test_hardware_that_is_not_supported(name):
         choose(name)
     assert "Expected: 'auto', 'cpu', 'gpu', 'cuda' or 'mps'" in str(caught.value)
     assert "Fix: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus", "mps", "name"),
+    [
+        (CPUAccelerator(), 0, False, ""),
+        (CPUAccelerator(), 2, False, "cuda"),
+        (CPUAccelerator(), 0, True, "mps"),
+        (CUDAAccelerator(), 2, False, ""),
+        (Imagined(), 2, False, ""),
+    ],
+)
+def test_a_gpu_that_a_run_on_the_cpu_leaves_unused(monkeypatch, accelerator, gpus, mps, name):
+    machine(monkeypatch, gpus=gpus, mps=mps)
+    assert unused(accelerator) == name
 
 
 def test_an_unknown_name():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.callbacks import Callback
+from lightlib.callbacks import Callback, LambdaCallback
 from lightlib.core.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
@@ -211,6 +211,81 @@ class TestSteps:
 
         trainer().validate(Given(), [loader(1)] * given if given > 1 else loader(1))
         assert seen == list(range(given))
+
+
+class TestHooksAroundABatch:
+    """Which loader a batch is of."""
+
+    @pytest.mark.parametrize("given", [1, 2])
+    def test_an_index_without_a_default(self, given):
+        seen = []
+
+        class Given(Validated):
+            def validation_step(self, batch, batch_idx, dataloader_idx=0):
+                pass
+
+            def on_validation_batch_start(self, batch, batch_idx, dataloader_idx):
+                seen.append(("module", dataloader_idx))
+
+        class Called(Callback):
+            def on_validation_batch_end(self, trainer, pl_module, outputs, batch, batch_idx, dataloader_idx):
+                seen.append(("callback", dataloader_idx))
+
+        trainer(callbacks=[Called()]).validate(Given(), [loader(1)] * given if given > 1 else loader(1))
+        assert seen == [(owner, place) for place in range(given) for owner in ("module", "callback")]
+
+    def test_several_loaders_and_no_index(self):
+        class Given(Validated):
+            def validation_step(self, batch, batch_idx, dataloader_idx=0):
+                pass
+
+        class OfModule(Given):
+            def on_validation_batch_start(self, batch, batch_idx):
+                pass
+
+        class OfCallback(Callback):
+            def on_validation_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+                pass
+
+        def error(name, hook):
+            what = f"{name}.{hook} takes no `dataloader_idx`, but there are 2 loaders."
+            return WRONG, what, "it as the last argument.", f"def {hook}(self, …, batch_idx, dataloader_idx=0):"
+
+        data = loader(), [loader(), loader()]
+        refuses_fit(OfModule(), *data, error=error("OfModule", "on_validation_batch_start"))
+        with refused(*error("OfCallback", "on_validation_batch_end")):
+            trainer(callbacks=[OfCallback()]).fit(Given(), *data)
+
+    def test_any_name_will_do_for_the_last_argument(self):
+        seen = []
+        note = LambdaCallback(on_test_batch_start=lambda t, m, batch, i, which: seen.append(which))
+        module = with_methods(test_step=lambda self, batch, batch_idx, dataloader_idx: None)
+        trainer(callbacks=[note]).test(module, [loader(1), loader(1)], verbose=False)
+        assert seen == [0, 1]
+
+
+class TestEvalMode:
+    """Models of other libraries come in eval mode."""
+
+    TEXT = "in eval mode, though parameters in there are trained"
+
+    def test_a_part_that_is_trained(self):
+        module = Net()
+        module.backbone = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval()
+        module.frozen = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval().requires_grad_(False)
+        with pytest.warns(
+            PossibleUserWarning, match=rf"Training begins with 'backbone' {self.TEXT}.*self\.backbone\.t"
+        ):
+            trainer().fit(module, loader())
+
+    def test_all_of_it(self):
+        with pytest.warns(PossibleUserWarning, match=rf"Training begins with Net {self.TEXT}.*self\.train\(\)"):
+            trainer().fit(Net().eval(), loader())
+
+    def test_not_when_a_hook_puts_it_right(self):
+        module = with_methods(on_fit_start=lambda self: self.train())
+        trainer().fit(module.eval(), loader())
+        assert module.training
 
 
 class TestAutomaticOptimization:

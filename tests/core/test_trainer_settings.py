@@ -12,6 +12,7 @@ import torch
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.profilers import SimpleProfiler
+from lightlib.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
 from tests.core.plain import QUIET, Net, batches, quiet_trainer, same_weights
 from tests.core.steps import Counts, Steps
 
@@ -141,3 +142,27 @@ class TestEnvironment:
         monkeypatch.setenv("LIGHTLIB_MAX_EPOCHS", "many")
         with pytest.raises(MisconfigurationException, match="max_epochs is 'many'"):
             Trainer(**QUIET)
+
+
+class TestStart:
+    def line(self, caplog):
+        with caplog.at_level("INFO", logger="lightlib"):
+            quiet_trainer().fit(Net(), batches(1))
+        return next(message for message in caplog.messages if message.startswith("lightlib "))
+
+    def test_a_gpu_that_is_not_used_is_named(self, caplog, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+        assert "(a cuda device is unused) · 32-true · " in self.line(caplog)
+
+    def test_nothing_is_named_where_there_is_none(self, caplog, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+        assert "unused" not in self.line(caplog)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("DDP", DDPStrategy), ("FSDP", FSDPStrategy), ("Auto", SingleDeviceStrategy)]
+)
+def test_the_name_of_a_strategy_in_any_case(name, kind):
+    assert type(quiet_trainer(strategy=name).strategy) is kind
