@@ -236,7 +236,7 @@ def _take_apart(node: Any, leaves: list[Any]) -> Callable[[Iterator[Any]], Any]:
     if isinstance(node, Mapping):
         parts = {key: _take_apart(value, leaves) for key, value in node.items()}
         return lambda values: {key: part(values) for key, part in parts.items()}
-    if isinstance(node, (list, tuple)) and holds_loaders(node):
+    if isinstance(node, (list, tuple)) and (not node or holds_loaders(node)):
         kind, items = type(node), [_take_apart(value, leaves) for value in node]
         if hasattr(node, "_fields"):
             return lambda values: kind(*(item(values) for item in items))

@@ -30,7 +30,7 @@ from lightlib.core.resume import newest_known, say_how_to_go_on
 from lightlib.core.run import PREDICT, TEST, VALIDATION, Run
 from lightlib.core.saving import write_checkpoint
 from lightlib.core.signals import Signals
-from lightlib.core.sources import check_given, find
+from lightlib.core.sources import check_given, find, holds_nothing
 from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.table import table
 from lightlib.core.user_state import Look
@@ -166,7 +166,7 @@ class Session:
         )
         self.builder = builder
         module._results = builder.results  # noqa: SLF001  so that `self.log` finds it without a detour
-        val_wanted = bool(trainer.settings.limit_val_batches)
+        val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
         check.check_steps(module, stage, sources["val"] is not None, val_wanted)
         self._check_source(fn, sources)
         loggers = self._prepare_loggers(fn, origin)
@@ -238,7 +238,12 @@ class Session:
         wanted = bool(getattr(self.trainer.settings, f"limit_{key}_batches"))
         if not used or builder.sources[key] is None or not (wanted or fn is not TrainerFn.FITTING):
             return 1
-        return builder.eval_data(stage).num_loaders
+        count = builder.eval_data(stage).num_loaders
+        if not count:
+            builder.sources[key] = None
+            self._check_source(fn, builder.sources)
+            report.info("val_dataloader returned no loaders: nothing is validated in this run.")
+        return count
 
     def _merge_callbacks(self, module: Module) -> None:
         trainer, before = self.trainer, self._merged_callbacks

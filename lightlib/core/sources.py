@@ -17,7 +17,7 @@ from lightlib.core.hooks import overrides
 from lightlib.core.interface import DataHooks
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
-__all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "find", "serve"]
+__all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "find", "holds_nothing", "serve"]
 
 DEFAULT_BATCH_SIZE = 32
 _LOADERS = "a DataLoader, a Dataset, an iterable of batches, or a list or dict of them."
@@ -49,6 +49,8 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
             fix="leave out one of them.",
         )
     for name, value in given.items():
+        if name == "val_dataloaders" and holds_nothing(value):
+            continue  # a fit without validation
         check_tree(value, name, f"{name}=DataLoader(dataset, batch_size=32)")
 
 
@@ -60,8 +62,9 @@ def check_tree(value: Any, where: str, fix: str) -> None:
         where: The argument or the method that it comes from.
         fix: What to write there.
     """
-    if value is None or (isinstance(value, (Mapping, list, tuple)) and not value):
-        raise ArgumentTypeError(f"{where} is {value!r}, which holds no loader.", expected=_LOADERS, fix=fix)
+    if value is None or holds_nothing(value):
+        given = "an empty CombinedLoader" if isinstance(value, CombinedLoader) else repr(value)
+        raise ArgumentTypeError(f"{where} is {given}, which holds no loader.", expected=_LOADERS, fix=fix)
     if isinstance(value, (Dataset, *_LOADER_KINDS)) or _is_arrays(value):
         return
     if isinstance(value, Mapping) or (isinstance(value, (list, tuple)) and holds_loaders(value)):
@@ -78,6 +81,13 @@ def check_tree(value: Any, where: str, fix: str) -> None:
             )
     elif isinstance(value, (type, str, bytes, nn.Module)) or not isinstance(value, Iterable):
         raise ArgumentTypeError(f"{where} is {shown(value)}.", expected=_LOADERS, fix=_instead(value, where) or fix)
+
+
+def holds_nothing(value: Any) -> bool:
+    """Whether a collection of loaders was given, and none is in it."""
+    if isinstance(value, CombinedLoader):
+        return not value.flattened
+    return isinstance(value, (Mapping, list, tuple)) and not value
 
 
 def _instead(value: Any, where: str) -> str:
@@ -104,7 +114,7 @@ def find(stage: str, given: Any, module: Any, datamodule: Any) -> Any:
     name = f"{stage}_dataloader"
     size = _wanted_batch_size(module, datamodule)
     if given is not None:
-        return lambda: serve(given, stage, size)
+        return None if holds_nothing(given) else lambda: serve(given, stage, size)
     for owner, base in ((datamodule, DataModule), (module, DataHooks)):
         if owner is not None and overrides(owner, base, name):
             return lambda owner=owner: serve(_returned(owner, name), stage, size)
@@ -120,6 +130,8 @@ def _returned(owner: Any, name: str) -> Any:
             fix=f"def {name}(self): return DataLoader(dataset, batch_size=32)",
         )
     loaders = method()
+    if name == "val_dataloader" and holds_nothing(loaders):
+        return loaders
     check_tree(loaders, f"{where}()", "return DataLoader(dataset, batch_size=32)")
     return loaders
 

@@ -81,6 +81,7 @@ def data(**methods):
         (b"data", "train_dataloaders is b'data' (bytes).", WRAP),
         ([], "train_dataloaders is [], which holds no loader.", WRAP),
         ({}, "train_dataloaders is {}, which holds no loader.", WRAP),
+        (CombinedLoader([]), "train_dataloaders is an empty CombinedLoader, which holds no loader.", WRAP),
         (DataLoader, "train_dataloaders is the class DataLoader.", "train_dataloaders=DataLoader(…)"),
         (TensorDataset, "train_dataloaders is the class TensorDataset.", "train_dataloaders=TensorDataset(…)"),
         (DataModule, "train_dataloaders is the class DataModule.", "datamodule=DataModule()"),
@@ -251,6 +252,24 @@ class TestEmpty:
         with refused(WRONG, "The training loader gave no batch in epoch 1.", EACH_TIME, READ_ONCE):
             trainer(max_epochs=2).fit(module, (batch for batch in list(loader())))
         assert module.steps == 4
+
+    @pytest.mark.parametrize("kind", [Net, Validated])
+    @pytest.mark.parametrize("given", [[], {}, CombinedLoader([])])
+    def test_no_validation_loaders_are_no_validation(self, kind, given):
+        module, run = kind(), trainer()
+        run.fit(module, loader(), given)
+        assert (module.steps, run.num_val_batches, run.callback_metrics) == (4, [], {})
+
+    def test_a_method_that_returns_no_validation_loaders(self, caplog):
+        module, run = with_methods(Validated, val_dataloader=lambda self: []), trainer()
+        with caplog.at_level("INFO", logger="lightlib"):
+            run.fit(module, loader())
+        assert "val_dataloader returned no loaders: nothing is validated in this run." in caplog.messages
+        assert (module.steps, run.num_val_batches, run.callback_metrics) == (4, [], {})
+        expected = "`dataloaders`, a data module, or a method `val_dataloader` of the module."
+        fix = "trainer.validate(module, dataloaders=loader)"
+        with refused(WRONG, "trainer.validate() has no data.", expected, fix):
+            run.validate(module)
 
     def test_an_empty_validation(self):
         error = (WRONG, "The validation data are empty: a DataLoader of length 0.", ONE_BATCH, LOOK)
