@@ -8,11 +8,13 @@ from typing import Any
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.core.check import check_module
+from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import overrides
 from lightlib.core.results import Results
 from lightlib.core.run import Run
 from lightlib.core.seed import rng_state, set_rng_state
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment import own
 from lightlib.launch.spawn import launch_function
 
@@ -31,21 +33,28 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
     Weights, the position, the states of callbacks and the metrics come back; optimizers do not.
 
     Raises:
-        MisconfigurationException: There is nothing to be run.
+        ArgumentTypeError: There is nothing to be run.
     """
     given = {name: value for name, value in arguments.items() if name != "self"}
+    session = trainer._session  # noqa: SLF001  it is sent along: an evaluation may be of the last call's module
     module = given.get("model")
+    if module is None and verb != "fit":
+        module = session.module
     if module is None:
-        raise MisconfigurationException(
-            f"trainer.{verb}() got no model, with a strategy that starts new processes for each call.",
-            expected="the module: nothing of the last call is left in this process but its weights.",
+        raise ArgumentTypeError(
+            f"trainer.{verb}() got no model.",
+            expected="an instance of lightlib.Module.",
             fix=f"trainer.{verb}(module)",
         )
+    module = check_module(module)
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
     trainer.run = None  # what is left of the last call is not sent
     function = partial(_in_child, trainer, verb, given, rng_state())
     came = launch_function(function, environment.local_size, method, environment)
     module.load_state_dict(came["weights"])
+    if given.get("model") is not None:
+        data = (given.get(name) for name in ("datamodule", "train_dataloaders", "dataloaders"))
+        session.module, session.datamodule = module, next((one for one in data if isinstance(one, DataModule)), None)
     trainer.progress.load_state_dict(came["progress"])
     results = Results()
     results.take_over(came["metrics"])

@@ -37,6 +37,7 @@ class Broken(several.Net):
 several.trainer().fit(Broken(), several.loader(), several.loader())
 
 print("and again:", len(trainer.predict(module, several.loader())))
+print("of the last module:", len(trainer.predict(dataloaders=several.loader())), trainer.model is module)
 """
 
 
@@ -91,3 +92,4 @@ def test_an_interactive_session_makes_copies_of_itself():
     assert "here: fork True 3" in text
     assert "ValueError: the sample is broken" in done.stderr
     assert "and again: 3" in text, done.stderr
+    assert "of the last module: 3 True" in text, done.stderr
