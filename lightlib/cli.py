@@ -387,7 +387,7 @@ class LightningCLI:
         ]
         if not optimizer:
             if lr_scheduler:
-                raise _scheduler_alone()
+                self._scheduler_alone()
             return
         if type(self.model).configure_optimizers is not Module.configure_optimizers:
             report.warn(
@@ -396,6 +396,21 @@ class LightningCLI:
             )
         self.model.configure_optimizers = ConfiguredOptimizers(
             self.model, optimizer, lr_scheduler, type(self).configure_optimizers, places
+        )
+
+    def _scheduler_alone(self) -> None:
+        """Refuse a scheduler without an optimizer; where the two are combined in a way of its own, warn of it."""
+        what = "The configuration has an `lr_scheduler`, but no `optimizer`"
+        if type(self).configure_optimizers is not LightningCLI.configure_optimizers:
+            report.warn(
+                f"{what}: {type(self).__name__}.configure_optimizers is not called, and the model's own is.",
+                report.PossibleUserWarning,
+            )
+            return
+        raise MisconfigurationException(
+            f"{what}: it would not be used.",
+            expected="both, or neither and the module's configure_optimizers.",
+            fix="--optimizer AdamW --optimizer.lr 1e-3",
         )
 
     # running
@@ -446,11 +461,3 @@ def _automatic(kinds: Mapping[str, tuple[Any, str]], config: Any) -> dict[str, A
             plain = value.as_dict() if hasattr(value, "as_dict") else value
             found[key] = plain if isinstance(kind, tuple) else with_class_path(kind, plain)
     return found
-
-
-def _scheduler_alone() -> MisconfigurationException:
-    return MisconfigurationException(
-        "The configuration has an `lr_scheduler`, but no `optimizer`: it would not be used.",
-        expected="both, or neither and the module's configure_optimizers.",
-        fix="--optimizer AdamW --optimizer.lr 1e-3",
-    )

@@ -60,6 +60,18 @@ def test_a_scheduler_alone_is_refused():
         fitted("--lr_scheduler=StepLR", "--lr_scheduler.step_size=1", module=SteepLine)
 
 
+def test_a_scheduler_alone_leaves_the_model_its_own_where_the_two_are_combined_otherwise():
+    class Combines(LightningCLI):
+        @staticmethod
+        def configure_optimizers(*_):
+            raise AssertionError
+
+    with pytest.warns(PossibleUserWarning, match=r"no `optimizer`: Combines.configure_optimizers is not called"):
+        cli = fitted("--lr_scheduler=StepLR", "--lr_scheduler.step_size=1", kind=Combines, module=SteepLine)
+    assert type(cli.trainer.optimizers[0]) is SGD
+    assert cli.trainer.lr_scheduler_configs == []
+
+
 def test_a_module_without_parameters_is_refused():
     class Empty(BareLine):
         def __init__(self):
