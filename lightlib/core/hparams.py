@@ -21,7 +21,7 @@ from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import is_secret
 
-__all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "plain_hparams", "same"]
+__all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "plain_hparams", "same", "with_attributes"]
 
 
 _INITIALISERS = ("__init__", "__post_init__")
@@ -67,6 +67,13 @@ class AttributeDict(dict[str, Any]):
     def __repr__(self) -> str:
         width = max((len(str(key)) for key in self), default=0)
         return "\n".join(f'"{key}":{" " * (width - len(str(key)))} {value}' for key, value in self.items())
+
+
+def with_attributes(value: Any) -> Any:
+    """Return `value` with each dict in it readable by attributes, as the configuration was that was stored as dicts."""
+    if type(value) is dict:
+        return AttributeDict({key: with_attributes(one) for key, one in value.items()})
+    return [with_attributes(one) for one in value] if type(value) is list else value
 
 
 class HyperparametersMixin:
@@ -261,6 +268,8 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, (torch.dtype, torch.device)):
         return str(value)
+    if type(value).__module__.partition(".")[0] == "omegaconf":
+        return _plain(_resolved(value))
     if isinstance(value, Mapping):
         return {_plain_key(key): _plain(v) for key, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -273,6 +282,17 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of NumPy's
         return value.item()
     raise TypeError(type(value).__name__)
+
+
+def _resolved(value: Any) -> Any:
+    """Return the dicts and lists that a configuration of OmegaConf stands for."""
+    from omegaconf import OmegaConf  # optional: omegaconf, which made the value
+    from omegaconf.errors import OmegaConfBaseException  # optional: omegaconf
+
+    try:
+        return OmegaConf.to_container(value, resolve=True)
+    except (OmegaConfBaseException, ValueError) as error:  # an interpolation that leads nowhere, or no container
+        raise TypeError(type(value).__name__) from error
 
 
 def _plain_key(key: Any) -> Any:

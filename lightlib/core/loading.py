@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from lightlib import registry
+from lightlib import registry, report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.stored import whole
 from lightlib.core.checkpoint import check
-from lightlib.core.hparams import AttributeDict
+from lightlib.core.hparams import AttributeDict, with_attributes
 from lightlib.core.restore import other_weights
 from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 
@@ -23,6 +23,7 @@ __all__ = ["ClassOnly", "load_datamodule", "load_from_checkpoint"]
 
 # LightningCLI puts these among the hyperparameters. No class is imported because a file names it, unless it is trusted.
 _NAMES_OF_CODE = ("_instantiator", "_class_path")
+_OLD_KEYS = ("hparams", "module_arguments")  # where versions of Lightning before 1.0 kept the hyperparameters
 
 
 class ClassOnly:
@@ -79,6 +80,11 @@ def load_from_checkpoint(
         module.load_state_dict(content["state_dict"], strict=strict)
     except RuntimeError as error:
         raise other_weights(cls, error, "pass strict=False") from error
+    if not content["state_dict"] and next(module.parameters(), None) is not None:
+        report.warn(
+            f"{str(checkpoint_path)!r} holds no weights: those of {cls.__name__} are as it was built.",
+            report.PossibleUserWarning,
+        )
     device = next((value.device for value in content["state_dict"].values() if isinstance(value, torch.Tensor)), None)
     return module if device is None else module.to(device)
 
@@ -110,14 +116,17 @@ def _present_device(storage: Any, location: str) -> Any:
 def _build(
     cls: Any, content: dict[str, Any], hparams_file: str | Path | None, given: dict[str, Any], *, trust: bool
 ) -> Any:
-    saved = dict(content.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {}))
+    saved = content.get(cls.CHECKPOINT_HYPER_PARAMS_KEY)
+    if saved is None:
+        saved = next((content[key] for key in _OLD_KEYS if isinstance(content.get(key), Mapping)), {})
+    saved = dict(saved)
     if hparams_file is not None:
         saved = _hparams_of(hparams_file)
     if (kept := _of_command_line(saved, given)) is not None:
         if trust and kept:
             return registry.get("instantiators", saved["_instantiator"])(cls, {**saved, **given})
         _refuse_classes(cls, kept)
-    saved = {name: value for name, value in saved.items() if name not in _NAMES_OF_CODE}
+    saved = {name: with_attributes(value) for name, value in saved.items() if name not in _NAMES_OF_CODE}
     parameters = inspect.signature(cls.__init__).parameters
     name = content.get(cls.CHECKPOINT_HYPER_PARAMS_NAME, "kwargs")
     if name not in ("kwargs", "") and name in parameters:  # one object holds them all

@@ -16,6 +16,7 @@ from lightlib.core import loading
 from lightlib.core.datamodule import DataModule
 from lightlib.core.module import Module
 from lightlib.errors import CheckpointError
+from lightlib.report import PossibleUserWarning
 from tests.core.plain import Net, batches, network, quiet_trainer, same_weights
 
 
@@ -82,6 +83,21 @@ class TestHyperparameters:
         torch.save(content, path)
         assert Sized.load_from_checkpoint(path).hparams == {"width": 3, "note": "a"}
 
+    @pytest.mark.parametrize("key", ["hparams", "module_arguments"])
+    def test_under_the_keys_of_very_old_files(self, path, key):
+        save(Sized(3, note="b"), path)
+        content = torch.load(path, weights_only=True)
+        content[key] = content.pop("hyper_parameters")
+        torch.save(content, path)
+        assert Sized.load_from_checkpoint(path).hparams == {"width": 3, "note": "b"}
+
+    def test_the_key_of_today_comes_first(self, path):
+        save(Sized(3, note="b"), path)
+        content = torch.load(path, weights_only=True)
+        content["hparams"] = {"note": "not of Lightning"}
+        torch.save(content, path)
+        assert Sized.load_from_checkpoint(path).hparams == {"width": 3, "note": "b"}
+
     def test_a_class_that_takes_anything_gets_everything(self, path):
         save(Anything(a=1, b=2), path)
         assert Anything.load_from_checkpoint(path, b=3, c=4).hparams == {"a": 1, "b": 3, "c": 4}
@@ -132,6 +148,20 @@ class ByKey(Net):
         self.extra = nn.Linear(config["width"], 1)
 
 
+class ByPath(Net):
+    """Takes a configuration of several levels among its arguments."""
+
+    def __init__(self, config, note="a"):
+        super().__init__()
+        self.save_hyperparameters()
+        self.extra = nn.Linear(config.layers[0].width, config.out)
+
+
+def of_omegaconf():
+    omegaconf = pytest.importorskip("omegaconf")
+    return omegaconf.OmegaConf.create({"width": 2, "out": 1, "layers": [{"width": "${width}"}, {"width": 5}]})
+
+
 OBJECTS = pytest.mark.parametrize(
     ("kind", "config"),
     [(ByKey, {"width": 3, "note": "a"}), (ByAttribute, Config()), (ByAttribute, Namespace(width=3, note="a"))],
@@ -146,6 +176,23 @@ class TestObject:
         loaded = kind.load_from_checkpoint(path)
         assert loaded.hparams == {"width": 3, "note": "a"}
         assert same_weights(loaded, module)
+
+    @pytest.mark.parametrize("omega", [True, False])
+    def test_one_among_others_is_read_by_attributes_again(self, path, omega):
+        layers = [Namespace(width=2), Namespace(width=5)]
+        config = of_omegaconf() if omega else Namespace(width=2, out=1, layers=layers)
+        module = save(ByPath(config), path)
+        saved = torch.load(path, weights_only=True)["hyper_parameters"]
+        assert saved == {"config": {"width": 2, "out": 1, "layers": [{"width": 2}, {"width": 5}]}, "note": "a"}
+        loaded = ByPath.load_from_checkpoint(path)
+        assert loaded.hparams.config.layers[1].width == 5
+        assert same_weights(loaded, module)
+
+    def test_an_interpolation_that_leads_nowhere_is_not_stored(self, path):
+        omegaconf = pytest.importorskip("omegaconf")
+        with pytest.warns(UserWarning, match="'config'"):
+            save(Anything(config=omegaconf.OmegaConf.create({"a": "${nowhere}"}), b=1), path)
+        assert torch.load(path, weights_only=True)["hyper_parameters"] == {"b": 1}
 
     @OBJECTS
     def test_one_of_its_entries_can_be_replaced(self, path, kind, config):
@@ -241,6 +288,14 @@ class TestStrict:
             Sized.load_from_checkpoint(path, width=3)
         loaded = Sized.load_from_checkpoint(path, width=3, strict=False)
         assert loaded.extra.weight.shape == (1, 3)
+
+    def test_a_file_without_weights_is_told(self, path):
+        save(Net(), path)
+        content = torch.load(path, weights_only=True)
+        content["state_dict"] = {}
+        torch.save(content, path)
+        with pytest.warns(PossibleUserWarning, match=r"a\.ckpt' holds no weights: those of Net are as it was built"):
+            Net.load_from_checkpoint(path, strict=False)
 
     def test_the_modules_own_wish(self, path):
         class Loose(Sized):
