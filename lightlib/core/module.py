@@ -227,7 +227,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
             reduce_fx: ``"mean"`` (weighted by batch size), ``"sum"``, ``"min"``, ``"max"``.
             enable_graph: Accepted; logged values are always detached.
             sync_dist: Reduce over processes at each step as well.
-            sync_dist_group: The group to reduce over.
+            sync_dist_group: Accepted; it is always all processes that read data.
             add_dataloader_idx: Append ``/dataloader_idx_N`` when there are several evaluation loaders.
             batch_size: The weight of a mean. Default: the first dimension of the batch's first tensor.
             metric_attribute: The attribute that holds the Metric. Default: found by identity.

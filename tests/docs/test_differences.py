@@ -11,9 +11,11 @@ from torch.utils.data import DataLoader
 
 from lightlib import Callback, Module, Trainer
 from lightlib.callbacks import LambdaCallback, ModelCheckpoint
+from lightlib.core.combined import CombinedLoader
 from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.loggers.logger import Logger
 from lightlib.precision import precision
+from scripts.absent_names import is_current
 
 QUIET = {
     "accelerator": "cpu",
@@ -385,6 +387,68 @@ def test_callbacks_are_called_by_priority_and_checkpoints_last():
     ]
 
 
+def test_a_stop_within_an_epoch_leaves_current_epoch():
+    class Stops(Net):
+        ended = 0
+
+        def training_step(self, batch, batch_idx):
+            self.trainer.should_stop = batch_idx == 1
+            return super().training_step(batch, batch_idx)
+
+        def on_train_epoch_end(self):
+            self.ended += 1
+
+    run, net = trainer(max_epochs=2), Stops()
+    run.fit(net, ones(4))
+    assert (run.current_epoch, run.global_step, net.ended) == (0, 2, 1)
+
+
+def test_a_checkpoint_beyond_max_epochs_ends_well(caplog):
+    first = trainer(max_epochs=3)
+    first.fit(Net(), ones(2))
+    first.save_checkpoint("done.ckpt")
+    run = trainer(max_epochs=2)
+    with caplog.at_level("INFO", logger="lightlib"):
+        run.fit(Net(), ones(2), ckpt_path="done.ckpt")
+    assert any(message.startswith("Nothing to train: the run is at epoch 3") for message in caplog.messages)
+    assert (run.current_epoch, run.global_step) == (3, 6)
+
+
+def test_a_training_loader_that_gives_no_batch_is_an_error():
+    with pytest.raises(MisconfigurationException, match="gave no batch in epoch 1"):
+        trainer(max_epochs=2).fit(Net(), iter(ones(2)))
+
+
+def test_overfit_batches_leaves_validation_off():
+    run = trainer(overfit_batches=2, limit_val_batches=0)
+    run.fit(Validated(), ones(4), ones(4))
+    assert (run.global_step, "val" in run.callback_metrics) == (2, False)
+
+
+def test_loaders_can_be_trained_on_one_after_the_other():
+    net = Net()
+    trainer().fit(net, CombinedLoader([numbers(2), numbers(3)], mode="sequential"))
+    assert net.seen == [0, 1, 0, 1, 2]
+
+
+def test_a_step_gets_its_batch():
+    class Fetches(Net):
+        def training_step(self, dataloader_iter):
+            return next(dataloader_iter)
+
+    with pytest.raises(MisconfigurationException, match="each call gets one batch"):
+        trainer().fit(Fetches(), ones(1))
+
+
+def test_lbfgs_does_not_accumulate():
+    class Second(Net):
+        def configure_optimizers(self):
+            return torch.optim.LBFGS(self.parameters())
+
+    with pytest.raises(MisconfigurationException, match="LBFGS together with accumulate_grad_batches=2"):
+        trainer(accumulate_grad_batches=2).fit(Second(), ones(2))
+
+
 def test_epochs_are_counted_on_with_the_same_module_and_anew_with_another():
     run, net = trainer(), Net()
     run.fit(net, ones(1))
@@ -396,6 +460,14 @@ def test_epochs_are_counted_on_with_the_same_module_and_anew_with_another():
 
 
 # loading and saving
+
+
+def test_arguments_that_the_class_does_not_take_are_an_error():
+    run = trainer()
+    run.fit(Net(), ones(1))
+    run.save_checkpoint("net.ckpt")
+    with pytest.raises(CheckpointError, match="Net has no argument 'unknown'"):
+        Net.load_from_checkpoint("net.ckpt", unknown=1)
 
 
 def test_ckpt_path_last_without_a_last_checkpoint_is_an_error():
@@ -450,6 +522,25 @@ def test_a_validation_step_without_data_and_data_without_a_step_are_errors():
     with pytest.raises(MisconfigurationException, match="no validation_step"):
         trainer().fit(Net(), ones(1), ones(1))
     trainer(limit_val_batches=0).fit(Validated(), ones(1))
+
+
+@pytest.mark.parametrize("verb", ["validate", "test", "predict"])
+def test_an_evaluation_of_no_loaders_is_an_error(verb):
+    with pytest.raises(MisconfigurationException, match=r"dataloaders is \[\], which holds no loader"):
+        getattr(trainer(), verb)(Validated(), [])
+
+
+def test_a_schedule_that_cannot_be_saved_is_an_error_also_in_manual_optimization():
+    class Steps:
+        def step(self):
+            pass
+
+    class Manual(TwoOptimizers):
+        def configure_optimizers(self):
+            return super().configure_optimizers(), [Steps()]
+
+    with pytest.raises(MisconfigurationException, match="where a scheduler belongs"):
+        trainer().fit(Manual(manual=True), ones(1))
 
 
 def test_a_misspelt_hook_is_reported():
@@ -535,6 +626,13 @@ def test_a_logger_that_raises_does_not_end_the_run():
     with pytest.warns(UserWarning, match="the service is away"):
         run.fit(Net(), ones(2))
     assert run.global_step == 2
+
+
+# names
+
+
+def test_the_tables_of_names_are_current():
+    assert is_current(), "docs/differences.md is out of date: run `python scripts/absent_names.py --write`"
 
 
 # additions
