@@ -137,13 +137,18 @@ def _call(callback: Any, name: str, *args: Any) -> Any:
 def _add_hparams(content: dict[str, Any], owner: Any) -> None:
     if not owner.hparams:
         return
+    kind = type(owner).__name__
     stored, left = plain_hparams(owner.hparams)
-    if left:
-        report.warn(
-            f"The hyperparameters {', '.join(map(repr, left))} of {type(owner).__name__} are no plain values, or "
-            "look like secrets, and are not stored in the checkpoint; pass them again: "
-            f"{type(owner).__name__}.load_from_checkpoint(path, {left[0]}=…)."
-        )
+    secret = [name for name in left if report.is_secret(str(name).rpartition(".")[2], "")]
+    for names, why in (
+        ([name for name in left if name not in secret], "are no plain values"),
+        (secret, "look like secrets by their names"),
+    ):
+        if names:
+            report.warn(
+                f"The hyperparameters {', '.join(map(repr, names))} of {kind} {why}, and are not stored in the "
+                f"checkpoint; pass them again: {kind}.load_from_checkpoint(path, {names[0]}=…)."
+            )
     content[owner.CHECKPOINT_HYPER_PARAMS_NAME] = owner._hparams_name or "kwargs"  # noqa: SLF001  set by save_hyperparameters
     content[owner.CHECKPOINT_HYPER_PARAMS_KEY] = stored
 

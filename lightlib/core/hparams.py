@@ -19,6 +19,7 @@ from torch import nn
 
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers.hyperparameters import from_omegaconf
 from lightlib.report import is_secret
 
 __all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "plain_hparams", "same", "with_attributes"]
@@ -256,6 +257,7 @@ def _without_secrets(stored: dict[Any, Any], where: str = "") -> list[str]:
 
 
 def _plain(value: Any) -> Any:
+    value = from_omegaconf(value)
     if value is None or type(value) in (bool, int, float, complex, str, bytes):
         return value
     if isinstance(value, torch.Tensor):
@@ -268,8 +270,6 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, (torch.dtype, torch.device)):
         return str(value)
-    if type(value).__module__.partition(".")[0] == "omegaconf":
-        return _plain(_resolved(value))
     if isinstance(value, Mapping):
         return {_plain_key(key): _plain(v) for key, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -282,17 +282,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of NumPy's
         return value.item()
     raise TypeError(type(value).__name__)
-
-
-def _resolved(value: Any) -> Any:
-    """Return the dicts and lists that a configuration of OmegaConf stands for."""
-    from omegaconf import OmegaConf  # optional: omegaconf, which made the value
-    from omegaconf.errors import OmegaConfBaseException  # optional: omegaconf
-
-    try:
-        return OmegaConf.to_container(value, resolve=True)
-    except (OmegaConfBaseException, ValueError) as error:  # an interpolation that leads nowhere, or no container
-        raise TypeError(type(value).__name__) from error
 
 
 def _plain_key(key: Any) -> Any:

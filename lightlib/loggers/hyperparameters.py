@@ -14,7 +14,7 @@ from typing import Any
 
 from lightlib.report import MASK, is_secret
 
-__all__ = ["MASK", "flatten", "plain"]
+__all__ = ["MASK", "flatten", "from_omegaconf", "plain"]
 
 
 def plain(params: Any) -> dict[str, Any]:
@@ -31,6 +31,7 @@ def plain(params: Any) -> dict[str, Any]:
         >>> plain({"lr": 0.1, "optimizer": {"betas": (0.9, 0.99)}, "hf_token": "hf_abc", "max_tokens": 512})
         {'lr': 0.1, 'optimizer': {'betas': [0.9, 0.99]}, 'hf_token': '***', 'max_tokens': 512}
     """
+    params = from_omegaconf(params)
     if params is None:
         return {}
     fields = _fields(params)
@@ -59,6 +60,20 @@ def flatten(params: Any, separator: str = "/") -> dict[str, int | float | str | 
     return flat
 
 
+def from_omegaconf(value: Any) -> Any:
+    """Return a container of OmegaConf as dicts and lists, with what `${…}` stands for; anything else as it is."""
+    if type(value).__module__.partition(".")[0] != "omegaconf":
+        return value
+    from omegaconf import OmegaConf  # optional: omegaconf
+
+    if not OmegaConf.is_config(value):
+        return value
+    try:
+        return OmegaConf.to_container(value, resolve=True)
+    except Exception:  # noqa: BLE001  of a resolver of the user's: a name that stands for nothing stays as it is written
+        return OmegaConf.to_container(value, resolve=False)
+
+
 def _fields(value: Any) -> Mapping[Any, Any] | None:
     if isinstance(value, Mapping):
         return value
@@ -72,6 +87,7 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
 def _value(name: str, value: Any) -> Any:
     if is_secret(name, value):
         return MASK
+    value = from_omegaconf(value)
     if isinstance(value, str):
         return str(value.value if isinstance(value, enum.Enum) else value)
     if value is None or isinstance(value, bool):

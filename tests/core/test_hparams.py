@@ -331,18 +331,35 @@ class TestPlain:
         assert stored == {"a": 1}
         assert left == ["f", "nested", "array"]
 
+    def test_containers_of_omegaconf_are_stored_as_what_they_hold(self):
+        omegaconf = pytest.importorskip("omegaconf")
+        given = omegaconf.OmegaConf.create(
+            {"width": 8, "layers": [1, "${width}"], "model": {"lr": 0.1, "gone": "${nothing}"}, "api_key": "abc"}
+        )
+        stored, left = plain_hparams({**given, "betas": omegaconf.ListConfig([0.9, 0.99])})
+        assert stored == {
+            "width": 8,
+            "layers": [1, 8],
+            "model": {"lr": 0.1, "gone": "${nothing}"},
+            "betas": [0.9, 0.99],
+        }
+        assert left == ["api_key"]
+
     def test_a_checkpoint_says_what_it_leaves_out(self, tmp_path):
         class Holds(Net):
-            def __init__(self, width=1, activation=print):
+            def __init__(self, width=1, activation=print, api_key="abc"):
                 super().__init__()
                 self.save_hyperparameters()
 
         module, trainer = Holds(), quiet_trainer()
         trainer.fit(module, batches(1))
-        with pytest.warns(
-            UserWarning, match=r"'activation' of Holds are no plain values.*load_from_checkpoint\(path, activation=…\)"
-        ):
+        with pytest.warns(UserWarning) as caught:  # noqa: PT030  the texts are compared below
             trainer.save_checkpoint(tmp_path / "a.ckpt")
+        end = "are not stored in the checkpoint; pass them again: Holds.load_from_checkpoint(path, {}=…)."
+        assert [str(one.message) for one in caught] == [
+            f"The hyperparameters 'activation' of Holds are no plain values, and {end.format('activation')}",
+            f"The hyperparameters 'api_key' of Holds look like secrets by their names, and {end.format('api_key')}",
+        ]
         content = torch.load(tmp_path / "a.ckpt", weights_only=True)
         assert content["hyper_parameters"] == {"width": 1}
 

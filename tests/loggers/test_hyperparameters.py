@@ -146,3 +146,13 @@ def test_what_is_plain_stays_plain(params):
     once = plain(params)
     assert plain(once) == once
     assert all(isinstance(value, (int, float, str, bool)) for value in flatten(params).values())
+
+
+def test_containers_of_omegaconf_are_plain_with_what_their_references_stand_for():
+    omegaconf = pytest.importorskip("omegaconf")
+    config = omegaconf.OmegaConf.create({"width": 8, "layers": [1, "${width}"], "hf_token": "a"})
+    assert plain(config) == {"width": 8, "layers": [1, 8], "hf_token": "***"}
+    assert plain({"layers": config.layers}) == {"layers": [1, 8]}
+    assert flatten({"model": config})["model/layers"] == "[1, 8]"
+    config.gone = "${nothing}"
+    assert plain(config)["gone"] == "${nothing}"
