@@ -14,7 +14,7 @@ import pickle
 import re
 import shutil
 import tempfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
@@ -382,7 +382,7 @@ def _not_picklable(content: Any, path: str | os.PathLike[str], error: Exception)
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
-_CONTAINERS = (dict, OrderedDict, list, tuple, set)
+_CONTAINERS = (dict, OrderedDict, Counter, list, tuple, set)
 
 
 def not_plain(content: Any, place: str = "") -> str | None:

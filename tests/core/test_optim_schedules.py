@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.optim import SGD
-from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
 
 from lightlib.core.optim import SchedulerConfig, Schedules
 from lightlib.core.plan import Plan
@@ -201,3 +201,21 @@ def test_state_of_schedules_goes_back():
     fresh = Schedules([SchedulerConfig(OwnSchedule()), SchedulerConfig(OwnSchedule())], lambda *_: None, dict)
     fresh.load_state_dict(state)
     assert fresh.state_dict() == state
+
+
+@pytest.mark.parametrize("within_others", [False, True])
+def test_a_checkpoint_with_milestones_is_read_as_plain_values(tmp_path, within_others):
+    def configure(parameters):
+        optimizer = SGD(parameters, lr=1.0)
+        schedule = MultiStepLR(optimizer, [1, 2, 2])
+        if within_others:
+            schedule = SequentialLR(optimizer, [schedule, StepLR(optimizer, 1)], [9])
+        return [optimizer], [schedule]
+
+    trainer = quiet_trainer(max_epochs=1)
+    trainer.fit(Net(configure), batches(1))
+    trainer.save_checkpoint(tmp_path / "end.ckpt")  # a warning would be an error
+    torch.load(tmp_path / "end.ckpt", weights_only=True)
+    resumed = quiet_trainer(max_epochs=3)
+    resumed.fit(Net(configure), batches(1), ckpt_path=tmp_path / "end.ckpt")
+    assert resumed.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.001)
