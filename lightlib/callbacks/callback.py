@@ -122,8 +122,8 @@ class Callback:
     def on_fit_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
         """Called when training, validation, logging and schedules of one epoch are all done."""
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
-        """Called before a training batch."""
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> int | None:
+        """Called before a training batch. Return -1 to skip the rest of the epoch."""
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Called after a training batch. `outputs` is what `training_step` returned, as a dict, the loss detached."""

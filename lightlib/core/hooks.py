@@ -15,6 +15,7 @@ from lightlib.errors import MisconfigurationException, nearest
 
 __all__ = [
     "HOOKS",
+    "SKIP_EPOCH",
     "STEPS",
     "ClosedCallbacks",
     "Hooks",
@@ -23,6 +24,7 @@ __all__ = [
     "nothing",
     "overrides",
     "scoped",
+    "skip_if_any",
     "warn_for_misspelt_hooks",
     "with_loader",
 ]
@@ -89,8 +91,7 @@ _REMOVED = {
 # Not called through the table: a checkpoint hands itself to every callback in turn.
 _BY_THE_CHECKPOINT = frozenset({"on_save_checkpoint", "on_load_checkpoint"})
 
-# Everybody is told that a run has ended, also when one of them fails.
-_AT_THE_END = frozenset({"on_exception", "teardown"})
+SKIP_EPOCH = -1  # what `on_train_batch_start` returns to skip the rest of the epoch
 
 Wrap = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
 
@@ -111,6 +112,21 @@ def in_order(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
         for call in first:
             call(*args)
         return last(*args)
+
+    return call_all
+
+
+def skip_if_any(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Return one callable for all of `calls`, which returns -1 when any of them does, and calls the others as well."""
+    if len(calls) < 2:
+        return in_order(calls)
+
+    def call_all(*args: Any) -> int | None:
+        skip = None
+        for call in calls:
+            if call(*args) == SKIP_EPOCH:
+                skip = SKIP_EPOCH
+        return skip
 
     return call_all
 
@@ -148,6 +164,10 @@ def with_loader(call: Callable[..., Any]) -> Callable[..., Any]:
         return call(*args[:before], dataloader_idx=args[before] if len(args) > before else 0)
 
     return indexed
+
+
+# How the calls of a hook are joined where not `in_order`: all are told that a run has ended, also after an error.
+_JOINED = {"on_train_batch_start": skip_if_any, "on_exception": each, "teardown": each}
 
 
 def overrides(instance: object, base: type, name: str) -> bool:
@@ -224,7 +244,7 @@ class Hooks:
                     call = partial(call, trainer, module)
                 calls.append(wrap(type(owner).__name__, name, with_loader(call) if name in _AROUND_A_BATCH else call))
                 who.append(_named(owner))
-            setattr(self, name, each(calls) if name in _AT_THE_END else in_order(calls))
+            setattr(self, name, _JOINED.get(name, in_order)(calls))
             if who:
                 self._who[name] = who
 

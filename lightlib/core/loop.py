@@ -10,13 +10,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightlib.core.handle import LightningOptimizer
-from lightlib.core.hooks import nothing
+from lightlib.core.hooks import SKIP_EPOCH, nothing
 from lightlib.core.run import PREDICT, SANITY_CHECK, VALIDATION, Run, Stage
 from lightlib.core.window import detached, unusable
 
 __all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
 
-SKIP_EPOCH = -1
 LAST = sys.maxsize  # after all evaluation batches, of which processes may have different numbers
 
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import StepLR
 
+from lightlib.callbacks import LambdaCallback
 from lightlib.callbacks.callback import Callback
-from tests.core.plain import Net, quiet_trainer
+from tests.core.plain import Net, batches, quiet_trainer
 from tests.core.recorder import TRANSFER, Data, Evaluates, Recorder, lines_of
 
 BEFORE = (*TRANSFER, "prepare_data", "setup", "teardown", "configure_callbacks", "configure_model")
@@ -242,6 +243,19 @@ def test_minus_one_skips_the_epoch():
     found = training(Recorder(BEFORE), Skips, 3)
     assert found[-2:] == ["A B M on_accumulation_end", "A B M on_train_batch_start"]
     assert found.count("M training_step") == 1
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_minus_one_of_a_callback_skips_the_epoch_whoever_is_called_after_it(order):
+    class Asks(Net):
+        def on_train_batch_start(self, batch, batch_idx):
+            return None
+
+    skips = LambdaCallback(on_train_batch_start=lambda trainer, module, batch, i: -1 if i == 2 else None)
+    looks = LambdaCallback(on_train_batch_start=lambda *args: None)
+    trainer = quiet_trainer(max_epochs=2, callbacks=[skips, looks][::order])
+    trainer.fit(Asks(), batches(5))
+    assert trainer.global_step == 4
 
 
 class TestException:

@@ -9,7 +9,7 @@ import torch
 
 from lightlib.callbacks import LambdaCallback, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
-from lightlib.core.hooks import in_order, nothing
+from lightlib.core.hooks import in_order, nothing, skip_if_any
 from lightlib.core.module import Module
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from tests.core.plain import Net, Rows, batches, quiet_trainer
@@ -31,6 +31,19 @@ class TestInOrder:
         both = in_order([lambda *args: calls.append(args), lambda *args: calls.append(args) or "last"])
         assert both(1, 2) == "last"
         assert calls == [(1, 2), (1, 2)]
+
+
+class TestSkipIfAny:
+    @pytest.mark.parametrize("answers", [[-1, None], [None, -1], [0, -1, None]])
+    def test_whoever_answers_minus_one_skips_and_all_are_called(self, answers):
+        called = []
+        joined = skip_if_any([lambda x, answer=answer: called.append(x) or answer for answer in answers])
+        assert joined(7) == -1
+        assert called == [7] * len(answers)
+
+    def test_other_answers_mean_nothing(self):
+        assert skip_if_any([lambda: 0, lambda: "later"])() is None
+        assert skip_if_any([]) is nothing
 
 
 class TestTable:
