@@ -61,12 +61,22 @@ class ArgumentTypeError(MisconfigurationException, TypeError):
 
 
 class UnknownNameError(MisconfigurationException):
-    """A string names nothing that is known."""
+    """A string names nothing that is known.
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], *, fix: str = "") -> None:
+    Args:
+        kind: Of what it should be the name.
+        name: What was given.
+        known: The names that there are.
+        fix: What to write instead.
+        meant: The name that is probably meant, empty for none. Default: the nearest one.
+    """
+
+    def __init__(
+        self, kind: str, name: object, known: Iterable[str], *, fix: str = "", meant: str | None = None
+    ) -> None:
         names = sorted(known)
         super().__init__(
-            f"Unknown {kind} {name!r}.{nearest(str(name), names)}",
+            f"Unknown {kind} {name!r}.{nearest(str(name), names) if meant is None else _hint(meant)}",
             expected=f"one of {', '.join(map(repr, names))}.",
             fix=fix or "use one of these names, or pass an instance.",
         )
@@ -113,8 +123,11 @@ def closest(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the nearest known name, or an empty string when none is near."""
-    matches = _matches(name, known)
-    return f" Did you mean {matches[0]!r}?" if matches else ""
+    return _hint(closest(name, known))
+
+
+def _hint(meant: str) -> str:
+    return f" Did you mean {meant!r}?" if meant else ""
 
 
 def _matches(name: str, known: Iterable[str]) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, MutableMapping
+import re
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
@@ -197,8 +198,8 @@ def named(name: str | int) -> Precision:
         )
     if full not in registry.names("precision"):
         known = {*_NAMED, *_SHORT, *registry.names("precision")}
-        near = closest(str(name), sorted(known), "32-true")
-        raise UnknownNameError("precision", name, known, fix=f"Trainer(precision={near!r})")
+        near = _meant(str(name), known)
+        raise UnknownNameError("precision", name, known, meant=near, fix=f"Trainer(precision={near or '32-true'!r})")
     made = registry.get("precision", full)()
     if not isinstance(made, Precision):
         raise ArgumentTypeError(
@@ -218,6 +219,27 @@ _NAMED: dict[str, tuple[torch.dtype, torch.dtype, bool]] = {
     "bf16-true": (torch.bfloat16, torch.bfloat16, False),
 }
 _SHORT = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
+# What other frameworks call them; of these names none is nearest to the right one by its letters.
+_ELSEWHERE = {
+    **dict.fromkeys(("fp64", "float64", "double"), "64-true"),
+    **dict.fromkeys(("fp32", "float32", "float", "full", "single", "tf32", "no"), "32-true"),
+    **dict.fromkeys(("fp16", "amp", "mixed_float16"), "16-mixed"),
+    **dict.fromkeys(("float16", "half"), "16-true"),
+    **dict.fromkeys(("bfloat16",), "bf16-true"),
+    **dict.fromkeys(("mixed", "mixed_bfloat16"), "bf16-mixed"),
+}
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Return the name that is probably meant, which is never that of a dtype with another number of bits."""
+    if name.lower() in _ELSEWHERE:
+        return _ELSEWHERE[name.lower()]
+    return closest(name, sorted(one for one in known if _bits(one) == _bits(name)))
+
+
+def _bits(name: str) -> tuple[str, bool]:
+    found = re.search(r"\d+", name)
+    return found[0] if found else "", "bf" in name.lower()
 
 
 def cast_floating(batch: Any, dtype: torch.dtype) -> Any:

@@ -46,13 +46,35 @@ def test_built_in_names_are_those_of_the_registry():
         assert registry.get("precision", name)(name).name == name
 
 
-@pytest.mark.parametrize(("name", "near"), [("bf16-mix", "bf16-mixed"), ("16-treu", "16-true"), (8, ""), ("fp32", "")])
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("bf16-mix", "bf16-mixed"), ("16-treu", "16-true"), ("mixed-bf16", "bf16-mixed"), (8, ""), ("bf32", ""), ("", "")],
+)
 def test_an_unknown_name(name, near):
     with pytest.raises(UnknownNameError) as caught:
         named(name)
     assert f"Unknown precision {name!r}." in str(caught.value)
     assert (f"Did you mean {near!r}?" in str(caught.value)) is bool(near)
     assert "'bf16-mixed'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("fp16", "16-mixed"),
+        ("FP16", "16-mixed"),
+        ("fp16-mixed", "16-mixed"),
+        ("half", "16-true"),
+        ("bfloat16", "bf16-true"),
+        ("mixed", "bf16-mixed"),
+        ("fp32", "32-true"),
+        ("double", "64-true"),
+    ],
+)
+def test_the_name_of_another_framework_is_answered_with_ours_and_never_with_another_dtype(name, near):
+    with pytest.raises(UnknownNameError, match=f"Did you mean '{near}'") as caught:
+        named(name)
+    assert str(caught.value).endswith(f"Fix: Trainer(precision={near!r})")
 
 
 @pytest.mark.parametrize("name", [True, 16.0, None, F16])
