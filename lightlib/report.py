@@ -9,6 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, TypeVar
 
 __all__ = [
@@ -26,6 +27,16 @@ _RANK_VARIABLES = (
     "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID", "PMI_RANK", "MV2_COMM_WORLD_RANK",
     "JSM_NAMESPACE_RANK",
 )  # fmt: skip
+# Where code stands that no user has written: ours, Python's, and programs such as `lightlib` beside the interpreter.
+_NOT_USERS = (
+    "<frozen ",
+    *(
+        os.path.join(os.path.dirname(os.path.abspath(file)), "")
+        for file in (__file__, os.__file__, sys.executable)
+        if file
+    ),
+)
+_shown_without_line: dict[Any, Any] = {}  # Python's memory of which warnings were shown
 MASK = "***"  # what is shown in place of a secret
 _SECRET = re.compile("passw(or)?d|passphrase|secret|credential|apikey|accesskey|privatekey|authkey")
 _TOKEN = re.compile("(?<!pad)(?<!eos)(?<!bos)(?<!unk)(?<!mask)(?<!sep)(?<!cls)(?<!special)(?<!start)(?<!end)tokens?$")
@@ -95,10 +106,29 @@ def info(message: str) -> None:
         log.info(message)
 
 
-def warn(message: str, category: type[Warning] = LightlibWarning, stacklevel: int = 3) -> None:
-    """Warn on rank zero. Python shows the same text from the same line only once."""
-    if rank_zero_only.rank == 0:
-        warnings.warn(message, category, stacklevel=stacklevel)
+def warn(message: str, category: type[Warning] = LightlibWarning) -> None:
+    """Warn on rank zero, at the line of the user's code that led here. Python shows the same text from it only once."""
+    if rank_zero_only.rank != 0:
+        return
+    frame = _frame_of_user()
+    if frame is None:  # the command line, or a thread of ours: there is no line to show
+        warnings.warn_explicit(message, category, "lightlib", 0, "lightlib", _shown_without_line)
+    else:
+        seen = frame.f_globals.setdefault("__warningregistry__", {})
+        module = frame.f_globals.get("__name__", "__main__")
+        warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, seen)
+
+
+def _frame_of_user() -> FrameType | None:
+    """Return the innermost frame of code that is neither lightlib's nor Python's nor an installed package's."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  inspect costs milliseconds to import
+    while frame is not None and not _is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith(_NOT_USERS) and "site-packages" not in file and "dist-packages" not in file
 
 
 def is_secret(name: object, value: object) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import linecache
 import logging
 import sys
+import threading
 import warnings
 
 import pytest
 
 from lightlib import report
+from lightlib.core.trainer import Trainer
 from lightlib.report import LightlibWarning, PossibleUserWarning, info, rank_zero_only, warn
 from tests.processes import programs
 
@@ -81,19 +84,27 @@ class TestWarn:
         rank(2)
         warn("odd")  # an error when it warned: pytest.ini_options
 
-    def test_points_at_the_caller_of_who_warns(self):
-        def library():
-            warn("odd")
-
+    def test_points_at_the_line_of_the_user_however_deep_below_it_the_cause_was_found(self):
         with pytest.warns(LightlibWarning) as caught:
-            library()
+            Trainer(accelerator="cpu", logger=False, max_epochs=1, gradient_clip_algorithm="norm")  # here
         assert caught[0].filename == __file__
+        assert linecache.getline(__file__, caught[0].lineno).endswith("# here\n")
+
+    def test_shows_no_line_where_there_is_none_of_the_user(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            thread = threading.Thread(target=warn, args=("odd",))
+            thread.start()
+            thread.join()
+        (one,) = caught
+        text = warnings.formatwarning(one.message, one.category, one.filename, one.lineno)
+        assert text == "lightlib:0: LightlibWarning: odd\n"
 
     def test_shown_once(self):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("default")
             for _ in range(3):
-                warn("odd", stacklevel=2)
+                warn("odd")
         assert len(caught) == 1
 
     def test_a_family_can_be_filtered(self):

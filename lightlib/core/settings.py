@@ -138,7 +138,6 @@ class Settings:
                 "Neither max_epochs nor max_steps was given: training runs for 1000 epochs. "
                 "Trainer(max_epochs=-1) has no limit.",
                 report.PossibleUserWarning,
-                stacklevel=4,
             )
 
 
