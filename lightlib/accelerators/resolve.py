@@ -109,6 +109,14 @@ def _unknown(name: str) -> MisconfigurationException:
             expected="'auto', 'cpu', 'gpu', 'cuda' or 'mps', or the name of an installed package's accelerator.",
             fix="use one of these, or write an Accelerator and pass an instance or an entry point for it.",
         )
+    kind, colon, index = name.strip().lower().partition(":")
+    if colon and index.isdigit() and kind in ("cpu", "cuda", "gpu", "mps", *registry.names("accelerators")):
+        devices = "1" if kind == "cpu" else f"[{index}]"
+        return MisconfigurationException(
+            f"accelerator={name!r} names one device.",
+            expected="a kind of device; which ones is said by `devices`.",
+            fix=f"Trainer(accelerator={kind!r}, devices={devices})",
+        )
     known = ["auto", "gpu", *registry.names("accelerators")]
     meant = name.strip().lower()
     fix = f"Trainer(accelerator={meant if meant in known else closest(meant, known, 'auto')!r})"

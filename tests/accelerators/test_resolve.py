@@ -131,6 +131,21 @@ def test_a_gpu_that_a_run_on_the_cpu_leaves_unused(monkeypatch, accelerator, gpu
     assert unused(accelerator) == name
 
 
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("cuda:1", "Trainer(accelerator='cuda', devices=[1])"),
+        ("GPU:0", "Trainer(accelerator='gpu', devices=[0])"),
+        ("cpu:0", "Trainer(accelerator='cpu', devices=1)"),
+    ],
+)
+def test_one_device_by_its_index_is_answered_with_that_index(name, fix):
+    with pytest.raises(MisconfigurationException) as caught:
+        choose(name)
+    assert str(caught.value).splitlines()[0] == f"accelerator={name!r} names one device."
+    assert str(caught.value).endswith(f"Fix: {fix}")
+
+
 def test_an_unknown_name():
     with pytest.raises(UnknownNameError, match=r"Unknown accelerator 'cudda'. Did you mean 'cuda'\?"):
         choose("cudda")
