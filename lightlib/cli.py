@@ -29,6 +29,7 @@ from lightlib.config.optimizers import (
 )
 from lightlib.config.parser import LightningArgumentParser
 from lightlib.config.save_config import SaveConfigCallback
+from lightlib.core.check import callbacks_in
 from lightlib.core.datamodule import DataModule
 from lightlib.core.module import Module
 from lightlib.core.seed import choose_seed, seed_everything
@@ -324,12 +325,12 @@ class LightningCLI:
             if arguments.get(name) == default:
                 arguments[name] = self.trainer_defaults[name]
         added = [self._get(self.config_init, key) for key in self._parser.callback_keys]
-        added += _as_list(self.trainer_defaults.get("callbacks"))
+        added += callbacks_in(self.trainer_defaults.get("callbacks"))
         if self.save_config_callback is not None and not arguments.get("fast_dev_run"):
             config = self._part(self.config)
             added.append(self.save_config_callback(self._parser, config, **self.save_config_kwargs))
         if "callbacks" in arguments:
-            arguments["callbacks"] = [*_as_list(arguments["callbacks"]), *added]
+            arguments["callbacks"] = [*callbacks_in(arguments["callbacks"]), *added]
         elif added:
             report.warn(
                 f"{self.trainer_class.__qualname__} has no argument `callbacks`, so these are left out: "
@@ -439,10 +440,6 @@ class LightningCLI:
 
     def _get(self, config: Any, key: str, default: Any = None) -> Any:
         return self._part(config).get(key, default)
-
-
-def _as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _is_object(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -15,6 +15,7 @@ from lightlib.core.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 __all__ = [
+    "callbacks_in",
     "check_callbacks",
     "check_hooks_of_several_loaders",
     "check_module",
@@ -61,6 +62,15 @@ def check_module(model: Any) -> Module:
     raise ArgumentTypeError(f"`model` is {what}.", expected="an instance of lightlib.Module.", fix=fix)
 
 
+def callbacks_in(given: Any) -> list[Any]:
+    """Return what an argument for callbacks holds: one, any iterable of several, or None for none."""
+    if given is None:
+        return []
+    if isinstance(given, Iterable) and not isinstance(given, (Callback, Mapping, str, type)):
+        return [callback for callback in given if callback is not None]
+    return [given]
+
+
 def check_callbacks(callbacks: Sequence[Any]) -> None:
     """Refuse what is no callback, and two stateful callbacks under one name.
 
@@ -73,7 +83,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             raise ArgumentTypeError(
                 f"callbacks holds the class {callback.__name__}.",
                 expected="an instance of it.",
-                fix=f"callbacks=[{callback.__name__}()]",
+                fix=f"callbacks=[{_made(callback)}]",
             )
         if not isinstance(callback, Callback):
             raise ArgumentTypeError(
@@ -97,6 +107,18 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
                 expected="a state_key of its own for every stateful callback.",
                 fix="override `state_key` in one of them, or give them different arguments.",
             )
+
+
+def _made(kind: type) -> str:
+    """Return how an instance of a class is made, with the arguments that it needs."""
+    try:
+        parameters = inspect.signature(kind).parameters.values()
+    except (TypeError, ValueError):  # a class without a signature
+        return f"{kind.__name__}()"
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
+    given = ['monitor="val_loss"' if name == "monitor" else f"{name}=…" for name in needed]
+    return f"{kind.__name__}({', '.join(given)})"
 
 
 def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightlib import registry
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
+from lightlib.core.check import callbacks_in
 from lightlib.core.plan import Plan
 from lightlib.core.settings import Settings
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
@@ -185,8 +186,7 @@ def callbacks_of_packages() -> list[Any]:
     """Return what installed packages add to every Trainer, by the entry points ``lightlib.callbacks_factory``."""
     found: list[Any] = []
     for point in registry.entry_points("lightlib.callbacks_factory"):
-        made = point.load()()
-        found.extend(made if isinstance(made, (list, tuple)) else [made])
+        found.extend(callbacks_in(point.load()()))
     return found
 
 

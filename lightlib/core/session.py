@@ -250,8 +250,7 @@ class Session:
         present = list(trainer.callbacks)  # the last call's merged ones, unless the user has changed them since
         own = [c for c in self._own_callbacks if c in present or c not in before]
         own += [c for c in present if c not in before]
-        added = module.configure_callbacks() or []
-        added = list(added) if isinstance(added, (list, tuple)) else [added]
+        added = check.callbacks_in(module.configure_callbacks())
         kinds = {type(callback) for callback in added}
         merged = in_priority([c for c in own if type(c) not in kinds] + added)
         check.check_callbacks(merged)

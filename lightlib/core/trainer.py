@@ -19,7 +19,7 @@ from lightlib.checkpoint.label import Label
 from lightlib.core import elsewhere, loop
 from lightlib.core.arguments import checked_call
 from lightlib.core.audit import Audit, audit
-from lightlib.core.check import check_callbacks
+from lightlib.core.check import callbacks_in, check_callbacks
 from lightlib.core.hooks import in_priority
 from lightlib.core.module import Module
 from lightlib.core.progress import Progress
@@ -202,8 +202,7 @@ class Trainer(TrainerViews):
     def _all_callbacks(self, given: Any, arguments: dict[str, Any]) -> list[Any]:
         from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
 
-        several = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
-        several = [callback for callback in several if callback is not None] + callbacks_of_packages()
+        several = callbacks_in(given) + callbacks_of_packages()
         check_callbacks(several)
         _refuse_two(several, known.ProgressBar, "progress bar")
         settings = self.settings

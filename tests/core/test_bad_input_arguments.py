@@ -156,7 +156,7 @@ ROWS = [
     ("callbacks", [Junk()], TYPE, "callbacks holds <junk> (Junk).", CALLBACKS, OWN),
     (
         "callbacks", EarlyStopping, TYPE, "callbacks holds the class EarlyStopping.", "an instance of it.",
-        "callbacks=[EarlyStopping()]",
+        'callbacks=[EarlyStopping(monitor="val_loss")]',
     ),
     (
         "callbacks", [ModelCheckpoint], TYPE, "callbacks holds the class ModelCheckpoint.", "an instance of it.",
@@ -415,3 +415,12 @@ def test_callbacks_that_the_module_returns_are_checked():
     with refused(TYPE, "callbacks holds the class Callback.", "an instance of it.", "callbacks=[Callback()]"):
         trainer().fit(module, loader())
     assert module.steps == 0
+
+
+def test_the_call_offered_for_a_class_names_what_it_needs():
+    class Asks(Callback):
+        def __init__(self, folder, *rest, every, keep=1, **others):
+            pass
+
+    with refused(TYPE, "callbacks holds the class Asks.", "an instance of it.", "callbacks=[Asks(folder=…, every=…)]"):
+        trainer(callbacks=[Asks])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import deque
 from datetime import timedelta
 
 import pytest
@@ -378,3 +379,29 @@ class TestAccumulation:
             optimizer.step()
         for ours, theirs in zip(module.parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", [deque, tuple, iter, set, lambda given: (one for one in [*given, None])])
+def test_callbacks_may_come_in_any_iterable(kind):
+    first, second = Timer(), EarlyStopping("x")
+    trainer = quiet_trainer(callbacks=kind([first, second]))
+    assert {id(callback) for callback in trainer.callbacks} == {id(first), id(second)}
+
+
+def test_callbacks_may_come_in_a_list_of_omegaconf():
+    omegaconf = pytest.importorskip("omegaconf")
+    timer = Timer()
+    given = omegaconf.ListConfig([timer], flags={"allow_objects": True})
+    assert quiet_trainer(callbacks=given).callbacks == [timer]
+
+
+def test_the_module_may_return_its_callbacks_in_any_iterable():
+    timer = Timer()
+
+    class Own(Net):
+        def configure_callbacks(self):
+            return deque([timer])
+
+    trainer = quiet_trainer()
+    trainer.fit(Own(), batches(1))
+    assert trainer.callbacks == [timer]
