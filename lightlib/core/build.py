@@ -12,7 +12,12 @@ import torch
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.core import loop
-from lightlib.core.check import check_hooks_of_several_loaders, check_optimization, step_with_loader
+from lightlib.core.check import (
+    check_hooks_of_several_loaders,
+    check_optimization,
+    check_schedulers,
+    step_with_loader,
+)
 from lightlib.core.data import TrainData
 from lightlib.core.datamodule import DataModule
 from lightlib.core.evaluation import EvalData
@@ -258,6 +263,7 @@ class Builder:
         module, settings, strategy = self.module, self.settings, self.strategy
         check_optimization(module, settings)
         optimizers, configs = configure(module, run.plan)
+        check_schedulers(module, configs)
         run.optimizers = [strategy.optimizer(optimizer) for optimizer in optimizers]
         by_user = overrides(module, Module, "lr_scheduler_step")
         step = scoped(self.results, "lr_scheduler_step", module.lr_scheduler_step) if by_user else step_scheduler

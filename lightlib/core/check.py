@@ -20,6 +20,7 @@ __all__ = [
     "check_hooks_of_several_loaders",
     "check_module",
     "check_optimization",
+    "check_schedulers",
     "check_steps",
     "compiler_of",
     "step_with_loader",
@@ -216,6 +217,32 @@ def check_optimization(module: Module, settings: Any) -> None:
                 expected=f"{argument} left at its default: in manual optimization the steps are yours.",
                 fix=f"call {hand} in training_step.",
             )
+
+
+def check_schedulers(module: Module, configs: Iterable[Any]) -> None:
+    """Refuse a scheduler whose `step` needs more than it is called with, where the module does not call it itself.
+
+    Raises:
+        MisconfigurationException: There is one; without this it would end the run after its first epoch.
+    """
+    if not module.automatic_optimization or overrides(module, Module, "lr_scheduler_step"):
+        return
+    for config in configs:
+        name, step = type(config.scheduler).__name__, config.scheduler.step
+        try:
+            inspect.signature(step).bind(*([0.0] if config.reduce_on_plateau else []))
+        except ValueError:  # a method without a signature
+            continue
+        except TypeError as error:
+            needed = str(error).rpartition("argument: '")[2].rstrip("'")
+            argument = {"epoch": "self.current_epoch + 1"}.get(needed, f"{needed}=…" if needed.isidentifier() else "…")
+            raise MisconfigurationException(
+                f"{name}.step cannot be called with {'the metric alone' if config.reduce_on_plateau else 'nothing'}: "
+                f"{error}.",
+                expected="a `step` that needs nothing, or with 'reduce_on_plateau': True the metric.",
+                fix=f"in {type(module).__name__} write\n"
+                f"    def lr_scheduler_step(self, scheduler, metric):\n        scheduler.step({argument})",
+            ) from None
 
 
 def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -> Callable[..., Any]:

@@ -300,3 +300,65 @@ def test_what_may_be_returned(returned):
     module = configured(returned)
     trainer().fit(module, loader())
     assert module.steps == 4
+
+
+class AsksFor:
+    """A scheduler whose `step` needs an argument, as timm's do."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+class AsksForEpoch(AsksFor):
+    def step(self, epoch, metric=None):
+        raise AssertionError
+
+
+class AsksForTwo(AsksFor):
+    def step(self, metric, *, loss):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("kind", "entries", "what", "call"),
+    [
+        (AsksForEpoch, {}, r"AsksForEpoch\.step cannot be called with nothing: missing a required argument: 'epoch'\.",
+         "scheduler.step(self.current_epoch + 1)"),
+        (AsksForTwo, {"reduce_on_plateau": True, "monitor": "x"},
+         r"AsksForTwo\.step cannot be called with the metric alone: missing a required.* argument: 'loss'\.",
+         "scheduler.step(loss=…)"),
+    ],
+)  # fmt: skip
+def test_a_scheduler_that_needs_an_argument_is_refused_before_training(kind, entries, what, call):
+    module = configured(lambda m, o: {"optimizer": o, "lr_scheduler": {"scheduler": kind(o), **entries}})
+    with pytest.raises(WRONG) as caught:
+        trainer().fit(module, loader())
+    lines = str(caught.value).splitlines()
+    assert re.fullmatch(what, lines[0])
+    assert lines[-2:] == ["    def lr_scheduler_step(self, scheduler, metric):", f"        {call}"]
+    assert module.steps == 0
+
+
+def test_a_scheduler_that_needs_an_argument_is_stepped_by_the_module_itself():
+    epochs = []
+
+    class Steps(AsksFor):
+        def step(self, epoch):
+            epochs.append(epoch)
+
+    class Own(Net):
+        def configure_optimizers(self):
+            optimizer = SGD(self.parameters(), lr=0.1)
+            return [optimizer], [Steps(optimizer)]
+
+        def lr_scheduler_step(self, scheduler, metric):
+            scheduler.step(self.current_epoch + 1)
+
+    trainer(max_epochs=2).fit(Own(), loader())
+    assert epochs == [1, 2]
