@@ -15,6 +15,8 @@ from lightlib.strategies.single import to_device
 
 __all__ = ["arguments_of", "evaluating", "to_onnx", "to_torch_export"]
 
+_OF_ONNX = ("onnx", "onnxscript", "onnx_ir")
+
 
 def arguments_of(sample: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and keyword arguments for `forward` that an example input stands for."""
@@ -74,8 +76,17 @@ def to_onnx(module: Any, file_path: str | Path | IO[bytes] | None, input_sample:
     if kwargs:
         options = {"kwargs": kwargs, **options}
     path = str(file_path) if isinstance(file_path, Path) else file_path
-    with evaluating(module):
-        return torch.onnx.export(module, args, path, **options)  # type: ignore[arg-type]
+    try:
+        with evaluating(module):
+            return torch.onnx.export(module, args, path, **options)  # type: ignore[arg-type]
+    except ModuleNotFoundError as error:
+        if error.name not in _OF_ONNX:
+            raise
+        raise MisconfigurationException(
+            f"{type(module).__name__}.to_onnx needs the package {error.name}, which is not installed.",
+            expected="onnx and onnxscript, with which torch writes ONNX.",
+            fix="pip install onnx onnxscript",
+        ) from error
 
 
 def to_torch_export(module: Any, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:

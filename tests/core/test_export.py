@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,3 +44,25 @@ def test_a_module_that_is_spread_over_processes_is_refused(tmp_path: Path, name:
         match=rf"Net\.{name} was called while the module is spread(.|\n)*Fix: trainer\.save_checkpoint",
     ):
         getattr(net, name)(tmp_path / "net")
+
+
+def test_a_missing_package_of_onnx_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(
+        MisconfigurationException, match=r"Net\.to_onnx needs the package onnxscript(.|\n)*Fix: pip install onnx onnx"
+    ) as caught:
+        Net().to_onnx(tmp_path / "net.onnx")
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_a_module_that_the_users_own_code_misses_is_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(*args: object, **options: object) -> None:
+        raise ModuleNotFoundError("No module named 'mine'", name="mine")
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    with pytest.raises(ModuleNotFoundError, match="mine"):
+        Net().to_onnx(tmp_path / "net.onnx")
