@@ -34,7 +34,7 @@ from lightlib.core.resolve import accumulation_of, largest_batch, plan_of
 from lightlib.core.results import Results
 from lightlib.core.run import PREDICT, TEST, Run, Stage
 from lightlib.core.settings import Settings
-from lightlib.core.sharding import Share, say_once
+from lightlib.core.sharding import Share, batch_size_of_loader, say_once
 from lightlib.core.sources import check_loaders
 from lightlib.core.user_state import Look, UserState
 from lightlib.core.window import Window
@@ -190,8 +190,9 @@ class Builder:
         )
         check_loaders(data.given, "train")
         if settings.global_batch_size is not None:
+            given = [batch_size_of_loader(loader) for loader in data.given]
             settings.accumulate_grad_batches, resolved = accumulation_of(
-                settings.global_batch_size, data.batch_sizes(), self.strategy.data_size, self.callbacks
+                settings.global_batch_size, data.batch_sizes(), self.strategy.data_size, self.callbacks, given
             )
             say_once(resolved)
         return data

@@ -208,7 +208,11 @@ def largest_batch(global_batch_size: int | None, processes: int) -> int | None:
 
 
 def accumulation_of(
-    global_batch_size: int, batch_sizes: Sequence[int | None], processes: int, callbacks: Sequence[Any]
+    global_batch_size: int,
+    batch_sizes: Sequence[int | None],
+    processes: int,
+    callbacks: Sequence[Any],
+    given: Sequence[int | None] = (),
 ) -> tuple[int, str]:
     """Return how many batches are accumulated for a global batch size, and the sentence that says so.
 
@@ -217,6 +221,7 @@ def accumulation_of(
         batch_sizes: Samples in a batch of each loader, on one process; None where it is not known.
         processes: How many processes read different batches.
         callbacks: Among which nothing else may accumulate.
+        given: Samples in a batch of each loader as the user made it, which may be more.
 
     Raises:
         MisconfigurationException: The batch size is not known, or differs between loaders, or a
@@ -240,7 +245,9 @@ def accumulation_of(
     reached = size * processes * accumulate
     parts = f"{processes} process{'es' if processes > 1 else ''} × {size} × {accumulate} accumulated"  # noqa: RUF001  a multiplication sign is meant
     asked = "" if reached == global_batch_size else f"; {global_batch_size} was asked for"
-    return accumulate, f"Global batch {reached} = {parts}{asked}."
+    larger = max((one for one in given if one is not None), default=size)
+    cut = f"; the loader's batches of {larger} are made smaller" if larger > size else ""
+    return accumulate, f"Global batch {reached} = {parts}{asked}{cut}."
 
 
 def plan_of(settings: Settings, num_batches: float, has_val: bool) -> Plan:

@@ -71,13 +71,18 @@ def test_batches_are_accumulated(monkeypatch):
     assert same_weights(module, other)
 
 
-def test_larger_batches_are_made_smaller():
+def test_larger_batches_are_made_smaller_and_that_is_said(monkeypatch):
+    said = []
+    sharding.say_once.cache_clear()
+    monkeypatch.setattr(sharding.report, "info", said.append)
     given = loader(24, 16)
     trainer, module = fit(given, global_batch_size=8)
     assert module.sizes == [8, 8, 8]
     assert trainer.num_training_batches == 3
     assert trainer.train_dataloader is given
     assert given.batch_size == 16
+    text = "Global batch 8 = 1 process × 8 × 1 accumulated; the loader's batches of 16 are made smaller."
+    assert text in said
 
 
 class Stream(IterableDataset):
