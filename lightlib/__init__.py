@@ -8,6 +8,18 @@ from lightlib import lazy
 from lightlib.version import __version__
 
 if TYPE_CHECKING:
+    from lightlib import accelerators as accelerators
+    from lightlib import callbacks as callbacks
+    from lightlib import checkpoint as checkpoint
+    from lightlib import cli as cli
+    from lightlib import errors as errors
+    from lightlib import launch as launch
+    from lightlib import loggers as loggers
+    from lightlib import optim as optim
+    from lightlib import precision as precision
+    from lightlib import profilers as profilers
+    from lightlib import strategies as strategies
+    from lightlib import testing as testing
     from lightlib.callbacks.callback import Callback
     from lightlib.core.combined import CombinedLoader
     from lightlib.core.datamodule import DataModule
@@ -46,4 +58,8 @@ __getattr__, __dir__ = lazy.attributes(
         "isolate_rng": "core.seed",
         "seed_everything": "core.seed",
     },
-)
+    (
+        "accelerators", "callbacks", "checkpoint", "cli", "errors", "launch", "loggers", "optim", "precision",
+        "profilers", "strategies", "testing",
+    ),
+)  # fmt: skip

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 __all__ = ["attributes"]
 
 
-def attributes(package: str, files: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package.
+def attributes(
+    package: str, files: Mapping[str, str], packages: Iterable[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for a package. The latter lists these names, and no others that it imports.
 
     Args:
         package: Its `__name__`.
         files: By public name: the file of the package that defines it, or ``"file:other_name"`` for an alias.
+        packages: Files and packages within it that are public names themselves.
 
     Example:
-        >>> get, names = attributes("lightlib.loggers", {"CSVLogger": "csv"})
-        >>> get("CSVLogger").__name__, "CSVLogger" in names()
-        ('CSVLogger', True)
+        >>> get, names = attributes("lightlib.loggers", {"CSVLogger": "csv"}, ["csv"])
+        >>> get("CSVLogger").__name__, get("csv").__name__
+        ('CSVLogger', 'lightlib.loggers.csv')
+        >>> [name for name in names() if not name.startswith("__")]
+        ['CSVLogger', 'csv']
     """
+    within = frozenset(packages)
 
     def get(name: str) -> Any:
+        if name in within:
+            return importlib.import_module(f"{package}.{name}")
         if name not in files:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         file, _, original = files[name].partition(":")
@@ -32,6 +40,7 @@ def attributes(package: str, files: Mapping[str, str]) -> tuple[Callable[[str], 
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *files})
+        own = (name for name in vars(sys.modules[package]) if name.startswith("__") and name.endswith("__"))
+        return sorted({*own, *files, *within})
 
     return get, names
