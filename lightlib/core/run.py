@@ -19,6 +19,7 @@ from lightlib.core.agreement import Agreement
 from lightlib.core.check import warn_of_eval_mode
 from lightlib.core.data import TrainData
 from lightlib.core.evaluation import EvalData
+from lightlib.core.finite import are_finite
 from lightlib.core.hooks import Hooks, overrides
 from lightlib.core.mute import run_mute
 from lightlib.core.optim import Schedules
@@ -250,6 +251,7 @@ class Run:
         values = to_floats(self.results.epoch_values())
         if values:
             self.hand_over(values)
+        self._look_for_nonfinite_weights()
 
     def log_evaluation_step(self) -> None:
         """Hand what an evaluation step logged per step to the loggers, at the step that training is at."""
@@ -300,6 +302,18 @@ class Run:
                     "callbacks.TerminateOnNaN(), or Trainer(detect_anomaly=True)."
                 )
                 return
+
+    def _look_for_nonfinite_weights(self) -> None:
+        """Warn when the weights have become NaN and no value that was logged has shown it."""
+        if self.warned_nonfinite or not self.optimizers or are_finite(self.module.parameters()):
+            return
+        self.warned_nonfinite = True
+        name, at = type(self.module).__name__, f"epoch {self.progress.epoch}, step {self.progress.step}"
+        report.warn(
+            f"The weights of {name} are no longer finite in {at} (seen at the end of the epoch), as after a loss "
+            "that is NaN. Training goes on. To find where it began use callbacks.TerminateOnNaN(), or "
+            "Trainer(detect_anomaly=True)."
+        )
 
     # gradients
     def clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:

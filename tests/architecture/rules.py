@@ -83,6 +83,7 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("sources",),
     ("check",),
     ("agreement",),
+    ("finite",),
     ("run",),
     ("loop",),
     ("settings",),

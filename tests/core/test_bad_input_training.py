@@ -11,6 +11,7 @@ import torch
 import torchmetrics
 
 from lightlib.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightlib.core.finite import are_finite
 from lightlib.errors import LoggingError, MisconfigurationException
 from lightlib.loggers.logger import DummyLogger
 from lightlib.report import PossibleUserWarning
@@ -193,6 +194,39 @@ def test_a_loss_that_is_nan():
         trainer(log_every_n_steps=1).fit(module, loader())
     assert [str(one.message) for one in caught] == [text]
     assert module.steps == 4
+
+
+class TestALossThatIsNanAndLoggedNowhere:
+    WHAT = (
+        r"The weights of \w+ are no longer finite in epoch 0, step 4 \(seen at the end of the epoch\), as "
+        r"after a loss that is NaN\. Training goes on\. To find where it began use callbacks\.TerminateOnNaN\(\)"
+    )
+
+    @pytest.mark.parametrize("log_every_n_steps", [0, 50])
+    def test_is_said_once_at_the_end_of_the_epoch(self, log_every_n_steps):
+        module = returning(lambda loss: loss * math.nan)
+        with pytest.warns(UserWarning, match=self.WHAT) as caught:
+            trainer(max_epochs=3, log_every_n_steps=log_every_n_steps).fit(module, loader())
+        assert len(caught) == 1
+        assert module.steps == 12
+
+    def test_in_manual_optimization_as_well(self):
+        def step(self, batch, batch_idx):
+            self.manual_backward(self.loss(batch) * math.inf)
+            self.optimizers().step()
+
+        with pytest.warns(UserWarning, match=self.WHAT):
+            trainer().fit(with_methods(training_step=step, automatic_optimization=False), loader())
+
+    def test_infinite_weights_that_are_not_trained_are_somebodys_wish(self):
+        module = Net()
+        module.mask = torch.nn.Parameter(torch.tensor([0.0, -math.inf]), requires_grad=False)
+        module.none = torch.nn.Parameter(torch.empty(0))
+        trainer().fit(module, loader())
+
+    def test_large_weights_of_half_precision_are_finite(self):
+        assert are_finite([torch.nn.Parameter(torch.full((4,), 6e4, dtype=torch.float16))])
+        assert not are_finite([torch.nn.Parameter(torch.tensor([1.0, math.nan], dtype=torch.bfloat16))])
 
 
 def logging(call):
