@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lightlib import errors
-from lightlib.errors import LightlibError, nearest
+from lightlib.errors import LightlibError, closest, nearest
 from lightlib.version import __version__
 
 __all__ = ["main"]
@@ -103,7 +103,13 @@ def _without_command(words: Sequence[str]) -> int:
         return 0
     if words[0].startswith("-"):
         _refuse(f"`{words[0]}` was given without a command.", f"lightlib fit {' '.join(words)}")
-    return _refuse(f"There is no command {words[0]!r}.{nearest(words[0], (*RUNS, *_MODULES))}", "lightlib --help")
+    known = (*RUNS, *_MODULES)
+    meant = closest(words[0], known)
+    raise LightlibError(
+        f"There is no command {words[0]!r}.{nearest(words[0], known)}",
+        expected=f"one of {', '.join(known)}.",
+        fix=" ".join(["lightlib", meant, *words[1:]]) if meant else "lightlib --help",
+    )
 
 
 def _asks_for_help(words: Sequence[str]) -> bool:

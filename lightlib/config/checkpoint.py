@@ -9,12 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.config.hyperparameters import BY_COMMAND_LINE
 from lightlib.config.names import translated
+from lightlib.config.yaml_file import load
 from lightlib.errors import LightlibError
 
 __all__ = ["with_hyperparameters"]
@@ -150,8 +149,8 @@ def _parts(words: Sequence[str]) -> Iterator[dict[str, Any]]:
 def _content(config: str) -> dict[str, Any]:
     try:
         text = config if config.lstrip().startswith("{") else Path(config).read_text(encoding="utf-8")
-        content = yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError):  # the parser reads it again, and says what is wrong
+        content = load(text)
+    except (OSError, ValueError):  # the parser reads it again, and says what is wrong
         return {}
     return content if isinstance(content, dict) else {}
 

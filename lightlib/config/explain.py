@@ -153,6 +153,7 @@ _TELL: tuple[tuple[str, Tell], ...] = (
     (r"expected \"\w+\" to be one of \{.*\}, but it was not provided", explain_key.no_verb),
     (r"argument (?P<name>[^:]+): invalid choice: (?P<value>.+?) \(choose from (?P<choices>.*)\)", explain_key.choice),
     (r"(?P<value>.+) not among choices (?P<choices>.+)", explain_key.choice),
+    (r"Linked \"(?P<target>[^\"]+)\" must be given via \"(?P<source>[^\"]+)\"", explain_key.linked),
     (r"argument (?P<option>[^:]+): expected (?:one|at least one|\d+) arguments?", explain_key.no_value),
     (r"(?:Path|File) does not exist:? *'?(?P<path>\w+://[^']+)'?$", _elsewhere),
     (r"(?:File does not exist|Path is not a file|File is not readable):? *'?(?P<path>.+?)'?$", _bad_file),

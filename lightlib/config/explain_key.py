@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from lightlib.config import explain_class
@@ -10,7 +11,7 @@ from lightlib.config.asked import Asked, plain
 from lightlib.config.said import Said
 from lightlib.errors import MisconfigurationException, nearest
 
-__all__ = ["Case", "choice", "no_mapping", "no_value", "no_verb", "required", "unknown_key", "unrecognized"]
+__all__ = ["Case", "choice", "linked", "no_mapping", "no_value", "no_verb", "required", "unknown_key", "unrecognized"]
 
 
 class Case(NamedTuple):
@@ -100,6 +101,8 @@ def unrecognized(case: Case) -> MisconfigurationException:
                 expected=f"the sub-command first: {', '.join(asked.verbs)}.",
                 fix=f"put the sub-command first: {asked.main.prog} {verb} {' '.join(rest)}",
             )
+    if key in _COMPLETION:
+        return _completion(option, value if equals else next(iter(words[1:2]), "shtab-bash"), asked)
     near = asked.nearest_key(key)
     value = value if equals else next((word for word in words[1:2] if not word.startswith("-")), "…")
     return MisconfigurationException(
@@ -164,6 +167,8 @@ def choice(case: Case) -> MisconfigurationException:
     value = found["value"].strip("'\"")
     choices = re.findall(r"[^\s,'\"()\[\]]+", found["choices"]) or ["…"]
     name = found.get("name") or f"--{plain(asked.without_verb(said.key))}"
+    if name.lstrip("-") in _COMPLETION:
+        return _completion(f"--{name.lstrip('-')}", value, asked)
     near = nearest(value, choices)
     meant = re.search(r"'(.+)'", near)
     if name == "subcommand":
@@ -178,6 +183,42 @@ def choice(case: Case) -> MisconfigurationException:
         f"{name.lstrip('-')} got {value!r}{spot.text}.{near}",
         expected=f"one of {', '.join(choices)}.",
         fix=f"{name}={meant[1] if meant else choices[0]}",
+    )
+
+
+_COMPLETION = ("print_completion", "print_shtab")
+
+
+def _completion(option: str, value: str, asked: Asked) -> MisconfigurationException:
+    """The script that completes options was asked for without the package that makes it, or behind a sub-command."""
+    shell = re.search("bash|zsh|tcsh", value)
+    kind = (
+        f"shtab-{shell[0] if shell else 'bash'}" if option.endswith("completion") else (shell[0] if shell else "bash")
+    )
+    call = f"{asked.main.prog} {option}={kind}"
+    if find_spec("shtab") is None:
+        return MisconfigurationException(
+            f"{option} got {value!r}, but the package shtab, which makes the script, is not installed.",
+            expected="shtab.",
+            fix=f"pip install shtab, and then {call}",
+        )
+    return MisconfigurationException(
+        f"{option} got {value!r}{f' after {asked.verb!r}' if asked.verb else ''}.",
+        expected="it alone, without a sub-command, and with the name of a shell.",
+        fix=call,
+    )
+
+
+def linked(case: Case) -> MisconfigurationException:
+    """An argument that a program fills from another one was given itself."""
+    found, asked = case.found, case.asked
+    target, source = asked.without_verb(found["target"]), asked.without_verb(found["source"])
+    spot = asked.spot(target)
+    value = next((flag.value for flag in asked.flags if flag.key == target and flag.value), None)
+    return MisconfigurationException(
+        f"{target} was given{spot.text}, but this program fills it from {source}.",
+        expected=f"{source} alone.",
+        fix=f"--{source.partition(',')[0]}={value or '…'}",
     )
 
 

@@ -53,12 +53,25 @@ def wrong_value(said: Said, asked: Asked) -> MisconfigurationException:
     value = _shown(said, spot.in_file)
     of_class = f" of {said.class_path}" if said.class_path and said.owner != said.key else ""
     name = key.rpartition(".")[2] if of_class else key
+    if said.value and "${" in said.value:
+        return _not_interpolated(f"{name}{of_class}", said.value, spot.text, asked)
     choices = _choices(types)
     near = nearest(said.value or "", choices)
     return MisconfigurationException(
         f"{name}{of_class} got {value}{spot.text}.{near}",
         expected=f"{kinds(types)}.",
         fix=_fix(key, types, choices, said, spot.in_file),
+    )
+
+
+def _not_interpolated(what: str, value: str, where: str, asked: Asked) -> MisconfigurationException:
+    own = asked.main.prog == "lightlib"
+    return MisconfigurationException(
+        f"{what} got {value!r}{where}, which nothing has replaced by what it refers to.",
+        expected="a value; or interpolation switched on, with which `${key}` is the value of another key.",
+        fix=f"{asked.command} --interpolate …"
+        if own
+        else 'mode = {"parser_mode": "omegaconf+"}; LightningCLI(…, parser_kwargs={**mode, "fit": mode, "test": mode})',
     )
 
 

@@ -255,11 +255,23 @@ class Document:
             column, fix = lines[tab].index("\t"), "replace the tabs by spaces in your editor."
             self._fail(tab, column, "a tab stands in the indentation.", "spaces; YAML has no tabs.", fix)
         problem = error.problem or "this is not YAML"
+        if "mapping values are not allowed" in problem and self._is_too_deep(lines, line):
+            what = "this line is indented further than the one above it, which has a value already."
+            expected = "keys of one level with the same number of spaces."
+            self._fail(line, column, what, expected, "give both lines the same number of spaces.")
         fix = next((fix for said, fix in _FIXES.items() if said in problem), "compare with the lines above it.")
         opened = ""
         if error.context and error.context_mark and error.context_mark.line != line:
             opened = f", {error.context} that begins in line {error.context_mark.line + 1}"
         self._fail(line, column, f"{problem}{opened}.", "YAML.", fix)
+
+    @staticmethod
+    def _is_too_deep(lines: list[str], line: int) -> bool:
+        """Whether a line `key: value` stands below and within another one that has a value."""
+        pair = re.compile(r"(\s*)(?:- +)?[^\s:#'\"][^:]*:(\s.*)?$")
+        above = next((one for one in reversed(lines[:line]) if one.strip() and not one.lstrip().startswith("#")), "")
+        outer, inner = pair.match(above), pair.match(lines[line])
+        return bool(outer and inner and (outer[2] or "").strip() and len(inner[1]) > len(outer[1]))
 
     def _fail_large(self, line: int, column: int, deep: bool) -> NoReturn:
         if deep:

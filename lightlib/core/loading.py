@@ -191,7 +191,7 @@ def _hparams_of(path: str | Path) -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, TypeError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, TypeError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise CheckpointError(
             f"hparams_file={str(path)!r} cannot be read: {' '.join(str(error).split())}",
             expected="a YAML file of names and values.",

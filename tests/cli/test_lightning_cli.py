@@ -416,7 +416,11 @@ def test_what_is_linked_cannot_be_given(capsys):
 
     with pytest.raises(SystemExit):
         CLI(SteepLine, PointsOfLine, run=False, args=["--model.width=4"])
-    assert "model.width" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "model.width was given (on the command line), but this program fills it from data.width.\n"
+        "  Expected: data.width alone.\n"
+        "  Fix: --data.width=4\n"
+    )
 
 
 # where arguments come from

@@ -130,6 +130,8 @@ FILES: dict[str, str | bytes] = {
     "arguments.yaml": "model:\n  class_path: model.Model\n  init_args:\n    widht: 3\n",
     "wrong.yaml": "trainer:\n  max_epochs: ten\n",
     "broken.yaml": "trainer:\n  max_epochs: [1\nmodel: x\n",
+    "deeper.yaml": "trainer:\n  max_epochs: 1\n    devices: 1\n",
+    "deep.yaml": f"model: {'[' * 5000}{']' * 5000}\n",
     "tab.yaml": "trainer:\n  max_epochs: 1\n\tdevices: 1\n",
     "twice.yaml": "trainer:\n  max_epochs: 1\n  max_epochs: 2\n",
     "bomb.yaml": "\n".join(NINE),

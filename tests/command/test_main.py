@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from lightlib.command import main
+from lightlib.config import explain_key
 from lightlib.version import __version__
 from tests.command.project import CONFIG, status_of, written_project  # noqa: F401  the fixture
 from tests.processes import programs
@@ -41,7 +42,8 @@ LINES = [
     line("-h", 0, "usage: lightlib COMMAND"),
     line("help", 0, "usage: lightlib COMMAND"),
     line("--version", 0, f"lightlib {__version__}\n"),
-    line("fitt", 2, "There is no command 'fitt'. Did you mean 'fit'?", "Expected: one of fit, validate,"),
+    line("fitt CFG", 2, "There is no command 'fitt'. Did you mean 'fit'?", "Fix: lightlib fit --config config.yaml"),
+    line("xyz", 2, "There is no command 'xyz'.", "Expected: one of fit, validate,", "Fix: lightlib --help"),
     line("checkpiont inspect x", 2, "Did you mean 'checkpoint'?"),
     line("CFG", 2, "`--config` was given without a command.", "Fix: lightlib fit --config"),
     line("--trainer.max_epochs 3 fit", 2, "stands before the command.", "Fix: lightlib fit --trainer.max_epochs 3"),
@@ -121,6 +123,7 @@ LINES = [
     line("predict CFG --return_predictions fals", 2, "Expected: true, false or null."),
     line("fit CFG --seed_everything=-1", 2, "got the seed -1", "Configured: seed_everything (on the command line)."),
     line("fit DEV --trainer.logger CSVLoger", 2, "Unknown logger 'CSVLoger'. Did you mean 'CSVLogger'?"),
+    line("fit --print_completion=shtab-bash", 2, "after 'fit'", "Fix: lightlib --print_completion=shtab-bash"),
     # what is missing
     line("fit", 2, "model is missing.", "Fix: lightlib fit --model=my_module.MyClass"),
     line("fit --config", 2, "--config has no value."),
@@ -144,6 +147,8 @@ LINES = [
     line("fit DEV --trainer.callbacks torch.optim.Adam", 2, "not a subclass of lightlib.Callback."),
     # files that cannot be read
     line("fit --config broken.yaml", 2, "broken.yaml, line 3, column 6: did not find expected ',' or ']'"),
+    line("fit --config deeper.yaml", 2, "deeper.yaml, line 3, column 12: this line is indented further"),
+    line("fit --config deep.yaml", 2, "deep.yaml, line 1, column 107: this is nested more than 100 levels deep."),
     line("fit --config tab.yaml", 2, "tab.yaml, line 3, column 1: a tab stands in the indentation."),
     line("fit --config twice.yaml", 2, "twice.yaml, line 3, column 3: the key 'max_epochs' stands here again"),
     line("fit --config bomb.yaml", 2, "bomb.yaml, line 6, column 5: the values are more than 100000"),
@@ -167,7 +172,7 @@ LINES = [
     line("fit DEV --allow model,data --model.head torch.nn.Softsign --optimizer Lion", 0, "head Softsign", "Lion lr="),
     line("fit DEV --allow model,data --model.head torch.hub.load", 2, "importing torch is not allowed"),
     line("fit DEV --allow model,data --weights_only false", 2, "such a checkpoint can name any code"),
-    line("fit CFG --config interpolated.yaml", 2, "width of model.Model got '${trainer.max_epochs}'"),
+    line("fit CFG --config interpolated.yaml", 2, "Model got '${trainer.max_epochs}", "Fix: lightlib fit --interpolate"),
     line("fit CFG --config interpolated.yaml --interpolate", 0, "width 1"),
     line("fit CFG --config interpolated_wrong.yaml --interpolate", 2, "(interpolated_wrong.yaml, line 3)"),
 ]  # fmt: skip
@@ -311,6 +316,18 @@ def test_completion_is_a_script() -> None:
     done = programs.interpreter("-m", "lightlib", "--print_completion=shtab-bash")
     assert done.returncode == 0, done.stderr
     assert "_shtab_lightlib_fit_option_strings" in done.stdout
+
+
+def test_completion_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(explain_key, "find_spec", lambda name: None)
+    assert status_of("fit --print_completion=shtab-zsh") == 2
+    assert capsys.readouterr().err == (
+        "--print_completion got 'shtab-zsh', but the package shtab, which makes the script, is not installed.\n"
+        "  Expected: shtab.\n"
+        "  Fix: pip install shtab, and then lightlib --print_completion=shtab-zsh\n"
+    )
 
 
 def test_a_class_is_looked_for_where_the_command_was_started(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,14 @@ REFUSED = {
     "key twice in a line": ("{a: 1, a: 2}", "run.yaml, line 1, column 8: the key 'a' stands here again"),
     "second document": ("a: 1\n---\nb: 2\n", "run.yaml, line 2, column 1: a second document begins."),
     "tab": ("a:\n\tb: 1\n", "run.yaml, line 2, column 1: a tab stands in the indentation.\n  2 |  b: 1\n    | ^\n"),
+    "deeper": (
+        "a:\n  b: 1\n    c: 2\n",
+        (
+            "run.yaml, line 3, column 6: this line is indented further than the one above it, which has a value "
+            "already.\n  3 |     c: 2\n    |      ^\n  Expected: keys of one level with the same number of spaces.\n"
+            "  Fix: give both lines the same number of spaces."
+        ),
+    ),
     "colon": (
         "a: b: c\n",
         (
