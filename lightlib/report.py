@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -19,6 +20,7 @@ __all__ = [
     "info",
     "is_secret",
     "rank_zero_only",
+    "share_rank",
     "warn",
 ]
 
@@ -85,9 +87,18 @@ def _rank_from_environment() -> int:
 
 
 class _RankZeroOnly:
-    """Decorator: the function runs on rank zero and returns None elsewhere. `rank` is set when the run starts."""
+    """Decorator: the function runs on rank zero and returns None elsewhere.
+
+    `rank` is set when the run starts. That of lightning_utilities, which programs for Lightning use, follows it.
+    """
 
     rank: int = _rank_from_environment()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        theirs: Any = getattr(sys.modules.get("lightning_utilities.core.rank_zero"), "rank_zero_only", None)
+        if name == "rank" and theirs is not None:
+            theirs.rank = value
 
     def __call__(self, function: Callable[..., T]) -> Callable[..., T | None]:
         @functools.wraps(function)
@@ -98,6 +109,19 @@ class _RankZeroOnly:
 
 
 rank_zero_only = _RankZeroOnly()
+
+
+def share_rank() -> None:
+    """Set `rank_zero_only.rank` of lightning_utilities, unless it is set: without it, what it decorates raises.
+
+    torchmetrics brings the package, and Lightning sets the rank when it is imported.
+    """
+    with contextlib.suppress(ImportError):
+        from lightning_utilities.core import rank_zero  # optional: lightning_utilities
+
+        theirs: Any = rank_zero.rank_zero_only
+        if getattr(theirs, "rank", None) is None:
+            theirs.rank = rank_zero_only.rank
 
 
 def info(message: str) -> None:

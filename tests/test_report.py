@@ -150,3 +150,43 @@ class TestRankZeroOnly:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         assert report._rank_from_environment() == rank
+
+
+class TestTheRankOfLightningUtilities:
+    @pytest.fixture
+    def theirs(self, monkeypatch):
+        rank_zero = pytest.importorskip("lightning_utilities.core.rank_zero")
+        monkeypatch.setattr(rank_zero.rank_zero_only, "rank", None, raising=False)
+        return rank_zero.rank_zero_only
+
+    def test_is_set_before_any_run(self, theirs):
+        called = theirs(lambda: "called")
+        with pytest.raises(RuntimeError, match="needs to be set before use"):
+            called()
+        report.share_rank()
+        assert called() == "called"
+
+    def test_is_left_as_it_is_when_it_is_set(self, theirs):
+        theirs.rank = 3
+        report.share_rank()
+        assert theirs.rank == 3
+
+    def test_follows_that_of_a_run(self, theirs, rank):
+        rank(2)
+        assert theirs.rank == 2
+        assert theirs(lambda: "called")() is None
+
+    def test_is_no_error_without_the_package(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "lightning_utilities", None)
+        monkeypatch.setitem(sys.modules, "lightning_utilities.core", None)
+        report.share_rank()
+
+    @pytest.mark.processes
+    def test_a_program_that_uses_it_after_importing_lightlib_runs(self):
+        code = (
+            "from lightlib import LightningModule\n"
+            "from lightning_utilities.core.rank_zero import rank_zero_info, rank_zero_only\n"
+            "rank_zero_info('x')\n"
+            "print(rank_zero_only.rank)\n"
+        )
+        assert python(code, RANK="1")[0] == "1\n"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Module"]
 
+report.share_rank()
+
 
 class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     """A model together with how it is trained: its steps, its optimizers, and any hook.
