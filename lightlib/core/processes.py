@@ -45,7 +45,7 @@ class Processes:
         strategy = self._trainer.strategy
         launcher = None
         if strategy.world_size > 1 and not strategy.environment.launched and strategy.launcher == "subprocess":
-            launcher = SubprocessLauncher(strategy.environment)
+            launcher = SubprocessLauncher(strategy.environment, strategy.forked)
             strategy.environment = launcher.launch()
             launcher.meets = True
             launcher.on_death(partial(_dead_before_the_meeting, launcher))

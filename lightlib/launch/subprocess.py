@@ -27,7 +27,7 @@ from lightlib.launch.environment import LAUNCHED, PARENT
 from lightlib.launch.output import Output
 from lightlib.launch.place import Environment, HeldPort, threads_per_process
 
-__all__ = ["SubprocessLauncher", "how_it_ended", "is_interactive", "launched_processes"]
+__all__ = ["SubprocessLauncher", "how_it_ended", "is_interactive", "is_shell", "launched_processes"]
 
 OnDeath = Callable[[int, int, str], None]
 
@@ -75,6 +75,7 @@ class SubprocessLauncher:
 
     Args:
         environment: The place of this process, as `detect` found it.
+        forked: How to write the strategy that asks with processes that are copies of this one; for an error.
         timeout: Seconds that the others may go on after this process has come to its end. Default 30.
         grace: Seconds they have to end when something has failed. Default 5.
         drain: Seconds to read what one that has ended left in its pipes. Default 1.
@@ -89,9 +90,16 @@ class SubprocessLauncher:
     """
 
     def __init__(
-        self, environment: Environment, *, timeout: float = 30.0, grace: float = 5.0, drain: float = 1.0
+        self,
+        environment: Environment,
+        forked: str = '"ddp_notebook"',
+        *,
+        timeout: float = 30.0,
+        grace: float = 5.0,
+        drain: float = 1.0,
     ) -> None:
         self.environment = environment
+        self.forked = forked
         self.timeout = timeout
         self.grace = grace
         self.drain = drain
@@ -125,7 +133,7 @@ class SubprocessLauncher:
         if place.world_size == 1:
             return place
         if place.local_size > 1:
-            command = _command(place.local_size)
+            command = _command(place.local_size, self.forked)
             self._share_threads()
             self._start(command, place)
         os.environ.update(place.export() | {LAUNCHED: str(os.getpid())})
@@ -319,11 +327,15 @@ def how_it_ended(code: int) -> str:
     return f"was killed by {name}{often}"
 
 
+def is_shell() -> bool:
+    """Return whether this is a notebook or a shell of Python's, in which more may be typed after what runs now."""
+    ask = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return (ask is not None and ask() is not None) or hasattr(sys, "ps1")
+
+
 def is_interactive() -> bool:
-    """Return whether this is a notebook or a shell of Python's."""
-    ipython = sys.modules.get("IPython")
-    within = ipython is not None and ipython.get_ipython() is not None
-    return within or hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    """Return whether this is a notebook, a shell of Python's, or a program that becomes one when it ends."""
+    return is_shell() or bool(sys.flags.interactive)
 
 
 def _begin(command: list[str], place: Environment) -> _Child:
@@ -355,8 +367,8 @@ def _tell(callbacks: list[OnDeath], children: list[_Child]) -> None:
                 traceback.print_exc()
 
 
-def _command(size: int) -> list[str]:
-    """Return what runs this program once more.
+def _command(size: int, forked: str) -> list[str]:
+    """Return what runs this program once more; `forked` is how to write a strategy whose processes are copies.
 
     Raises:
         MisconfigurationException: There is no program, or running it would do something else.
@@ -376,9 +388,15 @@ def _command(size: int) -> list[str]:
     raise MisconfigurationException(
         f"devices={size} needs {size} processes, for which the program would be run again; but {why}.",
         expected="a script, started as `python train.py`.",
-        fix='Trainer(strategy="ddp_notebook") in a notebook, Trainer(strategy="ddp_spawn") elsewhere, or a script '
-        f"started with `torchrun --nproc-per-node={size} train.py`.",
+        fix=f"{_in_one_program(forked)}a script started with `torchrun --nproc-per-node={size} train.py`.",
     )
+
+
+def _in_one_program(forked: str) -> str:
+    if not forked:
+        return ""
+    spawned = forked.replace("notebook", "spawn").replace("fork", "spawn")
+    return f"Trainer(strategy={forked}) in a notebook, Trainer(strategy={spawned}) elsewhere, or "
 
 
 def _refuse_several_machines(environment: Environment) -> None:

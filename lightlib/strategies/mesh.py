@@ -135,6 +135,15 @@ class MeshStrategy(Strategy):
         devices: list[torch.device] = getattr(self, "devices", None) or [torch.device("cpu")]
         return devices[min(self.local_rank, len(devices) - 1)]
 
+    @property
+    def forked(self) -> str:  # type: ignore[override]  # it follows from the sizes
+        sizes = {name: size for name, size in self.sizes.items() if size != 1}
+        if getattr(self._given["replicate"], "zero", False):
+            return 'DDPStrategy(zero=True, start_method="fork")'
+        if sizes.keys() <= {"replicate"}:
+            return '"ddp_notebook"'
+        return f'MeshStrategy({", ".join(f"{name}={size}" for name, size in sizes.items())}, launcher="fork")'
+
     def connect(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:

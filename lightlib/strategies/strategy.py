@@ -45,6 +45,8 @@ class Strategy(ABC):
             gathered in `forward`.
         inference_mode: Whether evaluation may run in `torch.inference_mode`; otherwise it runs in `torch.no_grad`.
         in_parts: Whether `training_step` is called once for each micro-batch of a batch.
+        forked: How to write this strategy with processes that are copies of the one that asks, as a notebook needs it;
+            empty where there is no such way.
         checkpoint_format: What `save_checkpoint` writes when nobody says: ``"file"`` or ``"directory"``.
         reads_parts: Whether `load_module_state` and `load_optimizer_state` take tensors that are still in a checkpoint
             directory (:class:`lightlib.checkpoint.stored.Stored`), and read of them what this process needs.
@@ -74,6 +76,7 @@ class Strategy(ABC):
     sync_batchnorm: bool = False
     timeout: Any = None
     launcher: str | None = None
+    forked: str = ""
     lockstep: bool = False
     inference_mode: bool = True
     device_mesh: Any = None

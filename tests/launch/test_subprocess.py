@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from lightlib import registry
 from lightlib.errors import MisconfigurationException
 from lightlib.launch import subprocess as launch
 from lightlib.launch.environment import Environment
 from lightlib.launch.output import Output
 from lightlib.launch.subprocess import SubprocessLauncher, how_it_ended
+from lightlib.strategies import MeshStrategy
 from tests.processes.programs import HANGS_AFTER, environment
 
 # The launcher's patience is so long that a test hangs which has to wait for it.
@@ -547,6 +549,31 @@ class TestRefusals:
             r"(.|\n)*strategy=\"ddp_notebook\"\) in a notebook, Trainer\(strategy=\"ddp_spawn\"\)"
             r"(.|\n)*torchrun --nproc-per-node=2 train.py"
         )
+
+    @pytest.mark.processes
+    @pytest.mark.parametrize(
+        ("strategy", "here", "elsewhere"),
+        [
+            ("fsdp", 'MeshStrategy(shard=-1, launcher="fork")', 'MeshStrategy(shard=-1, launcher="spawn")'),
+            (MeshStrategy(replicate=2, tensor=2), 'MeshStrategy(replicate=2, tensor=2, launcher="fork")', "spawn"),
+            ("pipeline", 'MeshStrategy(pipeline=-1, launcher="fork")', "spawn"),
+            ("zero1", 'DDPStrategy(zero=True, start_method="fork")', 'DDPStrategy(zero=True, start_method="spawn")'),
+            ("ddp", '"ddp_notebook"', '"ddp_spawn"'),
+        ],
+    )
+    def test_what_is_offered_is_the_same_strategy(self, strategy, here, elsewhere):
+        forked = (registry.get("strategies", strategy)() if isinstance(strategy, str) else strategy).forked
+        with pytest.raises(MisconfigurationException) as caught:
+            SubprocessLauncher(Environment(world_size=2, local_size=2), forked).launch()
+        fix = str(caught.value).partition("Fix: ")[2]
+        assert fix.startswith(f"Trainer(strategy={here}) in a notebook, Trainer(strategy=")
+        assert elsewhere in fix
+        assert fix.endswith("or a script started with `torchrun --nproc-per-node=2 train.py`.")
+
+    @pytest.mark.processes
+    def test_where_a_strategy_has_no_such_way_only_a_launcher_is_offered(self):
+        with pytest.raises(MisconfigurationException, match="Fix: a script started with `torchrun"):
+            SubprocessLauncher(Environment(world_size=2, local_size=2), "").launch()
 
     @pytest.mark.processes
     def test_an_interactive_session(self, monkeypatch):
