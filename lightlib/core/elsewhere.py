@@ -17,8 +17,11 @@ from lightlib.core.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment import own
 from lightlib.launch.spawn import launch_function
+from lightlib.launch.subprocess import is_shell
 
 __all__ = ["call", "wanted"]
+
+_INTERRUPTED = 130  # the exit code of processes that Ctrl-C has ended
 
 
 def wanted(trainer: Any) -> bool:
@@ -34,6 +37,7 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
 
     Raises:
         ArgumentTypeError: There is nothing to be run.
+        KeyboardInterrupt: It was interrupted in a notebook or a shell; elsewhere that is a SystemExit.
     """
     given = {name: value for name, value in arguments.items() if name != "self"}
     session = trainer._session  # noqa: SLF001  it is sent along: an evaluation may be of the last call's module
@@ -50,7 +54,13 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
     trainer.run = None  # what is left of the last call is not sent
     function = partial(_in_child, trainer, verb, given, rng_state())
-    came = launch_function(function, environment.local_size, method, environment)
+    try:
+        came = launch_function(function, environment.local_size, method, environment)
+    except SystemExit as error:
+        if error.code != _INTERRUPTED or not is_shell():
+            raise
+        trainer.interrupted = True
+        raise KeyboardInterrupt from None  # what was trained is in a checkpoint, and not in this process
     module.load_state_dict(came["weights"])
     if given.get("model") is not None:
         data = (given.get(name) for name in ("datamodule", "train_dataloaders", "dataloaders"))

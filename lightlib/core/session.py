@@ -35,6 +35,7 @@ from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.table import table
 from lightlib.core.user_state import Look
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
+from lightlib.launch.subprocess import is_shell
 from lightlib.loggers.fanout import Fanout
 from lightlib.version import __version__
 
@@ -358,12 +359,13 @@ class Session:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    ) -> bool:
         if error is None:
             try:
                 asked = self.signals.of_any(self.trainer.strategy)
             except BaseException as raised:  # of the other processes, or a second Ctrl-C: the run fails after all
-                self.__exit__(type(raised), raised, raised.__traceback__)
+                if self.__exit__(type(raised), raised, raised.__traceback__):
+                    return True
                 raise
             queued = asked is not None and self._wants_to_be_queued()
             self._stack.close()
@@ -371,8 +373,9 @@ class Session:
             self._finish(TrainerStatus.FINISHED, "success")
             if asked is not None:  # the program's next call would go on
                 self._say_how_to_go_on(None, queued, interrupted=True)
-                raise asked if isinstance(asked, SystemExit) else SystemExit(130)
-            return
+                self.trainer.interrupted = True
+                return self._leave(asked, error)
+            return False
         cause = self.signals.received if self._took_the_workers(error) else error
         assert cause is not None
         if cause is not self.signals.received:  # else a launcher's further SIGTERM must not end the process as it saves
@@ -387,9 +390,29 @@ class Session:
         finally:
             self._stack.close()
         if isinstance(first, KeyboardInterrupt):
-            sys.exit(130)
+            return self._leave(first, error)
         if first is not error:
             raise first from None
+        return False
+
+    def _leave(self, asked: BaseException, error: BaseException | None) -> bool:
+        """End the program after a signal, once the run has ended; a notebook or a shell lives on after Ctrl-C.
+
+        There `fit` returns to the next line, and other calls, and a second Ctrl-C, which breaks off, raise.
+
+        Returns:
+            Whether the caller of the Trainer is to go on as if nothing had been raised.
+        """
+        if not isinstance(asked, KeyboardInterrupt):
+            raise asked from None
+        if not is_shell() or self.trainer.strategy.environment.launched:
+            sys.exit(130)
+        at_a_boundary = error is None or asked is self.signals.received
+        if at_a_boundary and self.trainer.state.fn is TrainerFn.FITTING:
+            return True
+        if asked is not error:
+            raise asked from None
+        return False
 
     def _took_the_workers(self, error: BaseException) -> bool:
         """Whether a signal to all processes of a group has ended the loaders' workers, without which no step follows.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 
 import pytest
@@ -365,3 +366,44 @@ class TestInARun:
         with pytest.raises(KeyboardInterrupt):
             trainer.fit(Net(), batches(1))
         assert trainer.interrupted
+
+
+class TestInANotebook:
+    @pytest.fixture(autouse=True)
+    def notebook(self, monkeypatch):
+        monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
+
+    def test_an_interrupted_fit_returns_with_what_was_trained(self, tmp_path, caplog):
+        module, whole = Net(), Net()
+        checkpoint = ModelCheckpoint(tmp_path, save_top_k=0)
+        trainer = quiet_trainer(callbacks=[sends(INT), checkpoint], enable_checkpointing=True)
+        with caplog.at_level("INFO", logger="lightlib"):
+            trainer.fit(module, batches(10))
+        assert (trainer.interrupted, trainer.state.status, trainer.global_step) == (True, "interrupted", 3)
+        assert "interrupted.ckpt" in caplog.text
+        quiet_trainer().fit(whole, batches(10)[:3])
+        assert same_weights(module, whole)
+        assert os.listdir(tmp_path) == ["interrupted.ckpt"]
+
+    def test_one_that_came_too_late_to_stop_anything_is_noted(self):
+        trainer = quiet_trainer(callbacks=[sends(INT, "on_fit_end", lambda t: True)])
+        trainer.fit(Net(), batches(2))
+        assert (trainer.interrupted, trainer.state.status) == (True, "finished")
+
+    def test_a_second_interrupt_raises(self):
+        both = [sends(INT), sends(INT, "on_train_batch_start", lambda t: t.progress.batch == 3)]
+        trainer = quiet_trainer(accumulate_grad_batches=8, callbacks=both)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.fit(Net(), batches(10))
+        assert trainer.interrupted
+
+    def test_calls_that_return_something_raise(self):
+        trainer = quiet_trainer(callbacks=[sends(INT, "on_test_batch_end", lambda t: True)])
+        with pytest.raises(KeyboardInterrupt):
+            trainer.test(Steps(), batches(4), verbose=False)
+
+    def test_a_launcher_that_ends_the_process_ends_it(self):
+        trainer = quiet_trainer(callbacks=[sends(TERM)])
+        with pytest.raises(SystemExit) as caught:
+            trainer.fit(Net(), batches(10))
+        assert caught.value.code == 143
