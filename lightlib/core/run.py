@@ -27,6 +27,7 @@ from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.core.results import Results, Table, to_floats
 from lightlib.core.seed import isolate_rng, part_random_numbers, rng_state, set_rng_state
+from lightlib.core.served import add_what_a_batch_is
 from lightlib.core.signals import Signals
 from lightlib.core.user_state import UserState
 from lightlib.core.window import Window
@@ -410,6 +411,10 @@ class Run:
                         yield data
                 else:
                     yield data
+        except Exception as error:
+            if not self.evaluated:
+                add_what_a_batch_is(error, data.given, self.results.table.batch)
+            raise
         finally:
             self._back_to_training_mode(stage, modes)
             self.stage = before

@@ -29,6 +29,7 @@ from lightlib.core.restore import restore, restore_datamodule, restore_weights
 from lightlib.core.resume import newest_known, say_how_to_go_on
 from lightlib.core.run import PREDICT, TEST, VALIDATION, Run
 from lightlib.core.saving import write_checkpoint
+from lightlib.core.served import add_what_a_batch_is
 from lightlib.core.signals import Signals
 from lightlib.core.sources import check_given, find, holds_nothing
 from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
@@ -376,6 +377,9 @@ class Session:
                 self.trainer.interrupted = True
                 return self._leave(asked, error)
             return False
+        run = self.trainer.run
+        if run.train_data is not None and not run.progress.batch:
+            add_what_a_batch_is(error, run.train_data.given, run.results.train.batch)
         cause = self.signals.received if self._took_the_workers(error) else error
         assert cause is not None
         if cause is not self.signals.received:  # else a launcher's further SIGTERM must not end the process as it saves

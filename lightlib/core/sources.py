@@ -15,6 +15,7 @@ from lightlib.core.combined import CombinedLoader, holds_loaders, length
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import overrides
 from lightlib.core.interface import DataHooks
+from lightlib.core.served import loader_of
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 __all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "find", "holds_nothing", "serve"]
@@ -155,7 +156,7 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
         shuffle = stage == "train" and not isinstance(given, IterableDataset)
         how = ", shuffled" if shuffle else ""
         report.info(f"{_NAMES[stage].capitalize()} data: a {type(given).__name__} is served in batches of {size}{how}.")
-        return DataLoader(given, batch_size=size, shuffle=shuffle)
+        return loader_of(given, size, shuffle)
     if isinstance(given, CombinedLoader):
         return given.with_loaders([serve(one, stage, batch_size) for one in given.flattened])
     if isinstance(given, Mapping):

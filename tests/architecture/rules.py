@@ -80,6 +80,7 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("module", "datamodule"),
     ("user_objects",),
     ("user_state",),
+    ("served",),
     ("sources",),
     ("check",),
     ("agreement",),
