@@ -13,6 +13,8 @@ from torch import nn
 
 from lightlib import report
 from lightlib.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightlib.command.predictions import PredictionFiles
+from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["run"]
@@ -45,6 +47,20 @@ class _CLI(LightningCLI):
 
     def _asked(self) -> Collection[str]:
         return [verb for verb in self.subcommands() if [verb] == self._words[:1]] or self.subcommands()
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        trainer = super().instantiate_trainer(**kwargs)
+        if self._writes_predictions():
+            trainer.callbacks.append(PredictionFiles())
+        return trainer
+
+    def _arguments_of(self, verb: str) -> dict[str, Any]:
+        arguments = super()._arguments_of(verb)
+        return {**arguments, "return_predictions": False} if self._writes_predictions() else arguments
+
+    def _writes_predictions(self) -> bool:
+        verb = self.subcommand
+        return verb == "predict" and self.config[verb].get("return_predictions") is not False
 
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         try:

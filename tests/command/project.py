@@ -63,6 +63,11 @@ class Model(Base):
         return torch.optim.SGD(self.parameters(), 0.5)
 
 
+class Silent(Model):
+    def predict_step(self, batch):
+        pass
+
+
 class Classes(Model):
     def __init__(self, classes: int) -> None:
         super().__init__(classes)

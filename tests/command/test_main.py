@@ -193,6 +193,41 @@ def test_a_command_line(case: Line, capsys: pytest.CaptureFixture, caplog: pytes
         assert "\n  Expected: " in error
 
 
+def predictions(root: str = "lightning_logs") -> dict[str, Any]:
+    return {str(path): torch.load(path) for path in sorted(Path(root).rglob("predictions*/*"))}
+
+
+def test_predict_writes_what_predict_step_returns_and_says_where(caplog: pytest.LogCaptureFixture) -> None:
+    assert status_of("predict --config config.yaml --trainer.logger csv") == 0
+    ((path, outputs),) = predictions().items()
+    assert path == "lightning_logs/version_0/predictions/rank_0-loader_0.pt"
+    assert [output.shape for output in outputs] == [(4, 3), (4, 3)]
+    assert not outputs[0].requires_grad
+    assert f"Predictions: {Path(path).parent.resolve()}/" in caplog.text
+
+
+@pytest.mark.processes
+def test_each_process_writes_its_predictions() -> None:
+    words = "predict --config config.yaml --trainer.logger csv --trainer.devices 2 --trainer.strategy ddp_fork"
+    done = programs.run("-m", "lightlib", *words.split())
+    assert done.returncode == 0, done.stderr
+    found = {Path(path).name: [len(output) for output in outputs] for path, outputs in predictions().items()}
+    assert found == {"rank_0-loader_0.pt": [4], "rank_1-loader_0.pt": [4]}
+
+
+def test_predictions_of_an_earlier_run_stay() -> None:
+    for _ in range(2):
+        assert status_of("predict --config config.yaml --trainer.logger false --trainer.default_root_dir here") == 0
+    assert [Path(path).parent.name for path in predictions("here")] == ["predictions", "predictions-1"]
+
+
+def test_predictions_that_are_not_wanted_are_not_written(caplog: pytest.LogCaptureFixture) -> None:
+    assert status_of("predict --config config.yaml --trainer.logger csv --return_predictions false") == 0
+    assert status_of("predict --config config.yaml --trainer.logger csv --model model.Silent") == 0
+    assert predictions() == {}
+    assert caplog.text.count("predict_step returned None for every batch") == 1
+
+
 def test_there_are_enough() -> None:
     assert len(LINES) >= 50
     assert sum(one.values[0].status == 0 for one in LINES) >= 20

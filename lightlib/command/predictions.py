@@ -1,0 +1,90 @@
+"""PredictionFiles: what `lightlib predict` writes, a file for each process and loader."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightlib import report
+from lightlib.callbacks.callback import Callback
+from lightlib.checkpoint import storage
+from lightlib.checkpoint.archive import not_plain
+from lightlib.errors import LightlibError
+from lightlib.strategies.single import to_device
+
+if TYPE_CHECKING:
+    from lightlib.core.module import Module
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["PredictionFiles"]
+
+FOLDER = "predictions"
+
+
+class PredictionFiles(Callback):
+    """Keeps what `predict_step` returns, on the CPU, and writes it when all batches are done.
+
+    The files are ``predictions/rank_0-loader_0.pt`` and so on, in the folder of the run's logs. Each is a list of
+    what was returned for each batch of this process, in order, which ``torch.load`` reads.
+    """
+
+    def __init__(self) -> None:
+        self._outputs: list[list[Any]] = []
+
+    def on_predict_start(self, trainer: Trainer, pl_module: Module) -> None:
+        self._outputs = []
+
+    def on_predict_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: Module,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        while len(self._outputs) <= dataloader_idx:
+            self._outputs.append([])
+        self._outputs[dataloader_idx].append(to_device(outputs, torch.device("cpu")))
+
+    def on_predict_end(self, trainer: Trainer, pl_module: Module) -> None:
+        """Write the files.
+
+        Raises:
+            CheckpointWriteError: One could not be written.
+            LightlibError: What was returned cannot be pickled.
+        """
+        written, self._outputs = self._outputs, []
+        folder = trainer.strategy.broadcast(_free_folder(trainer.log_dir or trainer.default_root_dir))
+        returned = any(output is not None for outputs in written for output in outputs)
+        if not trainer.strategy.reduce_boolean_decision(returned, all=False):
+            report.info("predict_step returned None for every batch: there are no predictions to write.")
+            return
+        for loader, outputs in enumerate(written):
+            path = os.path.join(folder, f"rank_{trainer.global_rank}-loader_{loader}.pt")
+            try:
+                storage.write(path, partial(torch.save, outputs))
+            except (AttributeError, TypeError) as error:
+                raise LightlibError(
+                    f"The predictions could not be written to {path!r}: {error}.",
+                    expected="tensors, numbers, strings, lists and dicts of them.",
+                    fix="return these from predict_step, or --return_predictions false and write them there.",
+                ) from error
+        trainer.strategy.barrier("predictions")
+        plain = "" if not_plain(written) is None else ", weights_only=False"
+        report.info(
+            f"Predictions: {os.path.join(folder, '')}, a list of what predict_step returned for each batch in "
+            f"rank_N-loader_N.pt; torch.load(path{plain}) reads it."
+        )
+
+
+def _free_folder(root: str) -> str:
+    """Return a folder in which nothing is, so that the predictions of an earlier run stay."""
+    number, folder = 0, os.path.join(root, FOLDER)
+    while storage.exists(folder):
+        number += 1
+        folder = os.path.join(root, f"{FOLDER}-{number}")
+    return folder
