@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from types import ModuleType
@@ -121,7 +122,7 @@ def outline(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, 
         metadata = {str(key): str(value) for key, value in header.pop("__metadata__", {}).items()}
         tensors = {str(key): _described(entry, size - 8 - length) for key, entry in header.items()}
         ends = max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise _damaged(name, f"its header cannot be read ({type(error).__name__}: {error})") from error
     if ends != size - 8 - length:
         raise _damaged(name, f"it should have {8 + length + ends} bytes, and has {size}")
@@ -130,10 +131,11 @@ def outline(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, 
 
 def _described(entry: Mapping[str, Any], room: int) -> Tensor:
     start, end = entry["data_offsets"]
-    tensor = torch.empty([int(size) for size in entry["shape"]], dtype=_DTYPES[entry["dtype"]], device="meta")
-    if not 0 <= start <= end <= room or end - start != tensor.numel() * tensor.element_size():
+    shape, dtype = [int(size) for size in entry["shape"]], _DTYPES[entry["dtype"]]
+    fits = min(shape, default=0) >= 0 and end - start == math.prod(shape) * dtype.itemsize
+    if not fits or not 0 <= start <= end <= room:
         raise ValueError(f"bytes {start} to {end} for {entry['dtype']} {entry['shape']}")
-    return tensor
+    return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def _damaged(name: str, reason: str) -> CheckpointError:

@@ -370,6 +370,15 @@ def test_a_damaged_safetensors_file_is_refused(tmp_path, data):
             call("w.safetensors")
 
 
+@pytest.mark.parametrize("shape", [[-1], [-2, -2], [2**63], [2**40, 2**40], [2**70, 0], [2**63, 2**63, 0], [1e400]])
+def test_a_safetensors_file_with_an_impossible_shape_is_refused(tmp_path, shape):
+    header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
+    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    for call in (load, inspect, verify):
+        with pytest.raises(CheckpointError, match="could not be read as safetensors"):
+            call("w.safetensors")
+
+
 def test_safetensors_cut_or_grown_are_refused(tmp_path):
     export(write(tmp_path, "file"), "w.safetensors")
     data = (tmp_path / "w.safetensors").read_bytes()
