@@ -80,9 +80,15 @@ def check_template(template: str) -> None:
     """Check that no file of this name can leave its folder.
 
     Raises:
-        MisconfigurationException: The template is an absolute path or goes upwards.
+        MisconfigurationException: The template is an absolute path, goes upwards, or holds a NUL.
     """
     plain = _FIELD.sub("x", template).replace("\\", "/")
+    if "\0" in plain:
+        raise MisconfigurationException(
+            f"ModelCheckpoint(filename={template!r}) holds the character NUL.",
+            expected="the name of a file, which has no such character.",
+            fix=f"ModelCheckpoint(filename={template.replace(chr(0), '')!r})",
+        )
     if plain.startswith("/") or ".." in plain.split("/") or re.match(r"[A-Za-z]:", plain):
         raise MisconfigurationException(
             f"ModelCheckpoint(filename={template!r}) leads out of the folder of checkpoints.",

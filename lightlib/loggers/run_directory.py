@@ -215,12 +215,18 @@ def check_inside(argument: str, value: str) -> str:
     """Return `value` if it stays below the directory that it will be joined to.
 
     Raises:
-        MisconfigurationException: It is absolute, or one of its parts is ``..``.
+        MisconfigurationException: It is absolute, one of its parts is ``..``, or it holds a NUL.
         ArgumentTypeError: It is not a string.
     """
     if not isinstance(value, str):
         raise ArgumentTypeError(
             f"{argument} is {value!r}.", expected="a string.", fix=f"use {argument}={str(value)!r}."
+        )
+    if "\0" in value:
+        raise MisconfigurationException(
+            f"{argument} is {value!r}, which holds the character NUL.",
+            expected="the name of a directory, which has no such character.",
+            fix=f"{argument}={value.replace(chr(0), '')!r}",
         )
     windows = PureWindowsPath(value)
     if ".." in windows.parts or windows.drive or windows.root or PurePosixPath(value).is_absolute():

@@ -52,6 +52,7 @@ class TestArguments:
             ({"filename": "../{epoch}"}, r"leads out of the folder"),
             ({"filename": "/tmp/{epoch}"}, r"leads out of the folder"),
             ({"filename": "a/../../{epoch}"}, r"leads out of the folder"),
+            ({"filename": "a\0b"}, r"filename='a\\x00b'\) holds the character NUL.(.|\n)*filename='ab'"),
         ],
     )
     def test_refused(self, arguments, text):

@@ -69,6 +69,12 @@ def test_names_cannot_lead_out_of_the_directory(kind, value, tmp_path):
     assert kind(tmp_path, name="a..b", version="v..1").log_dir == str(tmp_path / "a..b" / "v..1")
 
 
+@pytest.mark.parametrize("argument", ["name", "version"])
+def test_names_with_a_nul_are_refused(argument, tmp_path):
+    with pytest.raises(MisconfigurationException, match=rf"{argument} is 'a\\x00b', which holds(.|\n)*{argument}='ab'"):
+        CSVLogger(tmp_path, **{argument: "a\0b"})
+
+
 def test_arguments_of_the_wrong_type(tmp_path):
     with pytest.raises(ArgumentTypeError, match=r"version is 1\.5"):
         RunDirectory(tmp_path, "a", 1.5)
