@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
@@ -19,7 +19,6 @@ from lightlib.core.agreement import Agreement
 from lightlib.core.check import warn_of_eval_mode
 from lightlib.core.data import TrainData
 from lightlib.core.evaluation import EvalData
-from lightlib.core.finite import are_finite
 from lightlib.core.hooks import Hooks, overrides
 from lightlib.core.mute import run_mute
 from lightlib.core.optim import Schedules
@@ -56,6 +55,7 @@ VALIDATION = Stage("validation", "validate")
 TEST = Stage("test", "test")
 PREDICT = Stage("predict", "predict")
 _WITHIN = ("start", "epoch_start", "batch_start", "batch_end")
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Run:
@@ -306,7 +306,7 @@ class Run:
 
     def _look_for_nonfinite_weights(self) -> None:
         """Warn when the weights have become NaN and no value that was logged has shown it."""
-        if self.warned_nonfinite or not self.optimizers or are_finite(self.module.parameters()):
+        if self.warned_nonfinite or not self.optimizers or _are_finite(self.module.parameters()):
             return
         self.warned_nonfinite = True
         name, at = type(self.module).__name__, f"epoch {self.progress.epoch}, step {self.progress.step}"
@@ -459,3 +459,11 @@ def _fingerprint(module: torch.nn.Module) -> list[Any]:
     local = [p.to_local() if hasattr(p, "to_local") else p.detach() for p in module.parameters()]
     numbers = torch.nn.utils.get_total_norm([p.detach() for p in local if p.is_floating_point()])
     return [numbers, *((p.data_ptr(), p._version) for p in local)]  # noqa: SLF001  in torch's notes on autograd
+
+
+def _are_finite(parameters: Iterable[Tensor]) -> bool:
+    """Whether what this process has of the trained parameters holds neither NaN nor infinity."""
+    local = [p.to_local() if hasattr(p, "to_local") else p.detach() for p in parameters if p.requires_grad]
+    numbers = [p.detach() for p in local if p.dtype in _FLOATS and p.numel()]
+    # The largest of all: unlike a sum of squares it does not overflow in half precision, and a NaN stays one.
+    return not numbers or math.isfinite(torch.nn.utils.get_total_norm(numbers, math.inf).item())

@@ -84,7 +84,6 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("sources",),
     ("check",),
     ("agreement",),
-    ("finite",),
     ("run",),
     ("loop",),
     ("settings",),

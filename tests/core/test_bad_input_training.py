@@ -11,7 +11,6 @@ import torch
 import torchmetrics
 
 from lightlib.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
-from lightlib.core.finite import are_finite
 from lightlib.errors import LoggingError, MisconfigurationException
 from lightlib.loggers.logger import DummyLogger
 from lightlib.report import PossibleUserWarning
@@ -225,8 +224,9 @@ class TestALossThatIsNanAndLoggedNowhere:
         trainer().fit(module, loader())
 
     def test_large_weights_of_half_precision_are_finite(self):
-        assert are_finite([torch.nn.Parameter(torch.full((4,), 6e4, dtype=torch.float16))])
-        assert not are_finite([torch.nn.Parameter(torch.tensor([1.0, math.nan], dtype=torch.bfloat16))])
+        module = Net()
+        module.large = torch.nn.Parameter(torch.full((4,), 6e4, dtype=torch.float16))
+        trainer().fit(module, loader())
 
 
 def logging(call):
