@@ -53,6 +53,7 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
     module = check_module(module)
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
     trainer.run = None  # what is left of the last call is not sent
+    trainer.interrupted = False
     function = partial(_in_child, trainer, verb, given, rng_state())
     try:
         came = launch_function(function, environment.local_size, method, environment)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import Callback, ModelCheckpoint
+from lightlib.core import elsewhere
 from lightlib.core.signals import Signals
 from lightlib.errors import SIGTERMException
 from tests.core.plain import Net, batches, quiet_trainer, same_weights
@@ -407,3 +408,17 @@ class TestInANotebook:
         with pytest.raises(SystemExit) as caught:
             trainer.fit(Net(), batches(10))
         assert caught.value.code == 143
+
+    def test_processes_that_hold_what_was_trained_raise(self, monkeypatch):
+        def interrupted(*_):
+            raise SystemExit(130)
+
+        monkeypatch.setattr(elsewhere, "launch_function", interrupted)
+        trainer = quiet_trainer(devices=2, strategy="ddp_notebook")
+        with pytest.raises(KeyboardInterrupt):
+            trainer.fit(Net(), batches(2))
+        assert trainer.interrupted
+        monkeypatch.delattr(sys, "ps1")
+        with pytest.raises(SystemExit):
+            trainer.fit(Net(), batches(2))
+        assert not trainer.interrupted
