@@ -223,18 +223,17 @@ _SHORT = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixe
 _ELSEWHERE = {
     **dict.fromkeys(("fp64", "float64", "double"), "64-true"),
     **dict.fromkeys(("fp32", "float32", "float", "full", "single", "tf32", "no"), "32-true"),
-    **dict.fromkeys(("fp16", "amp", "mixed_float16"), "16-mixed"),
+    **dict.fromkeys(("fp16", "amp", "mixed-float16", "mixed-fp16", "mixed-16"), "16-mixed"),
     **dict.fromkeys(("float16", "half"), "16-true"),
-    **dict.fromkeys(("bfloat16",), "bf16-true"),
-    **dict.fromkeys(("mixed", "mixed_bfloat16"), "bf16-mixed"),
+    "bfloat16": "bf16-true",
+    **dict.fromkeys(("mixed", "mixed-bfloat16", "mixed-bf16"), "bf16-mixed"),
 }
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
     """Return the name that is probably meant, which is never that of a dtype with another number of bits."""
-    if name.lower() in _ELSEWHERE:
-        return _ELSEWHERE[name.lower()]
-    return closest(name, sorted(one for one in known if _bits(one) == _bits(name)))
+    plain = name.lower().replace("_", "-")
+    return _ELSEWHERE.get(plain) or closest(name, sorted(one for one in known if _bits(one) == _bits(name)))
 
 
 def _bits(name: str) -> tuple[str, bool]:

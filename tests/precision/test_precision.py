@@ -48,7 +48,7 @@ def test_built_in_names_are_those_of_the_registry():
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("bf16-mix", "bf16-mixed"), ("16-treu", "16-true"), ("mixed-bf16", "bf16-mixed"), (8, ""), ("bf32", ""), ("", "")],
+    [("bf16-mix", "bf16-mixed"), ("16-treu", "16-true"), (8, ""), ("bf32", ""), ("", "")],
 )
 def test_an_unknown_name(name, near):
     with pytest.raises(UnknownNameError) as caught:
@@ -67,6 +67,8 @@ def test_an_unknown_name(name, near):
         ("half", "16-true"),
         ("bfloat16", "bf16-true"),
         ("mixed", "bf16-mixed"),
+        ("mixed_bf16", "bf16-mixed"),
+        ("mixed_float16", "16-mixed"),
         ("fp32", "32-true"),
         ("double", "64-true"),
     ],
