@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from lightlib.callbacks.progress_text import Moment, count, facts, metric_words
+from lightlib.callbacks.progress_text import Moment, line
 from lightlib.callbacks.timed_progress import TimedProgressBar
 from lightlib.errors import MisconfigurationException
 
@@ -39,8 +39,7 @@ class PlainProgressBar(TimedProgressBar):
         self.seconds_before_first = min(1.0, interval)
 
     def draw(self, stage: str, moment: Moment) -> None:
-        words = [moment.title, count(moment), *facts(moment), " ".join(metric_words(moment))]
-        sys.stdout.write(" | ".join(filter(None, words)) + "\n")
+        sys.stdout.write(line(moment) + "\n")
         sys.stdout.flush()
 
     def close(self, stage: str, moment: Moment | None) -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Moment", "clock", "count", "facts", "metric_words", "number", "speed"]
+__all__ = ["Moment", "clock", "count", "facts", "line", "metric_words", "number", "speed"]
 
 
 @dataclass(frozen=True)
@@ -100,3 +100,14 @@ def facts(moment: Moment) -> list[str]:
 def metric_words(moment: Moment) -> list[str]:
     """The metrics as words: ``["loss=0.123", "v_num=0"]``."""
     return [f"{name}={number(value)}" for name, value in moment.metrics.items()]
+
+
+def line(moment: Moment) -> str:
+    """Write all of a moment as one line of text.
+
+    Example:
+        >>> line(Moment("Epoch 1/2", 5, 10, 7.0, metrics={"loss": 0.5}))
+        'Epoch 1/2 | 5/10 | elapsed 00:00:07 | loss=0.500'
+    """
+    words = [moment.title, count(moment), *facts(moment), " ".join(metric_words(moment))]
+    return " | ".join(filter(None, words))

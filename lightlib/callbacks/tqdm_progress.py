@@ -7,7 +7,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lightlib.callbacks.progress_text import Moment, count, facts, metric_words
+from lightlib.callbacks.progress_text import Moment, count, facts, line, metric_words
 from lightlib.callbacks.timed_progress import TimedProgressBar
 from lightlib.errors import MisconfigurationException
 
@@ -23,7 +23,7 @@ _NARROWEST_BAR = 5
 
 
 class TQDMProgressBar(TimedProgressBar):
-    """Progress as bars of tqdm; in a notebook these are widgets.
+    """Progress as bars of tqdm; in a notebook these are widgets, and a line of text stays in the saved notebook.
 
     Args:
         refresh_rate: Batches between two drawings at least; 0 switches the bar off. Whatever it is, the bar is drawn
@@ -160,6 +160,8 @@ class TQDMProgressBar(TimedProgressBar):
             bar = self._bars.pop(stage)
             bar.leave = moment is not None
             bar.close()
+            if stage == "train" and moment is not None and getattr(bar, "container", None) is not None:
+                sys.stdout.write(line(moment) + "\n")  # a notebook is saved without its widgets
 
     def stop(self) -> None:
         for stage in reversed(list(self._bars)):

@@ -661,6 +661,23 @@ def test_tqdm_leaves_the_last_bar_or_one_for_every_epoch(
     assert all("10/10" in line and "loss=0.123" in line for line in shown)
 
 
+@pytest.mark.parametrize(("leave", "left"), [(False, ["Epoch 3/3"]), (True, ["Epoch 1/3", "Epoch 2/3", "Epoch 3/3"])])
+def test_tqdm_leaves_a_line_of_text_where_its_bars_are_widgets(
+    clock: Clock, capsys: pytest.CaptureFixture[str], leave: bool, left: list[str]
+) -> None:
+    class Widgets(TQDMProgressBar):
+        def init_train_tqdm(self) -> Any:
+            bar = super().init_train_tqdm()
+            bar.fp, bar.container = io.StringIO(), object()  # as a notebook's bar, which writes no text
+            return bar
+
+    trainer = FakeTrainer(clock)
+    trainer.fit(Widgets(leave=leave))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" | ")[0] for line in lines] == left
+    assert all(" | 10/10 | elapsed " in line and line.endswith("loss=0.123") for line in lines)
+
+
 def test_tqdm_has_the_surface_that_subclasses_use(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     class Bar(TQDMProgressBar):
         def init_validation_tqdm(self) -> Any:
