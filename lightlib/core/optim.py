@@ -390,7 +390,7 @@ def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
         total = getattr(scheduler, attribute, None)
         if not isinstance(total, int) or (attribute == "total_iters" and name != "PolynomialLR") or total == calls:
             continue
-        text = f"{name} is built for {total} steps ({attribute}={total}), but this run calls it {calls} times"
+        text = f"{name} is built for {total} steps ({attribute}={total}), but this run calls it {_times(calls)}"
         if attribute == "total_steps" and total < calls:
             raise MisconfigurationException(
                 f"{text}: it would raise an error at call {total + 1}.",
@@ -400,6 +400,10 @@ def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
             )
         ends = "stops before its end" if total > calls else "goes on after its end"
         report.warn(f"{text}: it {ends}. Pass {attribute}={calls}, or another interval.", report.PossibleUserWarning)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def step_scheduler(scheduler: Any, metric: Any) -> None:

@@ -227,7 +227,7 @@ class TestFitting:
 
     def test_another_length(self):
         module = configured(lambda m, o: ([o], [CosineAnnealingLR(o, T_max=10)]))
-        text = "CosineAnnealingLR is built for 10 steps (T_max=10), but this run calls it 1 times: it stops"
+        text = "CosineAnnealingLR is built for 10 steps (T_max=10), but this run calls it once: it stops"
         with pytest.warns(PossibleUserWarning, match=re.escape(text)):
             trainer().fit(module, loader())
 
