@@ -409,7 +409,7 @@ class Session:
         """
         if not isinstance(asked, KeyboardInterrupt):
             raise asked from None
-        if not is_shell() or self.trainer.strategy.environment.launched:
+        if not is_shell() or self.trainer.strategy.world_size > 1:
             sys.exit(130)
         at_a_boundary = error is None or asked is self.signals.received
         if at_a_boundary and self.trainer.state.fn is TrainerFn.FITTING:

@@ -422,3 +422,14 @@ class TestInANotebook:
         with pytest.raises(SystemExit):
             trainer.fit(Net(), batches(2))
         assert not trainer.interrupted
+
+    def test_under_a_launcher_with_one_process_it_returns_as_well(self, monkeypatch):
+        for name in ("RANK", "LOCAL_RANK"):
+            monkeypatch.setenv(name, "0")
+        for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+            monkeypatch.setenv(name, "1")
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", "29500")
+        trainer = quiet_trainer(callbacks=[sends(INT)])
+        trainer.fit(Net(), batches(10))
+        assert trainer.interrupted
