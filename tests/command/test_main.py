@@ -172,7 +172,7 @@ LINES = [
     line("fit DEV --allow model,data --model.head torch.nn.Softsign --optimizer Lion", 0, "head Softsign", "Lion lr="),
     line("fit DEV --allow model,data --model.head torch.hub.load", 2, "importing torch is not allowed"),
     line("fit DEV --allow model,data --weights_only false", 2, "such a checkpoint can name any code"),
-    line("fit CFG --config interpolated.yaml", 2, "Model got '${trainer.max_epochs}", "Fix: lightlib fit --interpolate"),
+    line("fit CFG --config interpolated.yaml", 2, "got '${trainer.max_epochs}'", "Fix: lightlib fit --interpolate"),
     line("fit CFG --config interpolated.yaml --interpolate", 0, "width 1"),
     line("fit CFG --config interpolated_wrong.yaml --interpolate", 2, "(interpolated_wrong.yaml, line 3)"),
 ]  # fmt: skip
