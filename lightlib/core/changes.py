@@ -82,9 +82,9 @@ def _differences(
             yield f"{words}: {saved[name]!r} then, {now[name]!r} now"
     changed = ((content["lightlib"].get("user") or {}).get("values") or {}).get("module") or {}
     before = content.get("hyper_parameters")
-    before = before if isinstance(before, Mapping) and "_hparams" not in changed else {}  # else training changed them
+    before = before if isinstance(before, Mapping) else {}
     for name in sorted(hparams):
-        if name in before and not _same(before[name], hparams[name]):
+        if name in before and f"hparams.{name}" not in changed and not _same(before[name], hparams[name]):
             yield f"hyperparameter {name}: {_short(before[name])} then, {_short(hparams[name])} now"
 
 

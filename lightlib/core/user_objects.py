@@ -10,21 +10,23 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from lightlib.callbacks.callback import Callback
+from lightlib.checkpoint.archive import not_plain
 from lightlib.core.datamodule import DataModule
 from lightlib.core.logged import is_metric
 from lightlib.core.module import Module
 from lightlib.core.sharding import is_plain_batches
-from lightlib.core.user_source import root_of, saves, stored
+from lightlib.core.user_source import is_of_torch, root_of, saves, stored
 from lightlib.core.user_values import Known, attributes_of, has_protocol, is_users_object
 from lightlib.core.workers import users_own
 
 __all__ = ["Owner", "known_parts", "loaders_of", "owners_of", "within"]
 
 _RUNS = frozenset(
-    ("_trainer", "_results", "_device", "_toggled", "_hparams_initial", "_hparams_name", "_log_hyperparams",
+    ("_trainer", "_results", "_hparams", "_device", "_toggled", "_hparams_initial", "_hparams_name", "_log_hyperparams",
      "device_mesh", "trainer", "_pl_module", "_placed_by")
 )  # fmt: skip
 _PARTS = {"dataset": "data set", "sampler": "sampler", "batch_sampler": "batch sampler", "collate_fn": "collate_fn"}
+_HPARAMS = "hparams."
 _DEEPEST = 6
 
 
@@ -61,7 +63,10 @@ class Owner:
             yield "state_dict()", self.held
             return
         kind: type = type(self.held)
-        settings_alone = isinstance(self.held, nn.Module) and root_of(kind) == "torch"
+        settings_alone = isinstance(self.held, nn.Module) and is_of_torch(kind)
+        for name, value in getattr(self.held, "_hparams", {}).items():
+            if not_plain(value) is None:
+                yield f"{_HPARAMS}{name}", value
         for name, value in attributes_of(self.held).items():
             known = name in self._without or name in _RUNS or saves(kind, name)
             if not known and not (settings_alone and type(value) not in (bool, int, float, str)):
@@ -73,6 +78,9 @@ class Owner:
     def take(self, name: str, value: Any) -> None:
         """Give the object an attribute without asking its `__setattr__`, which may do more than that."""
         if value is self.held:
+            return
+        if name.startswith(_HPARAMS):
+            self.held.hparams[name.removeprefix(_HPARAMS)] = value
             return
         buffers = self.held._buffers if isinstance(self.held, nn.Module) else {}  # noqa: SLF001  as above
         if name in buffers:
@@ -176,11 +184,7 @@ def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> 
     left = [(owner, 0) for owner in owners]
     for owner, depth in left:  # it grows as it is read: breadth first
         yield owner
-        if (
-            depth >= _DEEPEST
-            or owner.by_protocol
-            or (root_of(type(owner.held)) == "torch" and not _holds_data(owner.held))
-        ):
+        if depth >= _DEEPEST or owner.by_protocol or (is_of_torch(_kind(owner.held)) and not _holds_data(owner.held)):
             continue
         for name, value in owner.attributes():
             place = f"{owner.place}.{name}"
@@ -193,6 +197,10 @@ def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> 
             seen.add(id(value))
             inner = Owner(place, value, owner.kind, read=owner.read, in_workers=owner.in_workers)
             left.append((inner, depth + 1))
+
+
+def _kind(value: Any) -> type:
+    return type(value)
 
 
 def _is_owner(value: Any, known: Known) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-__all__ = ["LIBRARIES", "has_saver", "root_of", "saves", "stored", "updated"]
+__all__ = ["LIBRARIES", "is_of_torch", "root_of", "saves", "stored", "updated"]
 
 _SAVERS = ("state_dict", "on_save_checkpoint", "get_extra_state", "__getstate__")
 _BEFORE_OR_AFTER = (
@@ -24,13 +24,20 @@ _MUTATE = frozenset(
 )  # fmt: skip
 # What these packages' objects hold is theirs: it is not looked at one by one.
 LIBRARIES = frozenset(
-    (*sys.stdlib_module_names, "torch", "torchmetrics", "lightlib", "numpy", "torchdata", "torchvision", "tqdm", "rich")
-) - {"__main__"}
+    (*sys.stdlib_module_names, "torch", "torchmetrics", "lightlib", "numpy", "torchdata", "torchvision", "tqdm", "rich",
+     "omegaconf", "jsonargparse")
+) - {"__main__"}  # fmt: skip
 
 
 def root_of(kind: type) -> str:
     """Return the package that a class comes from."""
     return kind.__module__.partition(".")[0]
+
+
+@cache
+def is_of_torch(kind: type) -> bool:
+    """Whether a class has nothing of the user's: FSDP2 gives modules a class of its own that inherits from theirs."""
+    return all(root_of(base) in ("torch", "builtins", "typing") for base in kind.__mro__)
 
 
 @cache
@@ -44,12 +51,6 @@ def saves(kind: Any, name: str) -> bool:
         if text is None or f"self.{name}" in text or f'"{name}"' in text or "__dict__" in text or "vars(self)" in text:
             return True
     return False
-
-
-def has_saver(kind: type) -> bool:
-    """Whether the user wrote a method that writes into a checkpoint."""
-    methods = (getattr(kind, saver, None) for saver in _SAVERS[:3])
-    return any(method is not None and not _is_ours(method) for method in methods)
 
 
 def _is_ours(method: Any) -> bool:

@@ -18,7 +18,7 @@ from lightlib.core.seed import isolate_rng, rng_state, set_rng_state
 from lightlib.core.user_digest import digest
 from lightlib.core.user_encoding import encode, restored
 from lightlib.core.user_objects import Owner, known_parts, owners_of, within
-from lightlib.core.user_source import root_of, updated
+from lightlib.core.user_source import LIBRARIES, root_of, updated
 from lightlib.core.user_values import ABSENT, Known, Unsaveable, has_protocol
 
 __all__ = ["Look", "Missing", "UserState"]
@@ -180,8 +180,9 @@ class UserState:
     # saving
     def capture(self) -> dict[str, Any]:
         """Return what has changed since training began, as tensors and plain values."""
-        if self.pending is not None:
-            return dict(self.pending)
+        waiting = self.pending if self._resumed is None else self._resumed
+        if waiting is not None:  # nothing has been trained since it was saved
+            return dict(waiting)
         if self._held is not None:
             return self._held
         if self.start is None:
@@ -243,6 +244,7 @@ class UserState:
                 is_new = start.digests.get(key, ABSENT) != now.digests[key]
                 if not (is_new or key in self._sticky or _has_a_position(value)):
                     continue
+                self._sticky.add(key)  # a resumed run saves it as well, also where it is again what it was
                 try:
                     same = start.ids.get(key) == id(value)
                     one = {"value": encode(value, known, path), "same": same}
@@ -307,7 +309,7 @@ class UserState:
 
     # looking
     def _known(self, owners: list[Owner]) -> Known:
-        roots = {root_of(type(owner.held)) for owner in owners} - {"torch", "lightlib", "builtins"}
+        roots = {root_of(kind) for owner in owners for kind in type(owner.held).__mro__} - LIBRARIES
         return known_parts(self.run.module, self.run.strategy.root_device, roots)
 
     def _owners(self) -> list[Owner]:
@@ -331,7 +333,7 @@ class UserState:
                 if id(value) in elsewhere and value is not owner.held:
                     continue
                 look.known.left = Known.left
-                look.digests[owner.place, name] = digest(value, look.known, f"{owner.place}.{name}")
+                look.digests[owner.place, name] = _digest(value, look.known, f"{owner.place}.{name}")
                 look.ids[owner.place, name] = id(value)
         if start is None:
             look.known.ids = set(look.known.seen)
@@ -354,6 +356,13 @@ class UserState:
 
     def _stick(self, values: _Values) -> None:
         self._sticky |= {(place, name) for place, attributes in values.items() for name in attributes}
+
+
+def _digest(value: Any, known: Known, path: str) -> Any:
+    try:
+        return digest(value, known, path)
+    except Exception:  # noqa: BLE001  it is the user's code that runs: `__len__`, `__iter__`, `__eq__`
+        return type(value).__name__, id(value)
 
 
 def _digest_of_metric(metric: Any, known: Known) -> Any:

@@ -34,6 +34,11 @@ ALL = [
 ]
 ALL += [Configuration(strategy, asynchronous=a, format="directory") for strategy in MAIN for a in (False, True)]
 ALL += [Configuration("ddp3", workers, n, asynchronous=a) for workers in (0, 2) for n in (1, 3) for a in (False, True)]
+ALL += [Configuration(strategy, accumulate=n, own=True) for strategy in ("one", "ddp", "fsdp") for n in (1, 3)]
+ALL += [
+    Configuration("one", workers=2, asynchronous=True, own=True),
+    Configuration("one", format="directory", own=True),
+]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

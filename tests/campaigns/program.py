@@ -20,6 +20,7 @@ import lightlib as L
 from lightlib.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.campaigns import phases
+from tests.campaigns.own_state import ChangesData, Epochs, KeepsOwnState
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
@@ -38,6 +39,7 @@ class Configuration:
         format: "file", "directory", or "" for the strategy's own.
         epochs: The length of the run.
         plain: Leave out what takes time and touches no file: workers' noise, TensorBoard.
+        own: Keep state in objects of the user's, which no method of theirs saves.
     """
 
     strategy: str = "one"
@@ -48,6 +50,7 @@ class Configuration:
     format: str = ""
     epochs: int = 3
     plain: bool = False
+    own: bool = False
 
     @property
     def processes(self) -> int:
@@ -60,7 +63,7 @@ class Configuration:
         parts = [self.strategy, f"workers{self.workers}", f"accumulate{self.accumulate}", self.precision]
         parts += ["async" if self.asynchronous else "sync", *([self.format] if self.format else [])]
         parts += [f"epochs{self.epochs}"] if self.epochs != 3 else []
-        return "-".join(parts + (["plain"] if self.plain else []))
+        return "-".join(parts + ["plain"] * self.plain + ["own"] * self.own)
 
     @classmethod
     def named(cls, name: str) -> Configuration:
@@ -77,8 +80,8 @@ class Configuration:
                 found["asynchronous"] = part == "async"
             if part in ("file", "directory"):
                 found["format"] = part
-            if part == "plain":
-                found["plain"] = True
+            if part in ("plain", "own"):
+                found[part] = True
         return cls(**found)
 
 
@@ -131,6 +134,25 @@ class Classifier(L.Module):
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
+class Owner(KeepsOwnState, Classifier):
+    """The same with state of its own."""
+
+    def __init__(self, batch_norm: bool, freezes: bool) -> None:
+        super().__init__(batch_norm)
+        self.freezes = freezes
+        self.keep()
+        if freezes:
+            self.extra = nn.Parameter(torch.ones(2), requires_grad=False)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self.weighted(super().training_step(batch, batch_idx))
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=0.02)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.9)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
 class MovingAverage(Callback):
     """A state of its own that grows with every step, and is logged: of the gradient norm, which all ranks know."""
 
@@ -180,9 +202,10 @@ class TellsPhase(Callback):
 def loaders(how: Configuration) -> tuple[DataLoader, DataLoader]:
     parts = 1 if how.strategy in ("one", "pipeline") else how.processes  # processes that have data of their own
     noise = 0.0 if how.plain and how.workers else 0.1
-    size = {"batch_size": 4, "num_workers": how.workers}
+    size: dict[str, Any] = {"batch_size": 4, "num_workers": how.workers}
+    order: dict[str, Any] = {"sampler": Epochs(51 * parts - 1)} if how.own else {"shuffle": True}
     return (
-        DataLoader(Noisy(51 * parts - 1, noise), shuffle=True, **size),
+        DataLoader(Noisy(51 * parts - 1, noise), **order, **size),
         DataLoader(Noisy(16 * parts, noise), **size),
     )
 
@@ -194,6 +217,7 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     folder = where / "checkpoints"
     yield TellsPhase()
     yield MovingAverage()
+    yield from [ChangesData()] if how.own else []
     yield LearningRateMonitor("step")
     yield EarlyStopping("val_loss", patience=4)
     yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor="val_loss", save_top_k=2, save_last=True, **options)
@@ -203,7 +227,8 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
 def main(how: Configuration, where: Path) -> None:
     """Train, or go on training, and write down what came out."""
     L.seed_everything(5, verbose=False)
-    module = Classifier(batch_norm=how.strategy in ("one", "ddp", "ddp3"))
+    batch_norm = how.strategy in ("one", "ddp", "ddp3")
+    module = Owner(batch_norm, freezes=how.strategy == "one") if how.own else Classifier(batch_norm)
     loggers: list[Any] = [CSVLogger(where, "csv", 0, flush_logs_every_n_steps=4)]
     loggers += [] if how.plain else [TensorBoardLogger(where, "tensorboard", 0)]
     trainer = L.Trainer(

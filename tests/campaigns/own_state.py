@@ -1,0 +1,105 @@
+"""What users keep in objects of their own, none of it saved by a method of theirs."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Sampler
+from torchmetrics.classification import MulticlassAccuracy
+
+from lightlib.callbacks import Callback
+
+__all__ = ["ChangesData", "Epochs", "KeepsOwnState"]
+
+
+@dataclass
+class Pace:
+    """How strongly the loss counts, and what it was."""
+
+    factor: float = 1.0
+    past: list[float] = field(default_factory=list)
+
+
+class Memory:
+    """Losses of earlier batches, from which one is drawn."""
+
+    def __init__(self) -> None:
+        self.losses: deque[float] = deque(maxlen=5)
+        self.draws = random.Random(6)
+
+
+class KeepsOwnState:
+    """A mixin for the campaign's module: its loss depends on all that it keeps."""
+
+    freezes: bool  # layers, from the second epoch on: not with DDP, which waits for their gradients
+
+    def keep(self) -> None:
+        """Make what is kept."""
+        self.pace, self.memory, self.level = Pace(), Memory(), 0
+        self.noise, self.table = torch.Generator().manual_seed(7), np.zeros(3)
+        self.by_hand = MulticlassAccuracy(3)
+
+    def on_train_epoch_start(self) -> None:
+        """Set what is not set again when a run resumes within the epoch."""
+        module: Any = self
+        self.level += 1
+        module.model[-2].p = 0.1 * self.level
+        module.model[-2].train(module.current_epoch % 2 == 0)
+        if self.freezes:
+            module.model[0].requires_grad_(module.current_epoch == 0)
+        if self.freezes and module.current_epoch == 1:
+            self.extra.requires_grad_(True)
+            module.optimizers().add_param_group({"params": [self.extra], "lr": 0.01})
+
+    def weighted(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return the loss as all that is kept makes it."""
+        module: Any = self
+        number = float(loss.detach())
+        self.memory.losses.append(number)
+        self.pace.factor *= 0.99
+        self.pace.past.append(number)
+        self.table[module.global_step % 3] += 0.1
+        self.by_hand.update(torch.randint(3, (4,)), torch.randint(3, (4,)))
+        old = self.memory.draws.choice(self.memory.losses)
+        noise = torch.rand((), generator=self.noise) + self.table.sum() + self.by_hand.compute()
+        return loss * self.pace.factor * (1 + 0.1 * (old + noise)) + (self.extra.sum() if self.freezes else 0.0)
+
+    extra: torch.nn.Parameter
+
+
+class Epochs(Sampler[int]):
+    """Counts its epochs, and draws sample by sample from the global generator, by weights that training changes."""
+
+    def __init__(self, count: int) -> None:
+        self.weights, self.epoch = torch.ones(count), 0
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __iter__(self) -> Iterator[int]:
+        self.epoch += 1
+        for _ in range(len(self.weights) - self.epoch % 2):
+            yield int(torch.multinomial(self.weights, 1))
+        yield from range(self.epoch % 2)
+
+
+class ChangesData(Callback):
+    """Changes the sampler's weights and the data set's noise, and shakes a weight with a generator of its own."""
+
+    def __init__(self) -> None:
+        self.generator, self.batches = np.random.default_rng(8), 0
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        trainer.train_dataloader.dataset.noise *= 1.1
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.batches += 1
+        trainer.train_dataloader.sampler.weights[self.batches % 7] += 0.5
+        if self.batches % 5 == 0:
+            pl_module.model[-1].bias.data += 0.01 * float(self.generator.normal())
