@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hooks import SKIP_EPOCH, nothing
 from lightlib.core.run import PREDICT, SANITY_CHECK, VALIDATION, Run, Stage
-from lightlib.core.window import detached, unusable
+from lightlib.core.window import closure_not_called, detached, unusable
 
 __all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
 
@@ -178,13 +178,15 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
 
         assert run.step_method is not None
         run.step_method(run.progress.epoch, i, handle, once)
+    if not outputs:
+        raise closure_not_called(run.module, i)
     if run.scaler is not None and window.taken:
         run.scaler.update()
-    if outputs and not window.taken:  # every loss of the window was None: no gradients, and no step that counts
+    if not window.taken:  # every loss of the window was None: no gradients, and no step that counts
         window.stepped = False
     if window.stepped:
         run.schedules.step_batch(run.progress)
-    return outputs[-1] if outputs else None
+    return outputs[-1]
 
 
 def closure_step(run: Run, optimizer: Optimizer, closure: Callable[[], Any] | None = None, **options: Any) -> Any:

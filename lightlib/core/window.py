@@ -15,7 +15,7 @@ from lightlib.core.optim import scale_gradients
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.collectives import Collectives
 
-__all__ = ["Window", "detached", "unusable"]
+__all__ = ["Window", "closure_not_called", "detached", "unusable"]
 
 
 class Window:
@@ -206,6 +206,16 @@ def _check_weight(weight: Any) -> None:
             expected="a finite number >= 0 or a tensor with one element: how many items the loss is the sum of.",
             fix="return {'loss': loss_sum, 'weight': number_of_tokens}",
         )
+
+
+def closure_not_called(module: Any, batch_idx: int) -> MisconfigurationException:
+    """Return the error for a batch that was never run, because no optimizer step called its closure."""
+    return MisconfigurationException(
+        f"The closure of batch {batch_idx} was never called, so training_step and backward did not run.",
+        expected="`optimizer_step` to pass the closure to optimizer.step, and optimizer.step to call it.",
+        fix=f"optimizer.step(closure=optimizer_closure) in {type(module).__name__}.optimizer_step, or "
+        "optimizer_closure() alone to leave out the update.",
+    )
 
 
 def unusable(loss: Any, source: str = "training_step returned") -> MisconfigurationException:

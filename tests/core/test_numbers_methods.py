@@ -7,6 +7,8 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from lightlib.core.module import Module
+from lightlib.errors import MisconfigurationException
+from tests.core.bad_input import refused
 from tests.core.plain import Net, batches, network, quiet_trainer, same_weights
 
 
@@ -230,6 +232,24 @@ class TestOverridden:
             optimizer.step()
         assert trainer.global_step == 3
         assert same_weights(module.net, net)
+
+    @pytest.mark.parametrize("step", [lambda optimizer: None, lambda optimizer: optimizer.step()])
+    def test_optimizer_step_that_never_calls_its_closure_is_an_error(self, step):
+        class Forgets(Net):
+            def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+                if batch_idx == 1:
+                    step(optimizer)
+                else:
+                    optimizer.step(closure=optimizer_closure)
+
+        with refused(
+            MisconfigurationException,
+            "The closure of batch 1 was never called, so training_step and backward did not run.",
+            "`optimizer_step` to pass the closure to optimizer.step, and optimizer.step to call it.",
+            "optimizer.step(closure=optimizer_closure) in Forgets.optimizer_step, or optimizer_closure() alone to "
+            "leave out the update.",
+        ):
+            quiet_trainer().fit(Forgets(), batches(3))
 
     def test_backward(self):
         class Twice(Net):
