@@ -70,7 +70,7 @@ def train_epoch(run: Run) -> None:
         data.end_epoch()
         run.results.train.clear()
         hooks.on_fit_epoch_end()
-        run.warn_when_nothing_stepped()
+        run.look_for_steps()
     run.save_if_asked()
     run.refuse_early_stop()
 

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.early_stopping import EarlyStopping
 from lightlib.callbacks.shared_clock import SharedClock
+from lightlib.callbacks.timer import Timer
 from lightlib.core.agreement import Agreement
 from lightlib.core.check import warn_of_eval_mode
 from lightlib.core.data import TrainData
@@ -56,6 +58,7 @@ TEST = Stage("test", "test")
 PREDICT = Stage("predict", "predict")
 _WITHIN = ("start", "epoch_start", "batch_start", "batch_end")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_MAY_STOP = (EarlyStopping, Timer)
 
 
 class Run:
@@ -63,9 +66,9 @@ class Run:
 
     __slots__ = (
         "agreement", "asked", "backward", "begun", "callbacks", "clip", "clip_defaults", "clock", "datamodule",
-        "deferring", "eval_data", "evaluated", "evaluations", "gradient_norm", "handles", "hooks", "inference",
-        "leavable", "loggers", "manual_backward", "module", "module_backward", "optimization", "optimizers",
-        "pending_optimizers", "pending_rng", "pending_validation", "phase", "plan", "progress", "removable",
+        "deferring", "epoch_from", "eval_data", "evaluated", "evaluations", "gradient_norm", "handles", "hooks",
+        "inference", "leavable", "loggers", "manual_backward", "module", "module_backward", "optimization",
+        "optimizers", "pending_optimizers", "pending_rng", "pending_validation", "phase", "plan", "progress", "removable",
         "replan", "results", "resumed_whole", "scaler", "schedules", "signals", "stage", "started_at", "step_method",
         "stop_asked", "strategy", "train_data", "trainer", "user_state", "validated_at", "validates_first",
         "validation_rng", "warned_nonfinite", "weights_before", "window", "zero_grad",
@@ -116,6 +119,7 @@ class Run:
     deferring: bool
     agreement: Agreement | None
     phase: int
+    epoch_from: tuple[int, int]
     evaluated: int
     leavable: bool
     begun: bool
@@ -133,6 +137,7 @@ class Run:
         self.deferring = False
         self.agreement = None
         self.phase = self.evaluated = 0
+        self.epoch_from = 0, 0
         self.resumed_whole = self.validates_first = self.begun = False
         self.leavable, self.weights_before = True, []
         self.pending_rng = self.pending_validation = self.validation_rng = None
@@ -187,6 +192,8 @@ class Run:
         assert data is not None
         with self.user_state.reading():
             data.start_epoch(self.progress.epoch, self.progress.epoch_batch)
+        self.window.begin_epoch()
+        self.epoch_from = self.progress.batch, -1 if self.progress.epoch_batch else self.progress.step
         self.plan = self.replan(data.num_batches)
         return self.plan
 
@@ -277,18 +284,48 @@ class Run:
         self.loggers.log_metrics(numbers, step)
         self.hooks.on_log(numbers)
 
-    def warn_when_nothing_stepped(self) -> None:
-        """Warn after a first epoch without any optimizer step: rather a forgotten `return` than a wish."""
+    def look_for_steps(self) -> None:
+        """Warn after a first epoch without any optimizer step: rather a forgotten `return` than a wish.
+
+        Raises:
+            MisconfigurationException: There was none in this epoch, and the run ends by steps alone.
+        """
         progress = self.progress
+        self._refuse_to_run_for_ever()
         if progress.epoch == 1 and progress.step == 0 and progress.batch and self.optimizers:
-            if self.module.automatic_optimization:
+            if self.window.has_no_loss and self.module.automatic_optimization:
                 why = "training_step returned None for every batch, which skips it. Write `return loss` at its end."
+            elif self.module.automatic_optimization:
+                why = "optimizer_step left out every step, or all gradients overflowed."
             else:
                 why = "training_step never called self.optimizers().step()."
             report.warn(
                 f"No optimizer stepped in epoch 0 ({progress.batch} batches): {type(self.module).__name__}.{why}",
                 report.PossibleUserWarning,
             )
+
+    def _refuse_to_run_for_ever(self) -> None:
+        batch, step = self.epoch_from
+        batches, plan = self.progress.batch - batch, self.plan
+        if not batches or self.progress.step > step or plan.max_epochs < math.inf or plan.max_steps == math.inf:
+            return
+        if self.stop_asked or any(isinstance(one, _MAY_STOP) for one in self.callbacks):
+            return
+        name = type(self.module).__name__
+        if not self.module.automatic_optimization:
+            return
+        if not self.optimizers:
+            why, fix = "configure_optimizers returned no optimizer", "return an optimizer"
+        elif self.window.has_no_loss:
+            why, fix = "training_step returned no loss for any batch, which skips it", "return the loss"
+        else:
+            return
+        raise MisconfigurationException(
+            f"No optimizer stepped in epoch {self.progress.epoch - 1} ({batches} batches): {name}.{why}. Only "
+            f"max_steps={plan.max_steps:g} ends this run, so it would never end.",
+            expected="an optimizer step in every epoch, or a limit of another kind.",
+            fix=f"{fix}, or Trainer(max_epochs=…).",
+        )
 
     def _look_for_nonfinite(self, floats: Mapping[str, float]) -> None:
         if self.warned_nonfinite:

@@ -32,20 +32,33 @@ class Window:
         planned: How many batches the window is going to have; 0 before the first, which a run that was broken off
             between two steps begins within a window.
         taken: How many losses it has had; a step that returned None is none.
+        used: Whether an earlier window of this epoch had a loss.
         stepped: Whether an optimizer stepped during the last batch.
         loss: The loss as the user returned it, while its batch runs.
     """
 
-    __slots__ = ("loss", "losses", "planned", "processes", "stepped", "taken", "unit", "unit_of_all", "weight")
+    __slots__ = ("loss", "losses", "planned", "processes", "stepped", "taken", "unit", "unit_of_all", "used", "weight")
 
     def __init__(self, processes: Collectives | None = None) -> None:
         self.processes = processes
         self.unit_of_all: float | None = None  # the same on all processes: their gradients are added before `close`
         self.stepped = False
         self.loss: Tensor | None = None
+        self.losses, self.used = 0, False
+        self.begin_epoch()
+
+    def begin_epoch(self) -> None:
+        """Forget the losses of the epoch before."""
         self.open(0)
+        self.used = False
+
+    @property
+    def has_no_loss(self) -> bool:
+        """Whether no batch of this epoch had a loss."""
+        return not (self.used or self.losses)
 
     def open(self, planned: int) -> None:
+        self.used |= self.losses > 0
         self.planned = planned
         self.taken = self.losses = 0
         self.weight: Any = None

@@ -182,6 +182,43 @@ class TestNothingIsTrained:
         some = iter([False, True, False, False])
         trainer().fit(returning(lambda loss: loss if next(some) else None), loader())
 
+    NEVER = "{}. Only max_steps=10 ends this run, so it would never end."
+    STEP = "an optimizer step in every epoch, or a limit of another kind."
+
+    def test_a_run_that_only_steps_could_end(self):
+        what = "No optimizer stepped in epoch 1 (4 batches): Given.training_step returned no loss for any batch, which "
+        some = iter([False, True, False, False])
+        with refused(
+            WRONG, self.NEVER.format(what + "skips it"), self.STEP, "return the loss, or Trainer(max_epochs=…)."
+        ):
+            trainer(max_epochs=-1, max_steps=10).fit(
+                returning(lambda loss: loss if next(some, None) else None), loader()
+            )
+
+    def test_a_run_without_optimizers_that_only_steps_could_end(self):
+        what = "No optimizer stepped in epoch 0 (4 batches): Given.configure_optimizers returned no optimizer"
+        with (
+            refused(WRONG, self.NEVER.format(what), self.STEP, "return an optimizer, or Trainer(max_epochs=…)."),
+            pytest.warns(UserWarning, match="no parameter will change"),
+        ):
+            trainer(max_epochs=-1, max_steps=10).fit(with_methods(configure_optimizers=lambda self: None), loader())
+
+    def test_a_run_that_something_else_may_end(self):
+        module = returning(lambda loss: None)
+        stops = EarlyStopping("none", check_on_train_epoch_end=True, strict=False, patience=2)
+        stops.on_train_epoch_end = lambda trainer, module: setattr(trainer, "should_stop", trainer.current_epoch == 3)
+        with pytest.warns(PossibleUserWarning, match="No optimizer stepped in epoch 0"):
+            trainer(max_epochs=-1, max_steps=10, callbacks=[stops]).fit(module, loader())
+        assert module.steps == 16
+
+    def test_epochs_that_are_skipped_are_not_epochs_without_a_step(self):
+        def skip(self, batch, batch_idx):
+            return -1 if self.current_epoch < 2 else None
+
+        module = with_methods(on_train_batch_start=skip)
+        trainer(max_epochs=-1, max_steps=10).fit(module, loader())
+        assert module.steps == 10
+
 
 def test_a_loss_that_is_nan():
     text = (
