@@ -22,7 +22,7 @@ from lightlib.core.data import TrainData
 from lightlib.core.datamodule import DataModule
 from lightlib.core.evaluation import EvalData
 from lightlib.core.handle import LightningOptimizer
-from lightlib.core.hooks import STEPS, Hooks, overrides, scoped
+from lightlib.core.hooks import STEPS, Hooks, method_of, overrides, scoped
 from lightlib.core.interface import DataHooks
 from lightlib.core.module import Module
 from lightlib.core.optim import Schedules, configure, step_scheduler
@@ -106,7 +106,7 @@ class Builder:
         owner = type(self.module).__name__
         for name in STEPS:
             loaders = num_loaders.get(name.removesuffix("_step"), 1)
-            method = step_with_loader(getattr(self.module, name), loaders, owner)
+            method = step_with_loader(method_of(self.module, Module, name), loaders, owner)
             if self.compiler is not None and overrides(self.module, Module, name):
                 method = self.compiler(method)
             steps[name] = self.wrap(owner, name, method)
@@ -286,7 +286,8 @@ class Builder:
             run.optimization = _profiled(self.profiler, "run_training_batch", run.optimization)
         run.zero_grad = self._zero_grad(run)
         if settings.gradient_clip_val is not None or overrides(module, Module, "configure_gradient_clipping"):
-            clip = scoped(self.results, "configure_gradient_clipping", module.configure_gradient_clipping)
+            method = method_of(module, Module, "configure_gradient_clipping")
+            clip = scoped(self.results, "configure_gradient_clipping", method)
             value, algorithm = settings.gradient_clip_val, settings.gradient_clip_algorithm
             run.clip = lambda optimizer: clip(optimizer, value, algorithm)
 
@@ -299,7 +300,7 @@ class Builder:
             run.removable += [handle for handle in casts if handle is not None]
         elif lbfgs or overrides(module, Module, "optimizer_step"):
             run.optimization, step = loop.closure, loop.closure_step
-            run.step_method = scoped(self.results, "optimizer_step", module.optimizer_step)
+            run.step_method = scoped(self.results, "optimizer_step", method_of(module, Module, "optimizer_step"))
             if lbfgs:
                 self._check_lbfgs(run)
         else:

@@ -21,6 +21,7 @@ __all__ = [
     "Hooks",
     "in_order",
     "in_priority",
+    "method_of",
     "nothing",
     "overrides",
     "scoped",
@@ -171,11 +172,21 @@ _JOINED = {"on_train_batch_start": skip_if_any, "on_exception": each, "teardown"
 
 
 def overrides(instance: object, base: type, name: str) -> bool:
-    """Whether `instance` or its class defines `name`, and does not just inherit it from `base`."""
-    if name in getattr(instance, "__dict__", ()):
-        return True
+    """Whether `instance` or its class defines `name`, and does not just inherit it from `base`.
+
+    A method that is set to None is not defined: ``module.validation_step = None`` switches it off.
+    """
+    held: dict[str, Any] = getattr(instance, "__dict__", {})
+    if name in held:
+        return held[name] is not None
     own = getattr(type(instance), name, None)
     return own is not None and own is not getattr(base, name, None)
+
+
+def method_of(instance: Any, base: type, name: str) -> Callable[..., Any]:
+    """Return a method of `instance`; one that is set to None is not defined, so it is that of `base`."""
+    found: Callable[..., Any] | None = getattr(instance, name, None)
+    return partial(getattr(base, name), instance) if found is None else found
 
 
 def in_priority(callbacks: Iterable[Any]) -> list[Any]:

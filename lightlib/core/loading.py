@@ -73,8 +73,10 @@ def load_from_checkpoint(
     content = whole(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
     module = _build(cls, content, hparams_file, kwargs, trust=weights_only is False)
-    module.configure_model()
-    module.on_load_checkpoint(content)
+    if module.configure_model is not None:  # None is a method that is not defined
+        module.configure_model()
+    if module.on_load_checkpoint is not None:
+        module.on_load_checkpoint(content)
     strict = module.strict_loading if strict is None else strict
     try:
         module.load_state_dict(content["state_dict"], strict=strict)

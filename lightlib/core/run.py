@@ -21,7 +21,7 @@ from lightlib.core.agreement import Agreement
 from lightlib.core.check import warn_of_eval_mode
 from lightlib.core.data import TrainData
 from lightlib.core.evaluation import EvalData
-from lightlib.core.hooks import Hooks, overrides
+from lightlib.core.hooks import Hooks, method_of, overrides
 from lightlib.core.mute import run_mute
 from lightlib.core.optim import Schedules
 from lightlib.core.plan import Plan
@@ -68,10 +68,10 @@ class Run:
         "agreement", "asked", "backward", "begun", "callbacks", "clip", "clip_defaults", "clock", "datamodule",
         "deferring", "epoch_from", "eval_data", "evaluated", "evaluations", "gradient_norm", "handles", "hooks",
         "inference", "leavable", "loggers", "manual_backward", "module", "module_backward", "optimization",
-        "optimizers", "pending_optimizers", "pending_rng", "pending_validation", "phase", "plan", "progress", "removable",
-        "replan", "results", "resumed_whole", "scaler", "schedules", "signals", "stage", "started_at", "step_method",
-        "stop_asked", "strategy", "train_data", "trainer", "user_state", "validated_at", "validates_first",
-        "validation_rng", "warned_nonfinite", "weights_before", "window", "zero_grad",
+        "optimizers", "pending_optimizers", "pending_rng", "pending_validation", "phase", "plan", "progress",
+        "removable", "replan", "results", "resumed_whole", "scaler", "schedules", "signals", "stage", "started_at",
+        "step_method", "stop_asked", "strategy", "train_data", "trainer", "user_state", "validated_at",
+        "validates_first", "validation_rng", "warned_nonfinite", "weights_before", "window", "zero_grad",
     )  # fmt: skip
 
     trainer: Any
@@ -434,8 +434,8 @@ class Run:
             data.note()
             self.strategy.share_buffers()
         if stage is VALIDATION and within_fit and self.between_windows():
-            self.module.on_validation_model_zero_grad()
-        getattr(self.module, f"on_{stage.name}_model_eval")()
+            method_of(self.module, self.hooks.module_base, "on_validation_model_zero_grad")()
+        method_of(self.module, self.hooks.module_base, f"on_{stage.name}_model_eval")()
         fast = self.inference and self.strategy.inference_mode and not within_fit
         grad_off = torch.inference_mode if fast else torch.no_grad
         self.phase, self.evaluated = self.phase + 1, 0

@@ -19,8 +19,9 @@ from lightlib.core import check
 from lightlib.core.build import Builder
 from lightlib.core.changes import compare
 from lightlib.core.datamodule import DataModule
-from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
+from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority, method_of
 from lightlib.core.hparams import plain_hparams, same
+from lightlib.core.interface import DataHooks
 from lightlib.core.module import Module
 from lightlib.core.origin import Origin, find_origin
 from lightlib.core.processes import Processes
@@ -176,7 +177,7 @@ class Session:
         self._set_up(stage, module, datamodule)
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
-            module.configure_model()
+            method_of(module, Module, "configure_model")()
         if origin.content is not None and origin.parts.datamodule:
             restore_datamodule(datamodule, origin.content)
         train_data = builder.train_data() if fn is TrainerFn.FITTING else None
@@ -252,7 +253,7 @@ class Session:
         present = list(trainer.callbacks)  # the last call's merged ones, unless the user has changed them since
         own = [c for c in self._own_callbacks if c in present or c not in before]
         own += [c for c in present if c not in before]
-        added = check.callbacks_in(module.configure_callbacks())
+        added = check.callbacks_in(method_of(module, Module, "configure_callbacks")())
         kinds = {type(callback) for callback in added}
         merged = in_priority([c for c in own if type(c) not in kinds] + added)
         check.check_callbacks(merged)
@@ -294,10 +295,10 @@ class Session:
         for owner in (datamodule, module):
             first = trainer.local_rank if getattr(owner, "prepare_data_per_node", True) else trainer.global_rank
             if owner is not None and first == 0:
-                owner.prepare_data()
+                method_of(owner, DataHooks, "prepare_data")()
         self.trainer.strategy.barrier("prepare_data")
         if datamodule is not None:
-            datamodule.setup(stage)
+            method_of(datamodule, DataModule, "setup")(stage)
         self.hooks.setup(stage)
 
     def _tell_loggers(self, run: Run) -> None:
@@ -438,7 +439,7 @@ class Session:
         if self.hooks is not None:
             _quietly(self.hooks.on_exception, error)
             if self.datamodule is not None:
-                _quietly(self.datamodule.on_exception, error)
+                _quietly(method_of(self.datamodule, DataModule, "on_exception"), error)
         self._finish(TrainerStatus.INTERRUPTED, "interrupted" if trainer.interrupted else "failed")
         if run is not None:
             self._say_how_to_go_on(saved, again, trainer.interrupted)
@@ -486,7 +487,7 @@ class Session:
         guard(trainer.strategy.teardown)
         if self.hooks is not None:
             if self.datamodule is not None:
-                guard(self.datamodule.teardown, stage)
+                guard(method_of(self.datamodule, DataModule, "teardown"), stage)
             guard(self.hooks.teardown, stage)
         Fanout(trainer.loggers).finalize("failed" if errors else word)
         if trainer.profiler is not None:

@@ -9,10 +9,12 @@ import torch
 
 from lightlib.callbacks import LambdaCallback, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
-from lightlib.core.hooks import in_order, nothing, skip_if_any
+from lightlib.core.hooks import HOOKS, in_order, nothing, skip_if_any
 from lightlib.core.module import Module
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from tests.core.plain import Net, Rows, batches, quiet_trainer
+from tests.core.bad_input import refused
+from tests.core.plain import Net, Rows, batches, quiet_trainer, same_weights
+from tests.core.recorder import DATAMODULE, LOADERS, MODULE, TRANSFER, Data, Evaluates, Recorder
 
 
 class TestInOrder:
@@ -293,3 +295,95 @@ def test_the_loss_that_hooks_see_is_the_one_returned_and_detached():
     expected = [Net().training_step(batch, 0).item() for batch in data]
     quiet_trainer(accumulate_grad_batches=2).fit(module, data)
     assert seen == [(loss, False) for loss in expected]
+
+
+class TestNone:
+    """A method that is set to None is not defined."""
+
+    @pytest.mark.parametrize("place", [setattr, lambda module, name, value: setattr(type(module), name, value)])
+    def test_a_validation_that_is_switched_off(self, place):
+        class Validates(Net):
+            def validation_step(self, batch, batch_idx):
+                raise AssertionError
+
+            def val_dataloader(self):
+                raise AssertionError
+
+        module = Validates()
+        place(module, "validation_step", None)
+        place(module, "val_dataloader", None)
+        trainer = quiet_trainer(num_sanity_val_steps=1)
+        trainer.fit(module, batches(1))
+        assert trainer.num_val_batches == []
+
+    def test_every_hook_of_a_module_a_data_module_and_a_callback(self):
+        class Forward(Evaluates):
+            def forward(self, batch):
+                return self.net(batch[0])
+
+        recorder = Recorder()
+        module, data, (callback, _) = recorder.module(Forward), recorder.datamodule(), recorder.callbacks()
+        own = {"training_step", "configure_optimizers"}
+        for name in {*MODULE, *TRANSFER} - own:
+            setattr(module, name, None)
+        for name in {*DATAMODULE} - {"state_dict", "load_state_dict", *LOADERS}:
+            setattr(data, name, None)
+        for name in HOOKS:
+            setattr(callback, name, None)
+        module.validation_step, module.predict_step = Net.training_step.__get__(module), None
+        trainer = quiet_trainer(callbacks=[callback], gradient_clip_val=1.0)
+        trainer.fit(module, datamodule=data)
+        trainer.predict(module, batches(1))
+        called = {name.partition("(")[0] for name, _ in recorder.calls}
+        assert called <= {"training_step", "configure_optimizers", "train_dataloader", "val_dataloader", "state_dict"}
+        assert trainer.global_step == 1
+
+    def test_a_hook_of_none_is_the_default(self):
+        modes = []
+
+        class Keeps(Evaluates):
+            def on_validation_model_eval(self):
+                raise AssertionError
+
+            def validation_step(self, batch, batch_idx):
+                modes.append(self.training)
+
+        module = Keeps()
+        module.on_validation_model_eval = None
+        quiet_trainer().fit(module, batches(1), batches(1))
+        assert modes == [False]
+
+    @pytest.mark.parametrize(("name", "arguments"), [("training_step", "self, batch, batch_idx"),
+                                                     ("configure_optimizers", "self")])  # fmt: skip
+    def test_what_is_needed_is_missing(self, name, arguments):
+        module = Net()
+        setattr(module, name, None)
+        with refused(
+            MisconfigurationException, f"Net has no `{name}`, which Trainer.fit calls.",
+            f"a method `{name}({arguments})`.", "define it in Net.",
+        ):  # fmt: skip
+            quiet_trainer().fit(module, batches(1))
+
+    @pytest.mark.parametrize("name", ["train_dataloader", "predict_dataloader"])
+    def test_loaders_are_then_looked_for_elsewhere(self, name):
+        module, data = Evaluates(), Data(batches=1)
+        setattr(module, name, data.loader)
+        setattr(data, name, None)
+        trainer = quiet_trainer(limit_val_batches=0)
+        (trainer.fit if name.startswith("train") else trainer.predict)(module, datamodule=data)
+        assert trainer.run.train_data is None or trainer.num_training_batches == 1
+
+    def test_a_module_that_is_loaded(self, tmp_path):
+        class Loads(Net):
+            def configure_model(self):
+                raise AssertionError
+
+            on_load_checkpoint = configure_model
+
+        class Without(Loads):
+            configure_model = on_load_checkpoint = None
+
+        trainer = quiet_trainer()
+        trainer.fit(Net(), batches(1))
+        trainer.save_checkpoint(tmp_path / "net.ckpt")
+        assert same_weights(Without.load_from_checkpoint(tmp_path / "net.ckpt"), trainer.lightning_module)
