@@ -59,6 +59,9 @@ class Builder:
         sources: By "train", "val", "test", "predict": a function that gives the loaders, or None.
         profiler: None unless one is on.
         compiler: Compiles the steps, when the user gave a module from torch.compile.
+
+    Attributes:
+        loaded: The training data, once they have been asked for.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class Builder:
             self.results.reduce_table = Reduction(strategy, module.get_submodule)
             self.results.reduce_value = lambda value, how: strategy.data.reduce(value, reduce_op=how)
         self.evaluations: dict[str, EvalData] = {}
-        self._train_data: TrainData | None = None
+        self.loaded: TrainData | None = None
         self._evaluated_in = 0
 
     def _attribute_of(self, metric: Any) -> str | None:
@@ -159,9 +162,9 @@ class Builder:
 
     def train_data(self) -> TrainData:
         """Return the training data; the loaders are asked for once."""
-        if self._train_data is None:
-            self._train_data = self._new_train_data()
-        return self._train_data
+        if self.loaded is None:
+            self.loaded = self._new_train_data()
+        return self.loaded
 
     def _new_train_data(self) -> TrainData:
         source = self.sources["train"]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightlib.core.data import TrainData
 from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.core.run import Run
@@ -144,12 +145,19 @@ class TrainerViews:
     sanity_checking = property(lambda self: self._in("sanity_check"), doc="Whether the sanity check runs.")
     evaluating = property(lambda self: self._in("validate", "test", "sanity_check"), doc="Whether an evaluation runs.")
 
+    @property
+    def _train_data(self) -> TrainData | None:
+        """The training data of the last fit, or of the one that is being built: `configure_optimizers` may ask."""
+        run, builder = self._trained, self._session.builder
+        if run is not None:
+            return run.train_data
+        return builder.loaded if builder is not None else None
+
     # numbers of batches
     @property
     def num_training_batches(self) -> float:
         """Training batches per epoch; `inf` before the loader is known or when it has no length."""
-        run = self._trained
-        return run.train_data.num_batches if run is not None and run.train_data is not None else math.inf
+        return self._train_data.num_batches if self._train_data is not None else math.inf
 
     def _num_batches(self, key: str) -> list[float]:
         evaluations = self._session.builder.evaluations if self._session.builder is not None else {}
@@ -275,8 +283,7 @@ class TrainerViews:
     @property
     def train_dataloader(self) -> Any:
         """What was given or returned as training loaders."""
-        run = self._trained
-        return run.train_data.loaders if run is not None and run.train_data is not None else None
+        return self._train_data.loaders if self._train_data is not None else None
 
     def _loaders(self, key: str) -> Any:
         evaluations = self._session.builder.evaluations if self._session.builder is not None else {}

@@ -62,6 +62,22 @@ class TestViews:
     def test_processes_on_one_cpu_are_numbered(self):
         assert quiet_trainer(devices=2).device_ids == [0, 1]
 
+    def test_numbers_and_loaders_in_configure_optimizers(self):
+        seen = []
+
+        class Asks(Steps):
+            def configure_optimizers(self):
+                trainer = self.trainer
+                seen.append((trainer.num_training_batches, trainer.train_dataloader, trainer.num_val_batches))
+                return super().configure_optimizers()
+
+        first, second = batches(2), batches(3)
+        trainer, module = quiet_trainer(), Asks()
+        trainer.fit(module, first, batches(1))
+        trainer.fit(module, second, batches(4))
+        assert [(number, len(data), val) for number, data, val in seen] == [(2, 2, [1]), (3, 3, [4])]
+        assert all(seen[i][1] is data for i, data in enumerate((first, second)))
+
     def test_loaders_are_those_that_were_given(self):
         train, val, trainer = batches(2), batches(1), quiet_trainer()
         trainer.fit(Steps(), train, val)
