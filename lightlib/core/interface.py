@@ -165,7 +165,11 @@ class DataHooks:
         """
 
     def setup(self, stage: str) -> None:
-        """Called in every process when a stage begins: ``"fit"``, ``"validate"``, ``"test"`` or ``"predict"``."""
+        """Called in every process when a stage begins.
+
+        Args:
+            stage: ``"fit"``, ``"validate"``, ``"test"`` or ``"predict"``, as a member of `TrainerFn`.
+        """
 
     def teardown(self, stage: str) -> None:
         """Called in every process when a stage ends, also after an exception."""

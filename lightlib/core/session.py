@@ -174,7 +174,7 @@ class Session:
         self._check_source(fn, sources)
         loggers = self._prepare_loggers(fn, origin)
         self.hooks = builder.hooks()
-        self._set_up(stage, module, datamodule)
+        self._set_up(fn, module, datamodule)
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
             method_of(module, Module, "configure_model")()
@@ -285,21 +285,21 @@ class Session:
             self.log_dir = self.trainer.logger, strategy.broadcast(self.trainer.log_dir)
         return fanout
 
-    def _set_up(self, stage: str, module: Module, datamodule: DataModule | None) -> None:
+    def _set_up(self, fn: TrainerFn, module: Module, datamodule: DataModule | None) -> None:
         assert self.hooks is not None
         trainer = self.trainer
         trainer.accelerator.setup(trainer)
         if trainer.profiler is not None:
             trainer.profiler.watch(module)
-            trainer.profiler.setup(stage=stage, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
+            trainer.profiler.setup(stage=fn.value, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
         for owner in (datamodule, module):
             first = trainer.local_rank if getattr(owner, "prepare_data_per_node", True) else trainer.global_rank
             if owner is not None and first == 0:
                 method_of(owner, DataHooks, "prepare_data")()
         self.trainer.strategy.barrier("prepare_data")
         if datamodule is not None:
-            method_of(datamodule, DataModule, "setup")(stage)
-        self.hooks.setup(stage)
+            method_of(datamodule, DataModule, "setup")(fn)
+        self.hooks.setup(fn)
 
     def _tell_loggers(self, run: Run) -> None:
         if not self.trainer.settings.enable_autolog_hparams or not run.loggers:
@@ -471,7 +471,7 @@ class Session:
 
     # after
     def _finish(self, status: TrainerStatus, word: str) -> None:
-        trainer, stage = self.trainer, self.trainer.state.fn.value
+        trainer, fn = self.trainer, self.trainer.state.fn
         run = trainer.run
         errors: list[Exception] = []
         guard: Callable[..., None] = _quietly if status is TrainerStatus.INTERRUPTED else partial(_noted, errors)
@@ -487,12 +487,12 @@ class Session:
         guard(trainer.strategy.teardown)
         if self.hooks is not None:
             if self.datamodule is not None:
-                guard(method_of(self.datamodule, DataModule, "teardown"), stage)
-            guard(self.hooks.teardown, stage)
+                guard(method_of(self.datamodule, DataModule, "teardown"), fn)
+            guard(self.hooks.teardown, fn)
         Fanout(trainer.loggers).finalize("failed" if errors else word)
         if trainer.profiler is not None:
             guard(trainer.profiler.describe)
-            guard(trainer.profiler.teardown, stage)
+            guard(trainer.profiler.teardown, fn.value)
         trainer.callbacks = list(trainer.callbacks)
         for callback in trainer.callbacks:
             callback._pl_module = None  # noqa: SLF001  there is nothing to log any more

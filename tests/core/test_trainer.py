@@ -133,6 +133,26 @@ class TestFit:
         }
 
 
+def test_the_stage_that_hooks_are_told_is_a_member_and_a_word():
+    class Told(Data):
+        def setup(self, stage):
+            stages.append(stage)
+
+        def teardown(self, stage):
+            stages.append(stage)
+
+    stages = []
+    told = {name: lambda trainer, module, stage: stages.append(stage) for name in ("setup", "teardown")}
+    trainer, module = quiet_trainer(limit_val_batches=0, callbacks=[on(**told)]), Steps()
+    module.setup = module.teardown = stages.append
+    trainer.fit(module, datamodule=Told())
+    trainer.predict(module, datamodule=Told())
+    assert stages == ["fit"] * 6 + ["predict"] * 6
+    assert all(isinstance(stage, TrainerFn) for stage in stages)
+    assert {"fit": 1, "predict": 2}[stages[-1]] == 2
+    assert f"{stages[0]} {stages[-1]!s}" == "fit predict"
+
+
 class TestEvaluation:
     @pytest.mark.parametrize("verb", ["validate", "test"])
     def test_one_dict_per_loader(self, verb):
