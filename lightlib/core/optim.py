@@ -125,7 +125,7 @@ class Schedules:
             )
             unit = "optimizer step" if config.interval == "step" else "epoch"
             text = f"{type(config.scheduler).__name__}: {every.replace('step', 'optimizer step')}"
-            if unit == "epoch" and plan.steps_per_epoch != math.inf:
+            if unit == "epoch" and 0 < plan.steps_per_epoch < math.inf:
                 text += f" = {int(plan.steps_per_epoch) * config.frequency} optimizer steps"
             lines.append(text + (f", reads {config.monitor!r}" if config.reduce_on_plateau else ""))
         return lines
@@ -226,7 +226,7 @@ class _LateValues:
                     expected="a limit: max_steps, or max_epochs with loaders that know their length.",
                     fix="Trainer(max_steps=…)",
                 )
-        return {name: int(value) for name, value in wanted.items()}
+        return {name: max(1, int(value)) for name, value in wanted.items()}  # a schedule of no steps cannot be built
 
 
 def _parts(returned: Any, late: _LateValues) -> tuple[list[Optimizer], list[SchedulerConfig]]:
@@ -377,7 +377,9 @@ def _shown(given: Any) -> str:
 
 def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
     scheduler, name = config.scheduler, type(config.scheduler).__name__
-    if plan.total_steps == math.inf or (config.interval == "epoch" and plan.steps_per_epoch == math.inf):
+    if plan.num_batches == 0 or plan.total_steps == math.inf:
+        return
+    if config.interval == "epoch" and plan.steps_per_epoch == math.inf:
         return
     intervals = plan.total_steps if config.interval == "step" else plan.total_steps / plan.steps_per_epoch
     calls = int(intervals) // config.frequency

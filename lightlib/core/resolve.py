@@ -283,7 +283,7 @@ def _validation_interval(settings: Settings, num_batches: float) -> tuple[float,
     if settings.val_check_seconds is not None:
         return math.inf, across
     if isinstance(interval, int):
-        if not across and interval > num_batches:
+        if not across and 0 < num_batches < interval:
             raise MisconfigurationException(
                 f"val_check_interval={interval} is more than the {int(num_batches)} training batches of an epoch: "
                 "validation would never run.",

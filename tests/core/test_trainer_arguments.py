@@ -15,7 +15,7 @@ from lightlib.callbacks import EarlyStopping, ModelCheckpoint, Timer
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
-from tests.core.plain import QUIET, Net, Unsized, batches, loader, quiet_trainer
+from tests.core.plain import QUIET, Net, Unsized, batches, loader, quiet_trainer, same_weights
 from tests.core.steps import Counts, Keeps, Steps, on
 
 
@@ -66,6 +66,29 @@ class TestLimits:
             MisconfigurationException, match=r"limit_train_batches=0\.5 is a fraction, but the training loader has no"
         ):
             quiet_trainer(limit_train_batches=0.5).fit(Counts(), Unsized(batches(10)), batches(1))
+
+
+class TestNothingToTrain:
+    @pytest.mark.parametrize("limits", [{"max_epochs": 2}, {"max_epochs": -1, "max_steps": 5}])
+    @pytest.mark.parametrize("interval", ["epoch", "step"])
+    def test_schedules_of_a_run_without_training_batches_never_step(self, interval, limits):
+        def configure(parameters):
+            def one_cycle(optimizer, total_steps):
+                return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total_steps)
+
+            config = {"scheduler": one_cycle, "interval": interval}
+            return {"optimizer": torch.optim.SGD(parameters, lr=0.1), "lr_scheduler": config}
+
+        module, before = Counts(configure), Counts()
+        trainer = quiet_trainer(limit_train_batches=0, **limits)
+        trainer.fit(module, batches(3), batches(1))
+        assert same_weights(module, before)
+        assert trainer.lr_scheduler_configs[0].scheduler.last_epoch == 0
+
+    def test_an_interval_of_validations_in_batches(self):
+        module = Counts()
+        quiet_trainer(limit_train_batches=0, val_check_interval=1).fit(module, batches(3), batches(1))
+        assert module.calls == dict.fromkeys(module.calls, 0)
 
 
 class TestFastDevRun:
