@@ -60,10 +60,12 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
     if isinstance(value, _PLAIN) or kind.__module__ == "numpy":
         return
-    if isinstance(value, (list, tuple)) and len(value) <= _LONGEST:
-        yield from ((f"[{i}]", one) for i, one in enumerate(value))
-    elif isinstance(value, dict) and len(value) <= _LONGEST:
-        yield from ((f"[{key!r}]", one) for key, one in value.items())
+    # Of a subclass nothing of its own is called: its `__len__` and `__iter__` may refuse, or mean something else.
+    sequence = next((one for one in (list, tuple) if isinstance(value, one)), None)
+    if sequence is not None and sequence.__len__(value) <= _LONGEST:
+        yield from ((f"[{i}]", one) for i, one in enumerate(sequence.__iter__(value)))
+    elif isinstance(value, dict) and dict.__len__(value) <= _LONGEST:
+        yield from ((f"[{key!r}]", one) for key, one in dict.items(value))
     own = getattr(value, "__dict__", None)
     if isinstance(own, dict) and kind.__name__ not in ("module", "function"):
         yield from ((f".{name}", one) for name, one in list(own.items()))

@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
 from lightlib.core.audit import audit
-from tests.core.plain import Net, batches, loader, quiet_trainer
+from tests.core.plain import Net, batches, loader, quiet_trainer, samples
 from tests.core.resumable import Everything, loaders, trainer_for
 
 
@@ -299,3 +299,47 @@ class TestOthers:
                 return super().training_step(batch, batch_idx)
 
         assert names(looked(Logs())) == ["the metric logged as 'accuracy'"]
+
+
+class Unlike(tuple):
+    """A tuple that refuses what tuples can do, as the irreps of e3nn."""
+
+    __slots__ = ()
+
+    def __len__(self):
+        raise NotImplementedError
+
+    def __iter__(self):
+        raise NotImplementedError
+
+    __eq__ = __iter__
+    __hash__ = None
+
+
+def test_containers_that_refuse_to_be_looked_into(tmp_path):
+    class Holds(Net):
+        def __init__(self):
+            super().__init__()
+            self.irreps, self.inside = Unlike((1, 2)), {"deep": [Unlike((3,))]}
+            self.batches = 0
+
+        def training_step(self, batch, batch_idx):
+            self.batches += 1
+            return super().training_step(batch, batch_idx)
+
+    class Data(Dataset):
+        def __init__(self):
+            self.irreps = Unlike((torch.Generator(), 2))
+
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            return samples(1, index)[0][0], samples(1, index)[1][0]
+
+    trainer = quiet_trainer()
+    trainer.fit(Holds(), DataLoader(Data(), 2))
+    found = trainer.audit_state()
+    assert found.complete
+    assert changes(found) == ["module.batches"]
+    trainer.save_checkpoint(tmp_path / "holds.ckpt")
