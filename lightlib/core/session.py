@@ -258,7 +258,7 @@ class Session:
         merged = in_priority([c for c in own if type(c) not in kinds] + added)
         check.check_callbacks(merged)
         for callback in merged:
-            callback._pl_module = module  # noqa: SLF001  for its `log`
+            _attach(callback, module)
         self._own_callbacks, self._merged_callbacks = own, tuple(merged)
         trainer.callbacks = ClosedCallbacks(merged)
 
@@ -517,6 +517,11 @@ class _Weights:
     def __init__(self, trainer: Any, builder: Builder) -> None:
         self.trainer, self.module = trainer, builder.module
         self.strategy, self.callbacks = builder.strategy, builder.callbacks
+
+
+def _attach(callback: Any, module: Module | None) -> None:
+    """Give a callback the module for its `log`; one that is an nn.Module itself must not take it for a layer."""
+    object.__setattr__(callback, "_pl_module", module)
 
 
 def _noted(errors: list[Exception], call: Callable[..., Any], *args: Any) -> None:

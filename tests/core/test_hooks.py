@@ -284,6 +284,29 @@ def test_hooks_are_found_by_identity_and_not_by_name():
     assert trainer.hooks.on_train_start is nothing
 
 
+def test_a_callback_that_is_a_part_of_the_module():
+    class Part(torch.nn.Module, Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            self.log("seen", batch_idx)
+            attached.append(pl_module is module and self._pl_module is module)
+
+    class Whole(Net):
+        def __init__(self):
+            super().__init__()
+            self.part = Part()
+
+        def configure_callbacks(self):
+            return [self.part]
+
+    attached, module = [], Whole()
+    trainer = quiet_trainer()
+    trainer.fit(module, batches(2))
+    assert attached == [True, True]
+    assert trainer.callback_metrics["seen"] == 1
+    assert [name for name, _ in module.part.named_modules()] == [""]
+    assert module.part._pl_module is None
+
+
 def test_the_loss_that_hooks_see_is_the_one_returned_and_detached():
     seen = []
 
