@@ -71,7 +71,7 @@ class Reduction:
             _fill_lists(slot.metric, [sums[key]["lists"] for _, sums in parts if key in sums])
             value = slot.compute_metric()
         if not whole:
-            value = next(one for one in strategy.collectives.all_gather_object(value) if one is not None)
+            value = next((one for one in strategy.collectives.all_gather_object(value) if one is not None), None)
         return value
 
 

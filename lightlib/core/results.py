@@ -476,7 +476,9 @@ def _tensors(data: Any) -> Iterable[Tensor]:
 
 
 def _one_number(name: str, value: Any) -> Any:
-    """Return what a metric computed, when it can be logged under one name."""
+    """Return what a metric computed, when it can be logged under one name; None when it has no value yet."""
+    if value is None:
+        return None
     if isinstance(value, Tensor) and value.numel() != 1:
         raise not_scalar(name, "metric whose value is a tensor", value.shape)
     return value.reshape(()) if isinstance(value, Tensor) else as_number(name, value)

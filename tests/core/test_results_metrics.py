@@ -97,3 +97,25 @@ class TestTorchmetrics:
             {"v/dataloader_idx_0": 3, "all": 1},
             {"v/dataloader_idx_1": 10, "all": 1},
         ]
+
+    def test_a_metric_without_a_value_is_left_out(self):
+        class Empty(MeanMetric):
+            def compute(self):
+                return None if self.update_count < 2 else super().compute()
+
+        class Logs(Base):
+            def __init__(self):
+                super().__init__()
+                self.mean, self.other = Empty(), Empty()
+
+            def training_step(self, batch, batch_idx):
+                self.mean.update(batch_idx)
+                self.log("v", self.mean, on_step=False, on_epoch=True)
+                if batch_idx == 0:
+                    self.other.update(1.0)
+                    self.log("other", self.other, on_step=True, on_epoch=True)
+                return super().training_step(batch, batch_idx)
+
+        rows, trainer = run(Logs(), limit_val_batches=0)
+        assert logged(rows) == [(2, "v", 0.5)]
+        assert not {"other", "other_step", "other_epoch"} & trainer.callback_metrics.keys()
