@@ -20,6 +20,7 @@ from lightlib.core.reading import (
     Source,
     describe,
     differences,
+    read_to_the_end,
     same_numbers,
     say_what_cannot_be_positioned,
     set_epoch,
@@ -322,8 +323,7 @@ class TrainData:
     def _compare_with_length(self, iterator: Iterator[Any]) -> None:
         promised = f"The training loader says that it has {self._promised:g} batches, but it"
         if self._trusted:
-            # Read to the end, as a `for` loop does: only now the sampler has drawn all it draws in an epoch.
-            if self._whole and self.position == self.num_batches and next(iterator, END) is not END:
+            if self._whole and self.position == self.num_batches and read_to_the_end(iterator) is not END:
                 report.warn(
                     f"{promised} goes on after them; the rest is not used. Correct the sampler's __len__.",
                     report.PossibleUserWarning,

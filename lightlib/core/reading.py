@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from lightlib import report
 from lightlib.core.generators import generators_in, set_generator_state, state_of_generator
+from lightlib.core.prefetch import END
 from lightlib.core.seed import rng_state, set_rng_state
 from lightlib.core.sharding import Dealt, IndexStream, is_plain_batches, say_once
 from lightlib.core.workers import begin_pass, users_own
@@ -19,6 +20,7 @@ __all__ = [
     "describe",
     "differences",
     "generators_of",
+    "read_to_the_end",
     "same_numbers",
     "say_what_cannot_be_positioned",
     "set_epoch",
@@ -144,7 +146,7 @@ class Source:
             self.loader.load_state_dict(saved["loader"])
             iterator, self.is_begun = iter(self.loader), True
             if whole:
-                next(iterator, None)
+                read_to_the_end(iterator)
             if self.others and not whole:
                 self._set_generators(saved["generators"])
 
@@ -200,6 +202,18 @@ class Source:
     def _set_generators(self, states: Iterable[Any]) -> None:
         for generator, state in zip(self.generators, states, strict=False):
             set_generator_state(generator, state)
+
+
+def read_to_the_end(iterator: Iterator[Any]) -> Any:
+    """Read past the last batch, as a `for` loop does: only then has a sampler drawn all that it draws in an epoch.
+
+    Return what comes there; END when there is nothing, or when reading fails: every promised batch has been read, and
+    a loader may raise there, for instance because the loaders that it joins have different lengths.
+    """
+    try:
+        return next(iterator, END)
+    except Exception:  # noqa: BLE001  it is the loader's own code
+        return END
 
 
 def start_persistent_workers(loader: Any, seed: int) -> None:

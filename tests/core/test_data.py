@@ -204,6 +204,20 @@ class TestLength:
         with pytest.raises(MisconfigurationException, match="says that it has 5 batches, but it ended after 3"):
             read(DataLoader(Sized(), batch_size=4, sampler=Promises(Sized())))
 
+    def test_a_loader_that_raises_behind_its_length(self):
+        class Joined(DataLoader):
+            def __iter__(self):
+                for left, _ in zip(super().__iter__(), range(4), strict=True):
+                    yield left
+
+            def __len__(self):
+                return 3
+
+        with pytest.raises(ValueError, match="longer than"):
+            list(Joined(Sized(), batch_size=4))
+        trainer, module = read(Joined(Sized(), batch_size=4), max_epochs=2)
+        assert (trainer.global_step, len(module.seen)) == (6, 6)
+
     def test_limits_of_a_loader_without_length(self):
         with pytest.raises(MisconfigurationException, match=r"limit_train_batches=0.5 is a fraction, but .* no length"):
             read(Unsized(batches(3)), limit_train_batches=0.5)
