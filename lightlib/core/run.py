@@ -472,9 +472,9 @@ class Run:
         )
 
     def _back_to_training_mode(self, stage: Stage, modes: dict[torch.nn.Module, bool]) -> None:
-        restore = getattr(type(self.module), f"on_{stage.name}_model_train", None)
-        if restore is not None and restore is not getattr(self.hooks.module_base, f"on_{stage.name}_model_train"):
-            restore(self.module)
+        name, base = f"on_{stage.name}_model_train", self.hooks.module_base
+        if hasattr(base, name) and overrides(self.module, base, name):  # there is none for prediction
+            getattr(self.module, name)()
         else:
             for part, mode in modes.items():
                 part.training = mode

@@ -272,6 +272,15 @@ class TestBestWeights:
 
 
 class TestPredict:
+    def test_a_method_that_is_named_like_the_hooks_of_other_stages_is_not_called(self):
+        class Mixed(Steps):
+            def on_predict_model_train(self):
+                raise AssertionError
+
+        module = Mixed()
+        assert len(quiet_trainer().predict(module, batches(2))) == 2
+        assert module.training
+
     def test_one_loader(self):
         module, data = Steps(), batches(3)
         outputs = quiet_trainer().predict(module, data)
