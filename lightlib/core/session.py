@@ -66,7 +66,8 @@ class Session:
         self._compiler: Callable[..., Any] | None = None
         self.hooks: Hooks | None = None
         self.fit_run: Run | None = None  # of the last fit: its optimizers and position outlive an evaluation
-        self._ckpt_path_before: str | Path | None = None
+        self.asked_path: str | Path | None = None  # the user's, for calls that name no checkpoint
+        self.loaded_path: str | Path | None = None  # the last call's
         self.log_dir: tuple[Any, str | None] = (None, None)  # of several processes: whose folder, and rank zero's
 
     # before
@@ -96,7 +97,7 @@ class Session:
         self.processes.ready()
         self.processes.begin(self.signals)
         try:
-            given_path = trainer.ckpt_path if ckpt_path is None else ckpt_path
+            given_path = self.asked_path if ckpt_path is None else ckpt_path
             origin = find_origin(trainer, fn, module, model is None, given_path, weights_only, resume)
         except BaseException as error:
             cause = self.processes.first_failure(error)
@@ -105,7 +106,7 @@ class Session:
                 raise cause from None
             raise
         self.signals.received = None
-        self._ckpt_path_before, trainer.ckpt_path = trainer.ckpt_path, origin.found.path
+        self.loaded_path = origin.found.path
         if fn is TrainerFn.FITTING:
             self._name_the_run(origin)
         trainer.state = TrainerState(fn, None, TrainerStatus.RUNNING)
@@ -495,9 +496,8 @@ class Session:
             guard(trainer.profiler.teardown, fn.value)
         trainer.callbacks = list(trainer.callbacks)
         for callback in trainer.callbacks:
-            callback._pl_module = None  # noqa: SLF001  there is nothing to log any more
-        trainer.ckpt_path = self._ckpt_path_before
-        trainer.state = TrainerState(trainer.state.fn, None, TrainerStatus.INTERRUPTED if errors else status)
+            _attach(callback, None)
+        trainer.state = TrainerState(fn, None, TrainerStatus.INTERRUPTED if errors else status)
         if self.signals.received is not None:
             self.signals.received.__traceback__ = None  # its frames hold the last batch
         if run is not None:

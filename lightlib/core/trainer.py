@@ -190,7 +190,6 @@ class Trainer(TrainerViews):
         _set_torch_flags(self.settings)
         self.progress = Progress()
         self.state = TrainerState()
-        self.ckpt_path: str | Path | None = None
         self.interrupted = False
         self.requeue = requeue_of(plugins)
         self.run_id, self.saves, self.continues = "", 0, False

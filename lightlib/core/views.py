@@ -193,6 +193,15 @@ class TrainerViews:
 
     # objects
     @property
+    def ckpt_path(self) -> Any:
+        """The checkpoint that the last call loaded, or None. Set to a path, it stands for calls that name none."""
+        return self._session.loaded_path
+
+    @ckpt_path.setter
+    def ckpt_path(self, path: Any) -> None:
+        self._session.asked_path = self._session.loaded_path = path
+
+    @property
     def lightning_module(self) -> Any:
         """The module of the last call."""
         return self._session.module

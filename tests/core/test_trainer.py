@@ -261,6 +261,22 @@ class TestBestWeights:
         trainer, module, first = self.trained(tmp_path)
         trainer.test(module, batches(1), ckpt_path="best", verbose=False)
         assert same_weights(module, first)
+
+    def test_the_path_that_was_loaded_can_be_read(self, tmp_path):
+        trainer, module, _ = self.trained(tmp_path)
+        assert trainer.ckpt_path is None
+        best = trainer.checkpoint_callback.best_model_path
+        trainer.test(module, batches(1), ckpt_path="best", verbose=False)
+        assert trainer.ckpt_path == best
+        trainer.test(module, batches(1), verbose=False)
+        assert trainer.ckpt_path is None
+        trainer.ckpt_path = best
+        assert trainer.ckpt_path == best
+        for _ in range(2):
+            trainer.test(module, batches(1), verbose=False)
+            assert trainer.ckpt_path == best
+        trainer.ckpt_path = None
+        trainer.test(module, batches(1), verbose=False)
         assert trainer.ckpt_path is None
 
     def test_without_checkpoints_the_last_weights(self):
