@@ -36,6 +36,7 @@ from lightlib.core.run import PREDICT, TEST, Run, Stage
 from lightlib.core.settings import Settings
 from lightlib.core.sharding import Share, batch_size_of_loader, say_once
 from lightlib.core.sources import check_loaders
+from lightlib.core.states import TrainerFn
 from lightlib.core.user_state import Look, UserState
 from lightlib.core.window import Window
 from lightlib.errors import MisconfigurationException
@@ -207,12 +208,12 @@ class Builder:
         if key not in self.evaluations or (every and stage.state == "validate" and self._reload_due(every)):
             source = self.sources[key]
             assert source is not None
-            argument = f"limit_{key}_batches"
+            argument, within_fit = f"limit_{key}_batches", self.trainer.state.fn is TrainerFn.FITTING
             loaders = source()
             limit, lockstep = getattr(self.settings, argument), self.strategy.lockstep
             data = EvalData(
                 loaders, limit, self.move(), argument, stage.name, self.share(), lockstep,
-                epoch=lambda: self.trainer.current_epoch,
+                epoch=lambda: self.trainer.current_epoch, within_fit=within_fit,
             )  # fmt: skip
             check_loaders(data.given, key)
             self.evaluations[key], self._evaluated_in = data, self.trainer.current_epoch

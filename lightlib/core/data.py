@@ -23,7 +23,6 @@ from lightlib.core.reading import (
     read_to_the_end,
     same_numbers,
     say_what_cannot_be_positioned,
-    set_epoch,
     stop_workers,
     upgraded,
 )
@@ -174,8 +173,7 @@ class TrainData:
             with self.as_loading(self._loaded_with):
                 self.load()
             self._load_generators(self._restored)
-        for loader, source in zip(self.flattened, self.sources, strict=True):
-            set_epoch(loader, epoch)
+        for source in self.sources:
             source.start_epoch(self._seed or 0, epoch)
         self.position = batch
         self.exhausted = self.num_batches <= batch

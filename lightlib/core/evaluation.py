@@ -16,7 +16,7 @@ from lightlib.core.data import Move, combine
 from lightlib.core.generators import set_generator_state, state_of_generator
 from lightlib.core.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
 from lightlib.core.prefetch import END
-from lightlib.core.reading import generators_of, start_persistent_workers, stop_workers
+from lightlib.core.reading import generators_of, set_epoch, start_persistent_workers, stop_workers
 from lightlib.core.seed import isolate_rng
 from lightlib.core.sharding import DealtBatches, Share, is_left_alone, stream
 from lightlib.core.workers import begin_pass
@@ -37,6 +37,7 @@ class EvalData:
         share: The part that this process reads; None with one process.
         lockstep: Run as many steps on every process. Those without a batch of their own call `mute`.
         epoch: Tells which epoch of the training it is, for what workers draw at random.
+        within_fit: Whether samplers are told the epoch: some shuffle as the training goes on.
 
     Attributes:
         given: The user's loaders in one list.
@@ -54,8 +55,9 @@ class EvalData:
         share: Share | None = None,
         lockstep: bool = False,
         epoch: Callable[[], int] = int,
+        within_fit: bool = False,
     ) -> None:
-        self.loaders, self._move, self.name = loaders, move, name
+        self.loaders, self._move, self.name, self._within_fit = loaders, move, name, within_fit
         self._share, self._lockstep = share, lockstep and share is not None
         self.mute: Callable[[Any, int, int], None] | None = None
         combined = combine(loaders, "sequential")
@@ -140,6 +142,8 @@ class EvalData:
         limits = self.num_batches if limits is None else limits
         if self._share is None:
             self.combined.limits = limits
+        for one in self.given if self._within_fit else ():
+            set_epoch(one, self._epoch(), data=False)
         move, seen = self._move, set()
         shared = None if self._share is None else self._shared(limits, self._share)
         for batch, i, loader in self.combined.read(self._begin) if shared is None else shared:

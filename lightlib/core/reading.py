@@ -66,6 +66,7 @@ class Source:
         self.others = [i for i, one in enumerate(self.generators) if id(one) not in drawn]
         has = (hasattr(loader, name) for name in ("state_dict", "load_state_dict"))
         self.has_state = self.stream is None and all(has)
+        self.given = given
         self.is_begun = False
         self.turn = 0
         self._began: dict[str, Any] | None = None
@@ -80,7 +81,8 @@ class Source:
 
     # reading
     def start_epoch(self, seed: int, epoch: int) -> None:
-        """Say which epoch comes."""
+        """Say which epoch comes, also to samplers and data sets that have `set_epoch`."""
+        set_epoch(self.given, epoch, data=not self.has_state or _leaves_epochs_to_others(self.given))
         self.seed, self.epoch, self.turn = seed, epoch, -1
         self._began = self._before = None
         if self.stream is not None:
@@ -223,13 +225,25 @@ def start_persistent_workers(loader: Any, seed: int) -> None:
         iter(loader)
 
 
-def set_epoch(loader: Any, epoch: int) -> None:
-    """Tell samplers and data sets that have `set_epoch` which epoch begins."""
-    for owner in (loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset"))):
-        for one in (owner, getattr(owner, "sampler", None)):
-            tell = getattr(one, "set_epoch", None)
-            if callable(tell):
-                tell(epoch)
+def set_epoch(loader: Any, epoch: int, data: bool) -> None:
+    """Tell the samplers of a loader, and its data set if `data`, which epoch begins: each of them once."""
+    owners = (loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler")))
+    found = [*owners, *(getattr(owner, "sampler", None) for owner in owners)]
+    if data:
+        held = getattr(loader, "dataset", None)
+        found += [held, getattr(held, "sampler", None)]
+    for one in {id(one): one for one in found}.values():
+        tell = getattr(one, "set_epoch", None)
+        if callable(tell):
+            tell(epoch)
+
+
+def _leaves_epochs_to_others(loader: Any) -> bool:
+    """Whether a loader with a state of its own never calls `set_epoch` of its data set, as torchdata's does not.
+
+    Others may count epochs in their own way, which is part of their state: what they are told would be a second count.
+    """
+    return any(kind.__name__ == "StatefulDataLoader" for kind in type(loader).__mro__)
 
 
 def stop_workers(loader: Any, given: Any) -> None:

@@ -347,10 +347,42 @@ class TestSettings:
 
         data = Data()
         read(DataLoader(data, batch_sampler=BatchSampler(Sampler(data), 5, drop_last=False)), max_epochs=2)
-        assert [sorted(set(told[:3])), sorted(set(told[3:]))] == [
+        assert [sorted(told[:3]), sorted(told[3:])] == [
             [("batch_sampler", epoch), ("dataset", epoch), ("sampler", epoch)] for epoch in range(2)
         ]
-        assert len(told) == 6
+        told.clear()
+        read(DataLoader(data, 5, sampler=Sampler(data)), max_epochs=2)
+        assert [sorted(told[:2]), sorted(told[2:])] == [[("dataset", epoch), ("sampler", epoch)] for epoch in range(2)]
+
+    @pytest.mark.parametrize(("base", "expected"), [("Counts", []), ("StatefulDataLoader", [0, 1])])
+    def test_set_epoch_of_a_data_set_is_left_to_a_loader_that_counts_its_epochs(self, base, expected):
+        told = []
+
+        class Data(Streams):
+            def set_epoch(self, epoch):
+                told.append(epoch)
+
+        def load_state_dict(self, state):
+            raise AssertionError
+
+        state = {"state_dict": lambda self: {}, "load_state_dict": load_state_dict}
+        kind = type("Own", (type(base, (DataLoader,), state),), {})
+        read(kind(Data(10), batch_size=5), max_epochs=2)
+        assert told == expected
+
+    def test_set_epoch_of_the_samplers_of_a_validation_within_fit(self):
+        told = []
+
+        class Sampler(torch.utils.data.SequentialSampler):
+            def set_epoch(self, epoch):
+                told.append(epoch)
+
+        data = Sized()
+        own = DataLoader(data, 5, sampler=Sampler(data))
+        trainer, module = read(batches(2), own, max_epochs=3, check_val_every_n_epoch=2, num_sanity_val_steps=1)
+        assert told == [0, 1]
+        trainer.validate(module, own, verbose=False)
+        assert told == [0, 1]
 
     def test_samples_are_counted(self):
         counted = []
