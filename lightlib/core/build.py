@@ -209,13 +209,14 @@ class Builder:
             source = self.sources[key]
             assert source is not None
             argument, within_fit = f"limit_{key}_batches", self.trainer.state.fn is TrainerFn.FITTING
+            overfits = within_fit and bool(self.settings.overfit_batches)
             loaders = source()
             limit, lockstep = getattr(self.settings, argument), self.strategy.lockstep
             data = EvalData(
                 loaders, limit, self.move(), argument, stage.name, self.share(), lockstep,
-                epoch=lambda: self.trainer.current_epoch, within_fit=within_fit,
+                epoch=lambda: self.trainer.current_epoch, within_fit=within_fit, sequential=overfits,
             )  # fmt: skip
-            check_loaders(data.given, key)
+            check_loaders(data.given, key, may_shuffle=overfits)
             self.evaluations[key], self._evaluated_in = data, self.trainer.current_epoch
         return self.evaluations[key]
 

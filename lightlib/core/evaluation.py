@@ -38,6 +38,7 @@ class EvalData:
         lockstep: Run as many steps on every process. Those without a batch of their own call `mute`.
         epoch: Tells which epoch of the training it is, for what workers draw at random.
         within_fit: Whether samplers are told the epoch: some shuffle as the training goes on.
+        sequential: Take the samples in the data set's order (`overfit_batches`).
 
     Attributes:
         given: The user's loaders in one list.
@@ -56,6 +57,7 @@ class EvalData:
         lockstep: bool = False,
         epoch: Callable[[], int] = int,
         within_fit: bool = False,
+        sequential: bool = False,
     ) -> None:
         self.loaders, self._move, self.name, self._within_fit = loaders, move, name, within_fit
         self._share, self._lockstep = share, lockstep and share is not None
@@ -64,8 +66,8 @@ class EvalData:
         self._epoch, self._seed = epoch, torch.initial_seed()
         self.given, self._one_by_one = combined.flattened, combined.mode == "sequential"
         self.read = read = [
-            stream(loader, False, share if self._one_by_one else None, False, name, number)
-            if (share is not None and self._one_by_one) or getattr(loader, "num_workers", None)
+            stream(loader, sequential, share if self._one_by_one else None, False, name, number)
+            if sequential or (share is not None and self._one_by_one) or getattr(loader, "num_workers", None)
             else loader
             for number, loader in enumerate(self.given)
         ]

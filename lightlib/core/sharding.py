@@ -354,7 +354,7 @@ def stream(
     Args:
         loader: What the user gave. A plain DataLoader over a map-style data set is copied (shallowly: data set,
             workers' settings and sampler are shared) and its index sampler is seen through an :class:`IndexStream`.
-        sequential: Replace a RandomSampler by the data set's own order (`overfit_batches`).
+        sequential: Take the samples in the data set's own order, whatever the sampler (`overfit_batches`).
         share: Deal among processes: samples, where the batches are made of them one after the other, else batches.
         training: Deal equal numbers to all. In an evaluation nothing is dealt twice and nothing is left out.
         name: Of the stage, for messages.
@@ -372,13 +372,8 @@ def stream(
         return loader if share is None else DealtBatches(loader, share, training, name)
     attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
     indices = getattr(loader, attribute)
-    if sequential and any(kind.__name__ == "RandomSampler" for kind in type(loader.sampler).__mro__):
-        report.warn(
-            "overfit_batches: the training loader shuffles; its samples are taken in the data set's order instead."
-        )
-        indices = SequentialSampler(loader.dataset)
-        if attribute == "batch_sampler" and loader.batch_size is not None:
-            indices = BatchSampler(indices, loader.batch_size, loader.drop_last)
+    if sequential:
+        indices = _in_order(indices, attribute == "batch_sampler", loader.dataset, name)
     copied, seeding = copy.copy(loader), None
     if hasattr(copied, "_initial_iter_for_state_dict"):
         copied._initial_iter_for_state_dict = False  # noqa: SLF001  its iterator is the user's loader's
@@ -393,6 +388,22 @@ def stream(
     object.__setattr__(copied, attribute, indices)
     copied._iterator = None  # noqa: SLF001  persistent workers that the user has started read the user's own sampler
     return copied
+
+
+def _in_order(indices: Any, in_batches: bool, data: Any, name: str) -> Any:
+    """Return a sampler or batch sampler that takes the samples in the data set's order, where `indices` does not.
+
+    Sharded samplers, fixed lists and custom batch samplers stay as they are.
+    """
+    sampler = _sampler(indices) if in_batches else indices
+    if sampler is None or isinstance(sampler, (SequentialSampler, Sequence)) or _number(sampler, _SIZES) is not None:
+        return indices
+    report.warn(
+        f"overfit_batches: the {name} loader shuffles ({type(sampler).__name__}); its samples are taken in the data "
+        "set's order instead."
+    )
+    one_by_one = sampler.indices if isinstance(sampler, SubsetRandomSampler) else SequentialSampler(data)
+    return BatchSampler(one_by_one, indices.batch_size, indices.drop_last) if in_batches else one_by_one
 
 
 def is_plain(loader: Any) -> bool:

@@ -211,11 +211,11 @@ def _wanted_batch_size(module: Any, datamodule: Any) -> int | None:
     return None
 
 
-def check_loaders(loaders: Iterable[Any], stage: str) -> None:
+def check_loaders(loaders: Iterable[Any], stage: str, may_shuffle: bool = False) -> None:
     """Refuse empty loaders, and warn for settings that are often mistakes."""
     for loader in loaders:
         sampler = getattr(loader, "sampler", None)
-        if stage != "train" and type(sampler).__name__ == "RandomSampler":
+        if stage != "train" and not may_shuffle and type(sampler).__name__ == "RandomSampler":
             report.warn(
                 f"The {_NAMES[stage]} loader shuffles; its batches differ from run to run.",
                 report.PossibleUserWarning,

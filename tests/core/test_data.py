@@ -10,12 +10,21 @@ from typing import NamedTuple
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from lightlib.core.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, samples
+from tests.core.reads import OwnOrder
 
 
 class Reads(Net):
@@ -329,6 +338,37 @@ class TestSettings:
             trainer.fit(module, DataLoader(Sized(), batch_size=3, shuffle=True), DataLoader(Sized(), batch_size=3))
         assert [batch.tolist() for batch in module.seen] == [[0, 1, 2], [3, 4, 5]] * 2
         assert [batch.tolist() for batch in module.validated] == [[0, 1, 2], [3, 4, 5]] * 2
+
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            ({"batch_size": 3, "shuffle": True}, [[0, 1, 2], [3, 4, 5]]),
+            ({"batch_size": 3, "sampler": WeightedRandomSampler([1.0] * 10, 10)}, [[0, 1, 2], [3, 4, 5]]),
+            ({"batch_size": 2, "sampler": SubsetRandomSampler([7, 2, 5, 1, 3])}, [[7, 2], [5, 1]]),
+            ({"batch_size": 2, "sampler": OwnOrder(10)}, [[0, 1], [2, 3]]),
+            ({"batch_sampler": BatchSampler(OwnOrder(10), 4, False)}, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+            ({"batch_size": None, "shuffle": True}, [0, 1]),
+        ],
+    )
+    def test_overfit_batches_with_any_sampler_that_shuffles(self, arguments, expected):
+        module = Reads()
+        with pytest.warns(UserWarning, match="overfit_batches") as caught:
+            quiet_trainer(overfit_batches=2, max_epochs=2).fit(
+                module, DataLoader(Sized(), **arguments), DataLoader(Sized(), **arguments)
+            )
+        texts = [str(one.message) for one in caught]
+        assert [text.split("(")[0] for text in texts] == [
+            "overfit_batches: the training loader shuffles ", "overfit_batches: the validation loader shuffles ",
+        ]  # fmt: skip
+        for seen in (module.seen, module.validated):
+            assert [batch.tolist() for batch in seen] == expected * 2
+
+    def test_overfit_batches_leaves_fixed_orders_and_batches_of_the_users_making(self):
+        module, own = Reads(), [[4, 2], [0], [9]]
+        data = DataLoader(Sized(), batch_sampler=own), DataLoader(Sized(), 2, sampler=[5, 3, 1])
+        quiet_trainer(overfit_batches=2).fit(module, *data)
+        assert [batch.tolist() for batch in module.seen] == [[4, 2], [0]]
+        assert [batch.tolist() for batch in module.validated] == [[5, 3], [1]]
 
     def test_set_epoch_is_called_on_whatever_has_it(self):
         told = []
