@@ -25,7 +25,7 @@ from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hooks import STEPS, Hooks, method_of, overrides, scoped
 from lightlib.core.interface import DataHooks
 from lightlib.core.module import Module
-from lightlib.core.optim import Schedules, configure, step_scheduler
+from lightlib.core.optim import Schedules, closure_of, configure, step_scheduler
 from lightlib.core.plan import Plan
 from lightlib.core.prefetch import Prefetch
 from lightlib.core.progress import Progress
@@ -286,7 +286,7 @@ class Builder:
             run.module_backward = scoped(self.results, "backward", module.backward)
         else:
             run.module_backward = torch.Tensor.backward
-        self._choose_optimization(run)
+        self._choose_optimization(run, optimizers)
         if self.profiler is not None:
             run.optimization = _profiled(self.profiler, "run_training_batch", run.optimization)
         run.zero_grad = self._zero_grad(run)
@@ -296,14 +296,17 @@ class Builder:
             value, algorithm = settings.gradient_clip_val, settings.gradient_clip_algorithm
             run.clip = lambda optimizer: clip(optimizer, value, algorithm)
 
-    def _choose_optimization(self, run: Run) -> None:
+    def _choose_optimization(self, run: Run, given: list[Any]) -> None:
         module = self.module
         lbfgs = any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in run.optimizers)
+        # What a strategy puts in an optimizer's place calls it in its own way.
+        closures = {closure_of(own) for own, stepped in zip(given, run.optimizers, strict=True) if own is stepped}
+        by_closure = run.scaler is None and bool(closures - {None})
         if not module.automatic_optimization:
             run.optimization, step = loop.manual, loop.manual_step
             casts = [self.strategy.precision.forget_casts_after(optimizer) for optimizer in run.optimizers]
             run.removable += [handle for handle in casts if handle is not None]
-        elif lbfgs or overrides(module, Module, "optimizer_step"):
+        elif by_closure or overrides(module, Module, "optimizer_step"):
             run.optimization, step = loop.closure, loop.closure_step
             run.step_method = scoped(self.results, "optimizer_step", method_of(module, Module, "optimizer_step"))
             if lbfgs:
@@ -314,6 +317,8 @@ class Builder:
             for optimizer in run.optimizers:
                 run.scaler.check(optimizer)
             if module.automatic_optimization:
+                if "needs" in closures:
+                    raise _needs_closure(given)
                 run.scaler.check_together(run.optimizers)
         if run.optimization is not loop.automatic:
             for optimizer in run.optimizers:
@@ -336,6 +341,16 @@ class Builder:
             by_user = scoped(self.results, "optimizer_zero_grad", module.optimizer_zero_grad)
             return lambda optimizer: by_user(run.progress.epoch, run.progress.epoch_batch, optimizer)
         return methodcaller("zero_grad")
+
+
+def _needs_closure(optimizers: list[Any]) -> MisconfigurationException:
+    name = next(type(one).__name__ for one in optimizers if closure_of(one) == "needs")
+    return MisconfigurationException(
+        f"{name}.step needs its closure, and with a loss scaler ('16-mixed') it gets none: the gradients of each call "
+        "would have to be unscaled and checked for overflow.",
+        expected="an optimizer that steps without a closure.",
+        fix="precision='bf16-mixed' or '32-true', which scale no loss; or another optimizer.",
+    )
 
 
 def _one_after_the_other(calls: list[Callable[[Any, int], Any]]) -> Callable[[Any, int], Any]:

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, enable_grad
 from torch.optim import Optimizer
 
 from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hooks import SKIP_EPOCH, nothing
 from lightlib.core.run import PREDICT, SANITY_CHECK, VALIDATION, Run, Stage
-from lightlib.core.window import closure_not_called, detached, unusable
+from lightlib.core.window import closure_called_again, closure_not_called, detached, unusable
 
 __all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
 
@@ -151,12 +151,16 @@ def backward(run: Run, output: Any, by: Callable[[Tensor], None] | None = None, 
 
 
 def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
-    """The same calls from within `optimizer.step(closure)`: for LBFGS, and modules that override `optimizer_step`."""
-    window, hooks, outputs = run.window, run.hooks, []
+    """The same calls from within `optimizer.step(closure)`: for LBFGS and others' optimizers, and `optimizer_step`."""
+    window, hooks = run.window, run.hooks
+    outputs: list[Any] = []
 
+    @enable_grad()
     def forward_backward() -> Any:
         if run.plan.window_starts(run.progress) or not window.planned:
             open_window(run)
+        elif outputs:
+            raise closure_called_again(run.plan.accumulate)
         outputs.append(run.strategy.forward_backward(batch, i, run.backward, steps_now))
         if steps_now and window.taken:
             close_window(run)

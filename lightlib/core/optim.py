@@ -18,7 +18,7 @@ from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
 
-__all__ = ["SchedulerConfig", "Schedules", "configure", "gradients", "scale_gradients", "step_scheduler"]
+__all__ = ["SchedulerConfig", "Schedules", "closure_of", "configure", "gradients", "scale_gradients", "step_scheduler"]
 
 _KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau")
 _GROUP_KEYS = ("optimizer", "lr_scheduler", "monitor", "frequency")
@@ -414,6 +414,21 @@ def step_scheduler(scheduler: Any, metric: Any) -> None:
         scheduler.step()
     else:
         scheduler.step(metric)
+
+
+def closure_of(optimizer: Optimizer) -> str | None:
+    """Return what `optimizer.step` does with a closure: "needs" it, "takes" it as others' may, or None.
+
+    Optimizers of torch and ours that can do without one step in the same way with and without. What another one does is
+    not known: it may evaluate the loss again, or refuse to step without a closure.
+    """
+    step = inspect.unwrap(type(optimizer).step)
+    given = [p for p in list(inspect.signature(step).parameters.values())[1:] if p.kind is not p.KEYWORD_ONLY]
+    if not given or given[0].kind is inspect.Parameter.VAR_KEYWORD:
+        return None
+    if given[0].default is inspect.Parameter.empty and given[0].kind is not inspect.Parameter.VAR_POSITIONAL:
+        return "needs"
+    return None if step.__module__.split(".")[0] in ("torch", "lightlib") else "takes"
 
 
 def gradients(optimizers: Sequence[Optimizer]) -> list[torch.Tensor]:

@@ -15,7 +15,7 @@ from lightlib.core.optim import scale_gradients
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.collectives import Collectives
 
-__all__ = ["Window", "closure_not_called", "detached", "unusable"]
+__all__ = ["Window", "closure_called_again", "closure_not_called", "detached", "unusable"]
 
 
 class Window:
@@ -228,6 +228,15 @@ def closure_not_called(module: Any, batch_idx: int) -> MisconfigurationException
         expected="`optimizer_step` to pass the closure to optimizer.step, and optimizer.step to call it.",
         fix=f"optimizer.step(closure=optimizer_closure) in {type(module).__name__}.optimizer_step, or "
         "optimizer_closure() alone to leave out the update.",
+    )
+
+
+def closure_called_again(accumulate: int) -> MisconfigurationException:
+    """Return the error for a second evaluation of the last batch of a window of several."""
+    return MisconfigurationException(
+        f"The optimizer called its closure a second time, with accumulate_grad_batches={accumulate}.",
+        expected="one call per step: the earlier batches of the window are gone, and cannot be evaluated again.",
+        fix="Trainer(accumulate_grad_batches=1) with a larger batch, or manual optimization.",
     )
 
 

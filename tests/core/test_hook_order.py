@@ -190,6 +190,19 @@ def test_overridden_optimizer_step_sees_the_same_order():
     assert training(Recorder(BEFORE), Steps, 3, accumulate_grad_batches=2) == plain
 
 
+def test_an_optimizer_that_is_given_a_closure_sees_the_same_order():
+    class Own(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    class Owns(Net):
+        def configure_optimizers(self):
+            return Own(self.parameters(), lr=0.1)
+
+    plain = training(Recorder(BEFORE), Net, 3, accumulate_grad_batches=2)
+    assert training(Recorder(BEFORE), Owns, 3, accumulate_grad_batches=2) == plain
+
+
 def test_manual_optimization():
     class Manual(Net):
         automatic_optimization = False

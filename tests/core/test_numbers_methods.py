@@ -181,6 +181,113 @@ class TestLBFGS:
         assert same_weights(module.net, net)
 
 
+class Sharp(torch.optim.Optimizer):
+    """Evaluates the loss twice: where the weights are, and a little uphill, whose gradient it steps by."""
+
+    def __init__(self, parameters, lr=0.1, up=0.05):
+        super().__init__(parameters, {"lr": lr, "up": up})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        assert closure is not None, "it needs a closure"
+        loss = closure()
+        group = self.param_groups[0]
+        moves = [p.grad * group["up"] for p in group["params"]]
+        for p, move in zip(group["params"], moves, strict=True):
+            p.add_(move)
+        with torch.enable_grad():
+            closure()
+        for p, move in zip(group["params"], moves, strict=True):
+            p.sub_(move).sub_(p.grad, alpha=group["lr"])
+        return loss
+
+
+class Once(Sharp):
+    """Takes a closure and calls it once."""
+
+    def step(self, closure=None):
+        loss = closure() if closure is not None else None
+        for p in self.param_groups[0]["params"]:
+            p.data.sub_(p.grad, alpha=0.1)
+        return loss
+
+
+class Needs(Sharp):
+    """Says in its signature that it needs a closure."""
+
+    def step(self, closure):
+        return super().step(closure)
+
+
+class Bare(Once):
+    """Takes no closure."""
+
+    def step(self):
+        super().step()
+
+
+class TestOptimizersOfOthers:
+    @pytest.mark.parametrize("clip", [None, 0.3])
+    @pytest.mark.parametrize("kind", [Sharp, Once, Needs, Bare])
+    def test_step_with_a_closure(self, kind, clip):
+        data, module = batches(4, size=8), Net(kind)
+        trainer = quiet_trainer(max_epochs=2, gradient_clip_val=clip)
+        trainer.fit(module, data)
+
+        net = network()
+        optimizer = kind(net.parameters())
+        for x, y in data * 2:
+
+            @torch.enable_grad()
+            def closure(x=x, y=y):
+                optimizer.zero_grad()
+                loss = cross_entropy(net(x), y)
+                loss.backward()
+                if clip is not None:
+                    torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+                return loss
+
+            if kind is Bare:
+                closure()
+                optimizer.step()
+            else:
+                optimizer.step(closure)
+        assert trainer.global_step == 8
+        assert same_weights(module.net, net)
+
+    def test_accumulation_with_one_call_of_the_closure(self):
+        data, module, plain = batches(5), Net(Once), Net()
+        trainer = quiet_trainer(accumulate_grad_batches=2)
+        trainer.fit(module, data)
+        quiet_trainer(accumulate_grad_batches=2).fit(plain, data)
+        assert trainer.global_step == 3
+        assert same_weights(module, plain)
+
+    def test_accumulation_with_several_calls_of_the_closure_is_an_error(self):
+        with refused(
+            MisconfigurationException,
+            "The optimizer called its closure a second time, with accumulate_grad_batches=2.",
+            "one call per step: the earlier batches of the window are gone, and cannot be evaluated again.",
+            "Trainer(accumulate_grad_batches=1) with a larger batch, or manual optimization.",
+        ):
+            quiet_trainer(accumulate_grad_batches=2).fit(Net(Sharp), batches(4))
+
+    @pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")
+    def test_a_scaled_loss(self):
+        module, plain, data = Net(Once), Net(), batches(3)
+        quiet_trainer(precision="16-mixed").fit(module, data)
+        quiet_trainer(precision="16-mixed").fit(plain, data)
+        assert same_weights(module, plain)
+        with refused(
+            MisconfigurationException,
+            "Needs.step needs its closure, and with a loss scaler ('16-mixed') it gets none: the gradients of each "
+            "call would have to be unscaled and checked for overflow.",
+            "an optimizer that steps without a closure.",
+            "precision='bf16-mixed' or '32-true', which scale no loss; or another optimizer.",
+        ):
+            quiet_trainer(precision="16-mixed").fit(Net(Needs), data)
+
+
 class TestOverridden:
     @pytest.mark.parametrize("accumulate", [1, 3])
     def test_optimizer_step_with_a_warm_up(self, accumulate):
