@@ -16,6 +16,7 @@ from lightlib.core.progress import Progress
 from lightlib.core.run import Run
 from lightlib.core.settings import Settings
 from lightlib.core.states import RunningStage, TrainerState
+from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import Logger
 
 __all__ = ["TrainerViews"]
@@ -182,14 +183,25 @@ class TrainerViews:
 
     @property
     def estimated_stepping_batches(self) -> float:
-        """Optimizer steps of the whole run; `inf` when there is no limit. May be read in `configure_optimizers`."""
-        run, builder = self._trained, self._session.builder
+        """Optimizer steps of the whole run; `inf` when there is no limit. May be read in `configure_optimizers`.
+
+        Raises:
+            MisconfigurationException: `max_epochs` limits the run, and no training data are known yet.
+        """
+        run, builder, settings = self._trained, self._session.builder, self.settings
         if run is not None and run.train_data is not None:
             return run.plan.total_steps
         if builder is not None and builder.sources["train"] is not None:
             total: float = builder.plan(builder.train_data().num_batches).total_steps
             return total
-        return math.inf if self.settings.max_steps == -1 else self.settings.max_steps
+        if settings.max_epochs in (None, -1):
+            return math.inf if settings.max_steps == -1 else settings.max_steps
+        raise MisconfigurationException(
+            f"estimated_stepping_batches was read before fit: with max_epochs={settings.max_epochs} it depends on the "
+            "number of training batches.",
+            expected="to be read in configure_optimizers, or later.",
+            fix="move it into configure_optimizers, or let a schedule ask: lambda optimizer, total_steps: ….",
+        )
 
     # objects
     @property

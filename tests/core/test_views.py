@@ -11,6 +11,7 @@ import torch
 from lightlib.callbacks import Callback
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
+from tests.core.bad_input import refused
 from tests.core.plain import Net, batches, loader, quiet_trainer
 from tests.core.steps import Keeps, Steps, on
 
@@ -29,7 +30,18 @@ class TestViews:
         assert (trainer.elapsed, trainer.data_wait) == (0.0, 0.0)
         assert (trainer.world_size, trainer.global_rank, trainer.num_devices, trainer.device_ids) == (1, 0, 1, [0])
         assert trainer.precision == "32-true"
-        assert trainer.estimated_stepping_batches == math.inf
+
+    def test_the_number_of_steps_before_any_run(self):
+        with refused(
+            MisconfigurationException,
+            "estimated_stepping_batches was read before fit: with max_epochs=3 it depends on the number of training "
+            "batches.",
+            "to be read in configure_optimizers, or later.",
+            "move it into configure_optimizers, or let a schedule ask: lambda optimizer, total_steps: ….",
+        ):
+            _ = quiet_trainer(max_epochs=3).estimated_stepping_batches
+        assert quiet_trainer(max_epochs=-1).estimated_stepping_batches == math.inf
+        assert quiet_trainer(max_epochs=-1, max_steps=7).estimated_stepping_batches == 7
 
     def test_limits_are_those_of_the_arguments(self):
         trainer = quiet_trainer(max_epochs=3, limit_val_batches=7, gradient_clip_val=0.5, accumulate_grad_batches=2)
