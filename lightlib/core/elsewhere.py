@@ -9,10 +9,9 @@ from typing import Any
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.core.check import check_module
+from lightlib.core.copied import ended_run
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import overrides
-from lightlib.core.results import Results
-from lightlib.core.run import Run
 from lightlib.core.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment import own
@@ -67,10 +66,7 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
         data = (given.get(name) for name in ("datamodule", "train_dataloaders", "dataloaders"))
         session.module, session.datamodule = module, next((one for one in data if isinstance(one, DataModule)), None)
     trainer.progress.load_state_dict(came["progress"])
-    results = Results()
-    results.take_over(came["metrics"])
-    trainer.run = Run(results=results, progress=trainer.progress, train_data=None, stage="done", optimizers=[])
-    trainer.run.module = module
+    trainer.run = ended_run(module, trainer.progress, came["metrics"])
     for callback in trainer.callbacks:
         state = came["callbacks"].get(callback.state_key)
         if state is not None:

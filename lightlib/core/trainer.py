@@ -20,6 +20,7 @@ from lightlib.core import elsewhere, loop
 from lightlib.core.arguments import checked_call
 from lightlib.core.audit import Audit, audit
 from lightlib.core.check import callbacks_in, check_callbacks
+from lightlib.core.copied import restore_state, state_of
 from lightlib.core.hooks import in_priority
 from lightlib.core.module import Module
 from lightlib.core.progress import Progress
@@ -197,6 +198,20 @@ class Trainer(TrainerViews):
         self.run: Run | None = None
         self._session = Session(self)
         self.processes = self._session.processes
+
+    def __getstate__(self) -> dict[str, Any]:
+        return state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        restore_state(self, state)
+
+    def __repr__(self) -> str:
+        strategy, fn = self.strategy, self._state.fn
+        where = f"{strategy.world_size} × {self.accelerator.describe(strategy.root_device)}"  # noqa: RUF001  a multiplication sign is meant
+        last = "not run yet"
+        if fn is not None:
+            last = f"{fn} {self._state.status}, epoch {self.current_epoch}, step {self.global_step}"
+        return f"<{type(self).__name__}: {where}, {self.precision}, {strategy.describe()}; {last}>"
 
     def _all_callbacks(self, given: Any, arguments: dict[str, Any]) -> list[Any]:
         from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made

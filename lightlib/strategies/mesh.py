@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import ArgumentTypeError, UnknownNameError
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.launch.environment import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import agreement, clip, state
@@ -128,6 +128,15 @@ class MeshStrategy(Strategy):
         self._site: Site | None = None
         self._mesh: Any = None
         self._background: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._mesh is not None:
+            raise MisconfigurationException(
+                f"A Trainer with the strategy {self.describe()} cannot be copied or pickled: its processes have met.",
+                expected="a Trainer that has not run, or one with one device.",
+                fix="copy the module, or trainer.save_checkpoint('run.ckpt') and a new Trainer.",
+            )
+        return super().__getstate__()
 
     # where it runs
     @property

@@ -38,6 +38,9 @@ class SingleDeviceStrategy(Strategy):
         self.collectives: Collectives = SingleProcess()
         self._optimizers: list[Optimizer] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_optimizers": []}
+
     @property
     def root_device(self) -> torch.device:
         return self._device or torch.device("cpu")

@@ -19,6 +19,16 @@ from lightlib.strategies.collectives import Collectives, SingleProcess
 
 __all__ = ["Backward", "Strategy"]
 
+_OF_A_RUN = (
+    "module",
+    "training_step",
+    "validation_step",
+    "test_step",
+    "predict_step",
+    "forward_backward",
+    "tell",
+    "hear",
+)
 T = TypeVar("T")
 Backward = Callable[..., None]
 
@@ -85,6 +95,9 @@ class Strategy(ABC):
     reads_parts: bool = False
     tell: Callable[[], Any] | None = None
     hear: Callable[[Any], None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:  # a copy has its settings, and no module of a run
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_A_RUN}
 
     @property
     @abstractmethod

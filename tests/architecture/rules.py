@@ -97,6 +97,7 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("audit",),
     ("table",),
     ("session",),
+    ("copied",),
     ("views",),
     ("elsewhere",),
     ("trainer",),
