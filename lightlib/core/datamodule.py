@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +73,8 @@ class DataModule(DataHooks, HyperparametersMixin):
 
         Args:
             train_dataset, val_dataset, test_dataset, predict_dataset: A Dataset, or a sequence or mapping of them.
-            batch_size: Samples per batch. Default 1.
-            num_workers: Worker processes per loader. Default 0.
+            batch_size: Samples per batch. Default 1. Handed to this class as well, if its `__init__` takes it.
+            num_workers: Worker processes per loader. Default 0. Likewise.
             init_kwargs: Handed to this class.
         """
 
@@ -85,7 +86,11 @@ class DataModule(DataHooks, HyperparametersMixin):
             shuffled = shuffle and not isinstance(datasets, IterableDataset)
             return DataLoader(datasets, batch_size, shuffle=shuffled, num_workers=num_workers, pin_memory=False)
 
-        datamodule = cls(**init_kwargs)
+        taken = inspect.signature(cls.__init__).parameters.values()
+        names = {p.name for p in taken if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+        takes_all = any(p.kind is p.VAR_KEYWORD for p in taken)
+        own = {"batch_size": batch_size, "num_workers": num_workers}
+        datamodule = cls(**{name: value for name, value in own.items() if takes_all or name in names}, **init_kwargs)
         given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
         for stage, datasets in given.items():
             if datasets is not None:
