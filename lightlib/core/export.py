@@ -1,19 +1,24 @@
-"""Exports of a module: ONNX and torch.export."""
+"""Exports of a module: ONNX, torch.export, and what torch.jit.script needs."""
 
 from __future__ import annotations
 
+import copy
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import torch
+from torch import nn
 
 from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.single import to_device
 
-__all__ = ["arguments_of", "evaluating", "to_onnx", "to_torch_export"]
+__all__ = ["arguments_of", "evaluating", "scriptable", "to_onnx", "to_torch_export"]
 
 _OF_ONNX = ("onnx", "onnxscript", "onnx_ir")
 
@@ -98,3 +103,34 @@ def to_torch_export(module: Any, file_path: str | Path | None, input_sample: Any
     if file_path is not None and not report.rank_zero_only.rank:
         torch.export.save(program, str(file_path))
     return program
+
+
+def scriptable(module: Any, kind: type) -> Any:
+    """Return a shallow copy of `module` that torch.jit.script can read; parameters and buffers are shared.
+
+    torch.jit.script asks each module of `kind` for its `trainer`, which must not raise, and takes annotations for types
+    that it has to know. It writes what it prepares into the modules that hold it, so these are copied too.
+    """
+    known: dict[int, Any] = {}
+
+    def copied(part: Any) -> Any:
+        if part is None or isinstance(part, torch.jit.ScriptModule):
+            return part
+        if id(part) not in known:
+            inside = {name: copied(one) for name, one in part._modules.items()}  # noqa: SLF001  children, None too
+            known[id(part)] = part
+            if isinstance(part, kind) or any(inside[name] is not one for name, one in part._modules.items()):  # noqa: SLF001  as above
+                known[id(part)] = twin = copy.copy(part)
+                twin.__dict__["_modules"] = inside
+                if isinstance(part, kind):
+                    twin.__dict__.update(_trainer=SimpleNamespace(), __annotations__=_annotations(part, kind))
+        return known[id(part)]
+
+    return copied(module)
+
+
+def _annotations(module: Any, kind: type) -> dict[str, Any]:
+    """Return the annotations of the user's classes, with one that says nothing: without any, ours would be read."""
+    users = takewhile(lambda one: one is not kind, type(module).__mro__)
+    own = next((found for one in users if (found := inspect.get_annotations(one))), {})
+    return {**own, "forward": nn.Module.__annotations__["forward"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,12 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
     CHECKPOINT_HYPER_PARAMS_TYPE = "hparams_type"
 
+    # What torch.jit.script must not compile: no property here is part of a model's computation.
+    __jit_unused_properties__: ClassVar[list[str]] = [
+        "current_epoch", "device", "dtype", "global_rank", "global_step", "hparams", "hparams_initial", "local_rank",
+        "logger", "loggers", "on_gpu", "trainer",
+    ]  # fmt: skip
+
     _trainer: Trainer | None = None
     _results: Results | None = None
     _device: torch.device | None = None
@@ -75,6 +81,11 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_trainer": None, "_results": None}
+
+    def __prepare_scriptable__(self) -> Module:
+        """Return what torch.jit.script reads in place of the module."""
+        scripted: Module = export.scriptable(self, Module)
+        return scripted
 
     # the steps
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
@@ -151,11 +162,11 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         Raises:
             MisconfigurationException: The values contradict the Trainer's.
         """
-        self._run.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        self._present_run().clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
         """Return the optimizer, or the list of them: wrapped so that `step` counts and scales, or as they are."""
-        return self._run.optimizers_for_user(use_pl_optimizer)
+        return self._present_run().optimizers_for_user(use_pl_optimizer)
 
     def lr_schedulers(self) -> Any:
         """Return the scheduler, the list of them, or None."""
@@ -172,7 +183,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
                 expected="manual optimization.",
                 fix="set self.automatic_optimization = False in __init__.",
             )
-        self._run.manual_backward(loss, *args, **kwargs)
+        self._present_run().manual_backward(loss, *args, **kwargs)
 
     def toggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
         """Let only the parameters of `optimizer` require gradients, until `untoggle_optimizer`."""
@@ -305,8 +316,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     def trainer(self, trainer: Trainer | None) -> None:
         self._trainer = trainer
 
-    @property
-    def _run(self) -> Any:
+    def _present_run(self) -> Any:
         if self.trainer.run is None:
             raise RuntimeError(
                 "There is no run yet.\n  Expected: a call from a step or hook of a run.\n"

@@ -12,6 +12,7 @@ import torch
 import lightlib as L
 from lightlib import report
 from lightlib.errors import MisconfigurationException
+from tests.core.plain import QUIET
 
 
 class Net(L.Module):
@@ -66,3 +67,37 @@ def test_a_module_that_the_users_own_code_misses_is_its_own_error(
     monkeypatch.setattr(torch.onnx, "export", export)
     with pytest.raises(ModuleNotFoundError, match="mine"):
         Net().to_onnx(tmp_path / "net.onnx")
+
+
+class Nested(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.inside = torch.nn.Sequential(Net(), torch.nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inside(x) * 2
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        return self(batch).mean()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("attached", ["never", "before a run", "after a run"])
+def test_a_module_can_be_scripted(attached: str) -> None:
+    net = Nested()
+    trainer = L.Trainer(**QUIET, max_epochs=1)
+    if attached == "before a run":
+        net.trainer = trainer
+    if attached == "after a run":
+        trainer.fit(net, [torch.ones(4, 3)])
+    parts, had = dict(net.named_modules()), net._trainer
+    scripted = torch.jit.script(net)
+    assert scripted(torch.ones(4, 3)).equal(net(torch.ones(4, 3)))
+    assert scripted.layer.weight.data_ptr() == net.layer.weight.data_ptr()
+    assert all(part is parts[name] for name, part in net.named_modules())
+    assert net._trainer is had
+    assert net.inside[0]._trainer is None
