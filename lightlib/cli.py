@@ -16,6 +16,7 @@ from jsonargparse import ActionConfigFile, Namespace, class_from_function  # typ
 from torch.optim import Optimizer
 
 from lightlib import report
+from lightlib.callbacks.callback import Callback
 from lightlib.config.checkpoint import with_hyperparameters
 from lightlib.config.hyperparameters import Recorded, instantiate_module
 from lightlib.config.optimizers import (
@@ -66,8 +67,9 @@ class LightningCLI:
         save_config_callback: Writes the configuration beside the logs of a run. None: nobody does.
         save_config_kwargs: Its arguments.
         trainer_class: A Trainer class, or a function annotated to return one.
-        trainer_defaults: Other defaults for the Trainer; ``"callbacks"`` are always added. An object, such as a
-            profiler, is used wherever the configuration leaves the Trainer's own default.
+        trainer_defaults: Other defaults for the Trainer; ``"callbacks"`` are always added: objects, or dictionaries
+            with a ``class_path`` and ``init_args``. An object, such as a profiler, is used wherever the configuration
+            leaves the Trainer's own default.
         seed_everything_default: A seed; True (default) chooses one, which the saved configuration holds; False: none.
         parser_kwargs: Arguments of every parser, or of those of sub-commands: ``{"fit": {"default_env": True}}``.
         parser_class: Of the parser.
@@ -313,6 +315,18 @@ class LightningCLI:
     def after_instantiate_classes(self) -> None:
         """Override to do something after the classes are built."""
 
+    def _default_callbacks(self) -> list[Any]:
+        """Return the callbacks of `trainer_defaults`; those that are a class path with arguments are built."""
+        given = [_as_config(one) for one in callbacks_in(self.trainer_defaults.get("callbacks"))]
+        described = [one for one in given if isinstance(one, Mapping)]
+        if not described:
+            return given
+        parser = self.parser_class()
+        parser.add_argument("--trainer.callbacks", type=list[Callback])
+        config = parser.parse_object({"trainer": {"callbacks": described}})
+        built = iter(parser.instantiate(config).trainer.callbacks)
+        return [next(built) if isinstance(one, Mapping) else one for one in given]
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Return the Trainer.
 
@@ -325,7 +339,7 @@ class LightningCLI:
             if arguments.get(name) == default:
                 arguments[name] = self.trainer_defaults[name]
         added = [self._get(self.config_init, key) for key in self._parser.callback_keys]
-        added += callbacks_in(self.trainer_defaults.get("callbacks"))
+        added += self._default_callbacks()
         if self.save_config_callback is not None and not arguments.get("fast_dev_run"):
             config = self._part(self.config)
             added.append(self.save_config_callback(self._parser, config, **self.save_config_kwargs))
@@ -440,6 +454,11 @@ class LightningCLI:
 
     def _get(self, config: Any, key: str, default: Any = None) -> Any:
         return self._part(config).get(key, default)
+
+
+def _as_config(value: Any) -> Any:
+    """Return what `lazy_instance` has put off as a class path with arguments; anything else as it is."""
+    return value.lazy_get_init_data().as_dict() if hasattr(value, "lazy_get_init_data") else value
 
 
 def _is_object(value: Any) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import pytest
 import torch
 import yaml
-from jsonargparse import Namespace
+from jsonargparse import Namespace, lazy_instance
 
 from lightlib.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
@@ -328,6 +328,30 @@ def test_other_defaults_for_the_trainer():
     assert any(isinstance(callback, LearningRateMonitor) for callback in cli.trainer.callbacks)
     assert built("--trainer.max_epochs=4", trainer_defaults={**defaults, "callbacks": always}).trainer.max_epochs == 4
     assert defaults["callbacks"] == [always]
+
+
+@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"class_path": "EarlyStopping", "init_args": {"monitor": "x", "patience": 7}},
+        {"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": {"monitor": "x", "patience": 7}},
+        lazy_instance(EarlyStopping, monitor="x", patience=7),
+    ],
+)
+def test_default_callbacks_that_are_to_be_built(given, several):
+    always = Counts()
+    cli = built(trainer_defaults={"callbacks": [always, given] if several else given, "accelerator": "cpu"})
+    stops = cli.trainer.early_stopping_callback
+    assert (type(stops), stops.monitor, stops.patience) == (EarlyStopping, "x", 7)
+    assert (always in cli.trainer.callbacks) == several
+
+
+def test_a_default_callback_with_a_wrong_argument(capsys):
+    wrong = {"class_path": "EarlyStopping", "init_args": {"monitor": "x", "patienc": 7}}
+    with pytest.raises(SystemExit):
+        built(trainer_defaults={"callbacks": wrong})
+    assert "EarlyStopping has no argument 'patienc'. Did you mean 'patience'?" in capsys.readouterr().err
 
 
 def test_defaults_by_names_and_class_paths_of_lightning():
