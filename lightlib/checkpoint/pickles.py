@@ -30,6 +30,10 @@ class Strange(Exception):
     """A pickle that no program writes; the text says what is strange about it."""
 
 
+class Circular(Strange):
+    """A pickle in which something holds itself, as objects do that know what holds them."""
+
+
 NO_PICKLE = "torch.save did not write it, or it is damaged"
 
 
@@ -148,15 +152,34 @@ def check(files: Iterable[BinaryIO]) -> None:
         files: Each at the beginning of one pickle.
 
     Raises:
-        Refused: One calls something that takes memory or time as the file wants it.
+        Refused: One calls something that takes memory or time as the file wants it, or holds objects of other classes
+            than torch's that hold themselves.
         Strange: One is damaged, or nested so deeply, in itself, or so often that to work with it is dangerous.
     """
     for file in files:
         root = _read(_Bounded(file))
-        _measure(root)
+        try:
+            _measure(root)
+        except Circular:
+            for place, part in root.parts:
+                foreign = next((node.name for node in _within(part) if node.name and not _known(node.name)), None)
+                if foreign is not None:
+                    raise Refused(foreign, place) from None
+            raise
         for name, place, call in _calls(root):
             if name in NOT_CALLED or (name in ENCODERS and not _stands_for_bytes(call)):
                 raise Refused(name.replace("__builtin__", "builtins"), place)
+
+
+def _within(root: Any) -> Iterator[_Node]:
+    """Yield each node once, also where they are nested in themselves or too deeply for their places to be said."""
+    todo, seen = [root], set[int]()
+    while todo:
+        node = todo.pop()
+        if isinstance(node, _Node) and id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            todo += reversed([*node.nodes])
 
 
 def _stands_for_bytes(call: _Node) -> bool:
@@ -180,7 +203,7 @@ def _measure(root: Any) -> None:
             for part in node.nodes:
                 if id(part) not in done:
                     if id(part) in begun:
-                        raise Strange("something in it holds itself")
+                        raise Circular("something in it holds itself")
                     todo.append(part)
         else:
             below = [done[id(part)] for part in node.nodes]

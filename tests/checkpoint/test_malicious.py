@@ -459,6 +459,16 @@ class TestMuchFromLittle:
         Path("a.ckpt").write_bytes(zipped(pickled(content(mine=itself))))
         assert "something in it holds itself" in refused("a.ckpt", needs_trust=False)
 
+    def test_an_object_that_knows_what_holds_it(self):
+        """As OmegaConf's containers do: the file is complete, and can be loaded by who trusts it."""
+        config = pytest.importorskip("omegaconf").OmegaConf.create({"optimizer": {"lr": 0.1}})
+        torch.save({"state_dict": Net().state_dict(), "hyper_parameters": config}, "a.ckpt")
+        text = refused("a.ckpt").splitlines()[0]
+        assert (
+            "holds a Python object at ['hyper_parameters'] that can only be loaded by running code: omegaconf" in text
+        )
+        assert archive.load("a.ckpt", trust=True)["hyper_parameters"] == config
+
     def test_a_thousand_million_laughs(self):
         laughs = ["ha"] * 10
         for _ in range(12):
