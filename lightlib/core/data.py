@@ -320,7 +320,8 @@ class TrainData:
 
     def _compare_with_length(self, iterator: Iterator[Any]) -> None:
         promised = f"The training loader says that it has {self._promised:g} batches, but it"
-        if self._trusted:
+        if self._trusted or (self._stateful and self._whole and self.position == self.num_batches):
+            # A loader with a state takes note only at its end that the epoch is over.
             if self._whole and self.position == self.num_batches and read_to_the_end(iterator) is not END:
                 report.warn(
                     f"{promised} goes on after them; the rest is not used. Correct the sampler's __len__.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -72,6 +73,7 @@ class Source:
         self._began: dict[str, Any] | None = None
         self._before: dict[str, Any] | None = None
         self._ready: Iterator[Any] | None = None
+        self._loaded: Any = None
         self.seed = self.epoch = 0
 
     @property
@@ -119,19 +121,25 @@ class Source:
         self._began = self._present()
         state = saved.get("loader")
         if self.has_state and state is not None:
-            self.loader.load_state_dict(state)
-            return self._iterate()
+            self.loader.load_state_dict(copy.deepcopy(state))  # it may keep it, and write into it
+            self._loaded = state
+            return chain.from_iterable(self._once_asked(self._iterate()))
         iterator = self._iterate()
         if batches:
             next(islice(iterator, batches - 1, None), None)
         return iterator
+
+    def _once_asked(self, iterator: Iterator[Any]) -> Iterator[Iterator[Any]]:
+        """Yield `iterator` when a batch is asked for: from then on the loader itself knows where it is."""
+        self._loaded = None
+        yield iterator
 
     def _iterate(self) -> Iterator[Any]:
         iterator: Iterator[Any] = iter(self.loader)
         return iterator
 
     def _next_pass(self, turn: int) -> None:
-        self._before, self.turn, self.is_begun = self.began, turn, True
+        self._before, self.turn, self.is_begun, self._loaded = self.began, turn, True, None
         begin_pass(self.loader, self.seed, self.epoch, turn)
 
     def start_workers(self, seed: int) -> None:
@@ -147,8 +155,9 @@ class Source:
         elif self.has_state and saved.get("loader") is not None:
             self.loader.load_state_dict(saved["loader"])
             iterator, self.is_begun = iter(self.loader), True
-            if whole:
-                read_to_the_end(iterator)
+            further = read_to_the_end(iterator) if whole else END
+            if further is not END:  # at its end a loader such as litdata's has already gone on to the next epoch
+                self._ready = chain((further,), iterator)
             if self.others and not whole:
                 self._set_generators(saved["generators"])
 
@@ -176,7 +185,12 @@ class Source:
         return self._began if self.stream is None else self.stream.state
 
     def own_state(self) -> Any:
-        """Return the state of a loader that keeps it, once it has been iterated: before, asking might begin it."""
+        """Return the state of a loader that keeps it, once it has been iterated: before, asking might begin it.
+
+        A state that was loaded stands for itself until a batch is read: asking might spoil what the loader has taken.
+        """
+        if self._loaded is not None:
+            return self._loaded
         return self.loader.state_dict() if self.has_state and self.is_begun else None
 
     def state_dict(self, turn: int | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from lightlib.core.combined import CombinedLoader
 from lightlib.core.data import TrainData
 from lightlib.report import PossibleUserWarning
 from tests.core.reads import (
+    CountsEpochs,
     Keeps,
     KeepsByIndex,
     Knows,
@@ -51,6 +52,7 @@ IN_THIS_PROCESS = {
     "a stream with a length": lambda: DataLoader(SizedStream(noise=True), 4),
     "an iterable": Unsized,
     "a loader that keeps its place": Knows,
+    "a loader that counts its epochs": CountsEpochs,
 }
 WITH_WORKERS = {
     "shuffled": lambda **more: DataLoader(Noise(), 4, shuffle=True, num_workers=2, **more),
