@@ -630,6 +630,50 @@ def test_a_logger_that_raises_does_not_end_the_run():
     assert run.global_step == 2
 
 
+def test_a_run_that_only_max_steps_can_end_is_refused_after_an_epoch_without_a_loss():
+    class Silent(Net):
+        def training_step(self, batch, batch_idx):
+            pass
+
+    with pytest.raises(MisconfigurationException, match="Only max_steps=5 ends this run"):
+        trainer(max_epochs=-1, max_steps=5).fit(Silent(), ones(2))
+
+
+def test_the_optimizers_of_torch_step_without_a_closure_and_those_of_others_with_one():
+    class Own(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    class Owns(Net):
+        def configure_optimizers(self):
+            optimizer = self.kind(self.parameters(), lr=0.1)
+            optimizer.register_step_pre_hook(lambda optimizer, args, options: calls.append(len(args[1:])))
+            return optimizer
+
+    calls, nets = [], []
+    for kind in (torch.optim.SGD, Own):
+        nets.append(Owns())
+        nets[-1].kind = kind
+        trainer().fit(nets[-1], ones(1))
+    assert calls[:2] == [0, 1]
+    assert nets[0].weight == nets[1].weight
+
+
+def test_data_sets_of_training_loaders_are_told_the_epoch():
+    class Told(torch.utils.data.TensorDataset):
+        def set_epoch(self, epoch):
+            told.append(epoch)
+
+    told = []
+    trainer(max_epochs=2).fit(Tensors(), DataLoader(Told(torch.ones(4)), batch_size=2))
+    assert told == [0, 1]
+
+
+def test_the_number_of_steps_before_fit_is_an_error():
+    with pytest.raises(MisconfigurationException, match="estimated_stepping_batches was read before fit"):
+        _ = trainer().estimated_stepping_batches
+
+
 # names
 
 
