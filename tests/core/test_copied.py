@@ -11,6 +11,8 @@ import torch
 
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.core.trainer import Trainer
+from lightlib.errors import MisconfigurationException
+from tests.core.bad_input import refused
 from tests.core.plain import QUIET, batches, quiet_trainer, same_weights
 from tests.core.steps import Data, Steps, on
 
@@ -104,3 +106,18 @@ def test_a_trainer_can_be_printed():
     assert repr(trainer) == f"<Trainer: 1 × {cpu}, 32-true, single_device; not run yet>"  # noqa: RUF001  a multiplication sign is meant
     trainer.fit(Plain(), batches(2))
     assert repr(trainer).endswith("; fit finished, epoch 1, step 2>")
+
+
+@COPIES
+def test_one_whose_processes_have_met_refuses(copied):
+    trainer = quiet_trainer(strategy="ddp", devices=1)
+    assert copied(trainer).strategy.describe() == trainer.strategy.describe()
+    trainer.strategy._mesh = object()
+    with refused(
+        MisconfigurationException,
+        f"A Trainer with the strategy {trainer.strategy.describe()} cannot be copied or pickled: its processes have "
+        "met.",
+        "a Trainer that has not run, or one with one device.",
+        "copy the module, or trainer.save_checkpoint('run.ckpt') and a new Trainer.",
+    ):
+        copied(trainer)
