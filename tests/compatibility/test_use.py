@@ -497,7 +497,8 @@ def run(tmp_path):
 
 def test_every_attribute_is_there_before_during_and_after_a_run(run):
     new = L.Trainer(accelerator="cpu", logger=False, max_epochs=1)
-    assert [name for name in READ if not hasattr(new, name)] == []
+    readable = [name for name in READ if name != "estimated_stepping_batches"]  # which needs the training data
+    assert [name for name in readable if not hasattr(new, name)] == []
     assert set(run[3]) == {
         "sanity_check", "train", "validate", "epoch_end", "after_fit", "test", "predict", "after",
     }  # fmt: skip
