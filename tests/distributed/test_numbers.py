@@ -165,9 +165,31 @@ class Newton(Net):
         return torch.optim.LBFGS(self.parameters(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
 
 
+class Uphill(torch.optim.Optimizer):
+    """Steps by the gradient a little uphill, for which it evaluates the loss a second time."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        with torch.enable_grad():
+            loss = closure()
+        parameters = self.param_groups[0]["params"]
+        moves = [0.05 * p.grad for p in parameters]
+        torch._foreach_add_(parameters, moves)
+        with torch.enable_grad():
+            closure()
+        torch._foreach_sub_(parameters, moves)
+        torch._foreach_sub_(parameters, [0.2 * p.grad for p in parameters])
+        return loss
+
+
+class Sharp(Net):
+    def configure_optimizers(self) -> Any:
+        return Uphill(self.parameters(), {})
+
+
 def closures(rank: int, size: int, **options: Any) -> Any:
     found = {}
-    for kind in (ByClosure, Newton):
+    for kind in (ByClosure, Newton, Sharp):
         torch.manual_seed(3)
         trainer = trainer_of("ddp" if size > 1 else "auto", max_steps=5, limit_val_batches=0, **options)
         trainer.fit(kind(optimizer="SGD"), loader(size))
@@ -178,7 +200,7 @@ def closures(rank: int, size: int, **options: Any) -> Any:
 def test_steps_with_a_closure():
     alone, both = closures(0, 1, devices=1), ranks(2, closures, 2)[0]
     for name, weights in alone.items():
-        assert_near(both[name], weights, 5e-6 if name == "ByClosure" else 1e-3)  # a line search takes differences
+        assert_near(both[name], weights, 1e-3 if name == "Newton" else 5e-6)  # a line search takes differences
 
 
 # decisions by a metric
