@@ -21,6 +21,7 @@ __all__ = [
     "absolute",
     "check_writable",
     "claimed",
+    "is_of_the_user",
     "label_at",
     "labels_in",
     "left_behind",
@@ -37,6 +38,16 @@ def absolute(path: str | os.PathLike[str] | None) -> str | None:
     if path is None or storage.is_remote(os.fspath(path)):
         return None if path is None else os.fspath(path)
     return os.path.realpath(os.path.expanduser(storage.local_path(path)))
+
+
+def is_of_the_user(trainer: Trainer, path: str) -> bool:
+    """Whether the run was resumed from `path`, and this file is not the run's to remove.
+
+    That is so when it is the file of another run, and when the user named it by its path: it may be wanted once more.
+    """
+    if trainer.ckpt_path is None or absolute(trainer.ckpt_path) != path:
+        return False
+    return not trainer.continues or (trainer.resumed_by_path and not path.endswith(INTERRUPTED))
 
 
 def check_writable(trainer: Trainer, folder: str, owner: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from lightlib import report
 from lightlib.callbacks.best_checkpoints import BestCheckpoints, as_number
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.checkpoint_folder import absolute, label_at, labels_in
+from lightlib.callbacks.checkpoint_folder import absolute, is_of_the_user, label_at, labels_in
 from lightlib.callbacks.checkpoint_policy import Saved, retained
 from lightlib.callbacks.monitored import check_mode, missing, validates
 from lightlib.checkpoint import storage
@@ -192,7 +192,7 @@ class CheckpointGC(Callback):
         best, trial_best, latest = self.numbers
         kept = retained({**others, **own}, best, trial_best, latest if at_end else max(1, latest), self.mode)
         linked = {os.path.realpath(saver.last_model_path) for saver in savers if saver.last_model_path}
-        for path in sorted(set(own) - kept - linked):
+        for path in sorted(path for path in set(own) - kept - linked if not is_of_the_user(trainer, path)):
             self._remove(trainer, path, savers)
 
     def _remove(self, trainer: Trainer, path: str, savers: list[BestCheckpoints]) -> None:

@@ -204,8 +204,7 @@ class CheckpointWriter(Checkpoint):
 
     def _may_remove(self, trainer: Trainer, path: str) -> bool:
         assert self.dirpath is not None
-        resumed_from = trainer.ckpt_path
-        if resumed_from is not None and absolute(resumed_from) == path and not trainer.continues:
+        if folders.is_of_the_user(trainer, path):
             return False
         separator = "/" if storage.is_remote(path) else os.sep
         return (

@@ -31,6 +31,7 @@ class Found:
         label: What is written on it; None on one of Lightning or of an older version.
         others: What to try next when it is damaged, in this order.
         skips: Whether a damaged one is skipped, and its absence is no error: then `path` may be None.
+        by_path: Whether the user wrote the path, and not a word for it: then the file is never removed.
     """
 
     path: str | None = None
@@ -38,6 +39,7 @@ class Found:
     label: Label | None = None
     others: tuple[Found, ...] = ()
     skips: bool = False
+    by_path: bool = False
 
 
 def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> Found:
@@ -91,7 +93,8 @@ def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> 
     if not formats.exists(name):
         raise formats.missing(name)
     label = _Seen(name).label
-    return Found(name, fn is TrainerFn.FITTING and _is_newest_of_its_run(name, label), label)
+    continues = fn is TrainerFn.FITTING and _is_newest_of_its_run(name, label)
+    return Found(name, continues, label, by_path=os.fspath(given) != "best")
 
 
 def after_damage(found: Found, error: CheckpointError) -> Found:

@@ -126,6 +126,7 @@ class Session:
         same = self.fit_run is not None and trainer.progress.batch > 0  # this Trainer's last fit goes on
         trainer.run_id = origin.run_id(trainer.run_id if same else "", trainer.strategy)
         trainer.continues, trainer.resumed_label = origin.continues, label
+        trainer.resumed_by_path = origin.found.by_path
         trainer.saves = label.serial if origin.continues and label is not None else trainer.saves if same else 0
 
     def _module_for(self, fn: TrainerFn, model: Any) -> Module:

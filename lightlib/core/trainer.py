@@ -193,7 +193,7 @@ class Trainer(TrainerViews):
         self.state = TrainerState()
         self.interrupted = False
         self.requeue = requeue_of(plugins)
-        self.run_id, self.saves, self.continues = "", 0, False
+        self.run_id, self.saves, self.continues, self.resumed_by_path = "", 0, False, False
         self.resumed_label: Label | None = None
         self.run: Run | None = None
         self._session = Session(self)

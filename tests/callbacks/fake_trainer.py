@@ -54,7 +54,7 @@ class FakeTrainer:
         self.should_stop = False
         self.ckpt_path = None
         self.run_id = "run"
-        self.continues = False
+        self.continues = self.resumed_by_path = False
         self.resumed_label = None
         self.checkpoint_callbacks = []
         self.accumulate_grad_batches = 1

@@ -478,6 +478,15 @@ class TestFilesOfOthers:
         trainer.epoch(m=1)
         assert kept(callback) == ["epoch=0-step=2.ckpt", "epoch=1-step=4.ckpt"]
 
+    @pytest.mark.parametrize(("by_path", "stays"), [(True, True), (False, False)])
+    def test_in_the_same_run_it_stays_when_it_was_named_by_its_path(self, tmp_path, by_path, stays):
+        callback, trainer = started(tmp_path)
+        trainer.epoch(m=1)
+        trainer.ckpt_path, trainer.continues, trainer.resumed_by_path = callback.best_model_path, True, by_path
+        trainer.epoch(m=1)
+        trainer.epoch(m=1)
+        assert kept(callback) == (["epoch=0-step=2.ckpt"] if stays else []) + ["epoch=2-step=6.ckpt"]
+
     def test_two_callbacks_in_one_folder(self, tmp_path):
         one, first = started(tmp_path, monitor="m")
         _, second = started(tmp_path, monitor="n")

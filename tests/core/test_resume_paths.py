@@ -255,7 +255,7 @@ class TestPath:
         assert find(new).label.batch == 2
 
     def test_without_label_it_branches(self, tmp_path):
-        assert find(unlabelled(tmp_path / "a.ckpt", 1)) == Found(str(tmp_path / "a.ckpt"))
+        assert find(unlabelled(tmp_path / "a.ckpt", 1)) == Found(str(tmp_path / "a.ckpt"), by_path=True)
 
     def test_a_relative_path(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -267,7 +267,7 @@ class TestPath:
     def test_best(self, tmp_path):
         path = write(tmp_path / "best.ckpt")
         found = find("best", callback(tmp_path, best_model_path=path))
-        assert (found.path, found.continues) == (path, True)
+        assert (found.path, found.continues, found.by_path) == (path, True, False)
         assert resolve_path(trainer(callback(tmp_path, best_model_path=path)), TEST, True, None).path == path
 
 
