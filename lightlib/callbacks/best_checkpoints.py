@@ -58,7 +58,8 @@ class BestCheckpoints(CheckpointWriter):
     mode: str
     save_top_k: int
     train_time_interval: timedelta | None
-    _pending: str  # "all": a save is due; "last": its first file is written, `last` is not; "": nothing
+    # "all" or "last alone": a save is due; "last": its first file is written, and `last` is not; "": nothing
+    _pending: str
     _epoch: int  # in which it became due
     _candidates: dict[str, Tensor]  # the numbers of the save that is pending
     _saved_at_batch: int
@@ -156,7 +157,7 @@ class BestCheckpoints(CheckpointWriter):
                 holds = {**holds, **(self._undo or {})}
         position = {name: holds[f"_{name}"] for name in _POSITION}
         position |= {"evicted": list(position["evicted"]), "seconds": self._seconds}
-        if position["pending"] == "all" and self._asked_of is not None:
+        if position["pending"] in ("all", "last alone") and self._asked_of is not None:
             position["candidates"] = self._monitor_candidates(self._asked_of)
         elif not position["pending"]:
             position |= {"epoch": 0, "latest": "", "candidates": {}}

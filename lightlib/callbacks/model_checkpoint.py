@@ -41,8 +41,9 @@ class ModelCheckpoint(GuardedSaves):
             Default: ``"{epoch}-{step}"``, where step counts optimizer steps. The extension is added.
         monitor: Metric by which checkpoints are compared. None: the latest one counts as the best.
         verbose: Say each save.
-        save_last: True: also save ``last.ckpt`` whenever a save is due. "link": make it a link to the file that was
-            saved at that moment, where there is one.
+        save_last: True: also save ``last.ckpt``, whenever a save is due and at the end of every epoch (or after every
+            validation, see `save_on_train_epoch_end`), whatever the interval of the others. "link": make it a link to
+            the file that was saved at that moment, where there is one.
         save_top_k: How many of the best checkpoints are kept; -1: all, 0: none. Without `monitor` only -1, 0 and 1.
         save_on_exception: Also save when an exception or Ctrl-C ends training.
         save_weights_only: Leave out what is needed only to resume: optimizers, schedules, callbacks.
@@ -254,13 +255,16 @@ class ModelCheckpoint(GuardedSaves):
     def _request_for_epoch(self, trainer: Trainer) -> None:
         if self.every_n_epochs and (trainer.current_epoch + 1) % self.every_n_epochs == 0:
             self._request(trainer)
+        elif self.save_last:
+            self._request(trainer, "last alone")
 
-    def _request(self, trainer: Trainer) -> None:
-        if self._pending or trainer.fast_dev_run or self._nothing_new(trainer):
+    def _request(self, trainer: Trainer, what: str = "all") -> None:
+        if self._pending in ("all", "last") or trainer.fast_dev_run or self._nothing_new(trainer):
             return
-        self._pending, self._asked_of = "all", trainer
+        is_asked, self._pending, self._asked_of = bool(self._pending), what, trainer
         self._epoch = trainer.current_epoch  # the epoch is counted before the loop answers
-        trainer.at_save_point(partial(self._save_due, trainer))
+        if not is_asked:
+            trainer.at_save_point(partial(self._save_due, trainer))
 
     def _nothing_new(self, trainer: Trainer) -> bool:
         return bool(trainer.progress.batch == self._saved_at_batch)
@@ -272,13 +276,13 @@ class ModelCheckpoint(GuardedSaves):
             if self._pending == "last":
                 self._go_on_saving(trainer)
             else:
-                self._save_all(trainer)
+                self._save_all(trainer, ranked=self._pending == "all")
         except CheckpointWriteError as error:
             if self.save_errors == "raise":
                 raise
             self._say(error)
 
-    def _save_all(self, trainer: Trainer) -> None:
+    def _save_all(self, trainer: Trainer, ranked: bool = True) -> None:
         self._settle(trainer)
         self._agree(trainer)
         # A metric of a step is another on each process: that of rank zero counts, so that all decide alike.
@@ -294,7 +298,7 @@ class ModelCheckpoint(GuardedSaves):
                 self.last_model_path = self._last_path(trainer, candidates)
             others = [previous] if previous and previous != self.last_model_path else []
             self._evicted = [*self._evicted, *others]
-            if self.save_top_k != 0:
+            if ranked and self.save_top_k != 0:
                 self._save_topk_checkpoint(trainer, candidates)
             kept = [path for path in self._evicted if path not in others]
             without_last = {name: before[name] for name in ("last_model_path", "_saved_at_batch", "_pending")}

@@ -387,6 +387,41 @@ class TestLast:
         assert (tmp_path / "kept" / "last.ckpt").read_text() == "4"
         assert callback.last_model_path == os.path.join(callback.dirpath, "last.ckpt")
 
+    @pytest.mark.parametrize(
+        "interval", [{"every_n_epochs": 10}, {"every_n_train_steps": 5}, {"train_time_interval": timedelta(hours=1)}]
+    )
+    def test_last_is_saved_at_every_epochs_end_whatever_the_interval(self, tmp_path, interval):
+        callback, trainer = started(tmp_path, save_last=True, **interval)
+        trainer.epoch(batches=3)
+        assert kept(callback) == ["last.ckpt"]
+        assert (tmp_path / "kept" / "last.ckpt").read_text() == "3"
+        trainer.epoch(batches=3)
+        assert (tmp_path / "kept" / "last.ckpt").read_text() == "6"
+        assert kept(callback) == (
+            ["epoch=1-step=5.ckpt", "last.ckpt"] if "every_n_train_steps" in interval else ["last.ckpt"]
+        )
+
+    def test_last_alone_follows_the_validations_when_their_rhythm_is_another(self, tmp_path):
+        trainer = FakeTrainer(tmp_path, val_check_interval=0.5)
+        callback, trainer = started(tmp_path, trainer, monitor="m", save_last=True, every_n_epochs=2)
+        trainer.batch(validate={"m": 1})
+        assert (tmp_path / "kept" / "last.ckpt").read_text() == "1"
+        trainer.batch()
+        trainer.end_epoch()
+        assert (tmp_path / "kept" / "last.ckpt").read_text() == "1"
+        trainer.batch(validate={"m": 2})
+        assert kept(callback) == ["epoch=1-step=3.ckpt", "last.ckpt"]
+
+    def test_last_alone_waits_for_a_save_that_is_due_at_the_same_point(self, tmp_path):
+        callback, trainer = started(tmp_path, save_last=True, every_n_train_steps=2)
+        trainer.progress.batch += 1
+        callback._request(trainer, "last alone")  # while gradients are accumulated there is no save point
+        trainer.progress.batch += 1
+        callback._request(trainer)
+        trainer.save_point()
+        assert kept(callback) == ["epoch=0-step=0.ckpt", "last.ckpt"]
+        assert trainer.written == ["epoch=0-step=0.ckpt", "last.ckpt"]
+
     def test_link(self, tmp_path):
         callback, trainer = started(tmp_path, monitor="m", save_last="link")
         trainer.epoch(m=2)
