@@ -117,7 +117,8 @@ class BestCheckpoints(CheckpointWriter):
         self.kth_best_model_path = order[0] if full else ""
         self.kth_value = self.best_k_models[order[0]] if full else self._worst
         best = order[-1] if order else ""
-        if best and self.best_k_models[best] != self._worst:
+        better_is_elsewhere = self.best_model_path not in ("", *order)  # of an earlier run, in another folder
+        if best and not (better_is_elsewhere and self.best_k_models[best] == self._worst):
             self.best_model_path, self.best_model_score = best, self.best_k_models[best]
 
     def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:

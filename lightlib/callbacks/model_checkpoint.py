@@ -414,10 +414,12 @@ class ModelCheckpoint(GuardedSaves):
             self._warn_once(
                 "nan",
                 f"ModelCheckpoint: {self.monitor!r} is nan at epoch {self._epoch}, step {trainer.global_step}. Its "
-                f"checkpoint {path!r} never counts as the best and is the first to be replaced.",
+                f"checkpoint {path!r} counts as the worst possible one ({self._worst.item()}) and is the first to be "
+                "replaced.",
             )
+            current = self._worst
         self.best_k_models = {p: value for p, value in self.best_k_models.items() if p not in evicted}
-        self.best_k_models[path] = self._worst if current.isnan() else current
+        self.best_k_models[path] = current
         self.current_score = current
         self._rank()
         self._evicted = [*self._evicted, *(old for old in evicted if old != path)]

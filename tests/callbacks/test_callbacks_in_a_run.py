@@ -26,6 +26,7 @@ from lightlib.core.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
 from lightlib.loggers import CSVLogger
+from lightlib.report import PossibleUserWarning
 
 
 class Line(Module):
@@ -154,6 +155,23 @@ class TestModelCheckpoint:
         trainer(tmp_path, second, max_epochs=4).fit(Line([2, 0]), ckpt_path=first.last_model_path)
         assert names(second) == names(whole) == ["epoch=1-step=8.ckpt", "epoch=3-step=16.ckpt", "last.ckpt"]
         assert second.best_model_score == 0
+
+    def test_the_file_that_was_named_by_its_path_is_never_removed(self, tmp_path):
+        def callback():
+            return ModelCheckpoint(tmp_path / "kept", monitor="val_loss", save_top_k=1)
+
+        trainer(tmp_path, callback(), max_epochs=1).fit(Line([3]))
+        path = tmp_path / "kept" / "epoch=0-step=4.ckpt"
+        trainer(tmp_path, callback(), max_epochs=3).fit(Line([2, 1]), ckpt_path=path)
+        assert names(callback()) == ["epoch=0-step=4.ckpt", "epoch=2-step=12.ckpt"]
+
+    def test_the_best_of_nothing_but_nan_is_found_by_its_name(self, tmp_path):
+        callback = ModelCheckpoint(tmp_path, monitor="val_loss")
+        run = trainer(tmp_path, callback, max_epochs=1)
+        with pytest.warns(PossibleUserWarning, match="counts as the worst possible one"):
+            run.fit(Line([math.nan]))
+        run.validate(ckpt_path="best", verbose=False)
+        assert callback.best_model_score == math.inf
 
     def test_failing_write_ends_the_run_and_leaves_the_files(self, tmp_path, monkeypatch):
         callback = ModelCheckpoint(tmp_path / "kept", monitor="val_loss", save_last=True)

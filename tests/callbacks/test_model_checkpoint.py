@@ -290,13 +290,15 @@ class TestBest:
         assert kept(callback) == ["epoch=2-step=6.ckpt", "epoch=3-step=8.ckpt"]
 
     @pytest.mark.parametrize("mode", ["min", "max"])
-    def test_nan_never_is_best_nor_evicts(self, tmp_path, mode):
+    def test_nan_is_the_worst_number_and_does_not_evict(self, tmp_path, mode):
         callback, trainer = started(tmp_path, monitor="m", mode=mode, save_top_k=2)
         with pytest.warns(PossibleUserWarning, match="'m' is nan at epoch 0, step 2"):
             trainer.epoch(m=math.nan)
-        assert callback.best_model_path == ""
-        assert callback.best_model_score is None
+        worst = {"min": math.inf, "max": -math.inf}[mode]
+        assert callback.best_model_path.endswith("epoch=0-step=2.ckpt")  # there is no other
+        assert callback.best_model_score == callback.current_score == worst
         trainer.epoch(m=1)
+        assert callback.best_model_score == 1
         trainer.epoch(m=2)
         assert kept(callback) == ["epoch=1-step=4.ckpt", "epoch=2-step=6.ckpt"]
         trainer.epoch(m=math.nan)
@@ -313,7 +315,7 @@ class TestBest:
         expected = sorted([*sorted(numbers)[:count], *[math.inf] * (len(losses) - len(numbers))])[:count]
         assert sorted(value.item() for value in callback.best_k_models.values()) == expected
         assert sorted(callback.best_k_models) == [os.path.join(callback.dirpath, name) for name in kept(callback)]
-        assert callback.best_model_score == (min(numbers) if numbers else None)
+        assert callback.best_model_score == (min(numbers) if numbers else math.inf if losses else None)
 
     def test_ranks_agree(self, tmp_path):
         callback, trainer = started(tmp_path, monitor="m")
