@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lightlib.callbacks.checkpoint_names import check_template
+from lightlib.callbacks.monitored import check_monitor
 from lightlib.checkpoint.formats import FORMATS
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
@@ -30,6 +31,8 @@ def check_arguments(
         ArgumentTypeError: An argument has the wrong type.
         MisconfigurationException: One is out of range, or two exclude each other.
     """
+    if monitor is not None:
+        check_monitor("ModelCheckpoint", monitor)
     _check_number("every_n_train_steps", every_n_train_steps, 0)
     _check_number("every_n_epochs", every_n_epochs, 0)
     _check_number("save_top_k", save_top_k, -1)

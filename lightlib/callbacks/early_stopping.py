@@ -10,7 +10,7 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.monitored import check_mode, final_at_epoch_end, missing, validates
+from lightlib.callbacks.monitored import check_mode, check_monitor, final_at_epoch_end, missing, validates
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class EarlyStopping(Callback):
         check_on_train_epoch_end: bool | None = None,
         log_rank_zero_only: bool = False,
     ) -> None:
+        check_monitor("EarlyStopping", monitor)
         self.monitor = monitor
         self.mode = check_mode(mode)
         self.min_delta = abs(min_delta) if mode == "max" else -abs(min_delta)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lightlib.errors import MisconfigurationException, UnknownNameError, nearest
+from lightlib import report
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["check_mode", "final_at_epoch_end", "missing", "validates"]
+__all__ = [
+    "check_mode",
+    "check_monitor",
+    "final_at_epoch_end",
+    "missing",
+    "monitors_of",
+    "validates",
+    "warn_for_unlogged",
+]
 
 MODES = ("max", "min")
+_OF_VALIDATION = re.compile(r"val(id(ation)?)?([^a-z]|$)", re.IGNORECASE)
+_TYPING_MISTAKE = 0.88  # of 1: one letter of eight
 
 
 def check_mode(mode: object) -> str:
@@ -26,6 +39,30 @@ def check_mode(mode: object) -> str:
             "mode", mode, MODES, fix='mode="min" when less is better (a loss), mode="max" when more is (an accuracy).'
         )
     return mode
+
+
+def check_monitor(owner: str, monitor: object) -> None:
+    """See that `monitor` is the name of one metric.
+
+    Raises:
+        ArgumentTypeError: It is something else.
+
+    Example:
+        >>> check_monitor("EarlyStopping", ["a", "b"])
+        Traceback (most recent call last):
+        lightlib.errors.ArgumentTypeError: EarlyStopping(monitor=['a', 'b']).
+          Expected: the name of one metric, as a string.
+          Fix: one callback for each: callbacks=[EarlyStopping(monitor='a'), EarlyStopping(monitor='b')]
+    """
+    if isinstance(monitor, str):
+        return
+    names = [name for name in monitor if isinstance(name, str)] if isinstance(monitor, (list, tuple)) else []
+    several = ", ".join(f"{owner}(monitor={name!r})" for name in names)
+    raise ArgumentTypeError(
+        f"{owner}(monitor={monitor!r}).",
+        expected="the name of one metric, as a string.",
+        fix=f"one callback for each: callbacks=[{several}]" if several else f'{owner}(monitor="val_loss")',
+    )
 
 
 def validates(trainer: Trainer) -> bool:
@@ -64,3 +101,32 @@ def missing(owner: str, monitor: str, logged: Iterable[str], fix: str = "") -> M
         else "a logged metric, but no metric was logged at all.",
         fix=fix or f"log it with self.log({monitor!r}, …).",
     )
+
+
+def monitors_of(callbacks: Iterable[Any], schedules: Iterable[Any]) -> list[tuple[str, str]]:
+    """Return who reads which metric: names of classes and of metrics."""
+    schedulers = [(config.scheduler, config.monitor) for config in schedules if config.reduce_on_plateau]
+    readers = [*((callback, getattr(callback, "monitor", None)) for callback in callbacks), *schedulers]
+    return [(type(reader).__name__, monitor) for reader, monitor in readers if isinstance(monitor, str)]
+
+
+def warn_for_unlogged(monitors: Iterable[tuple[str, str]], logged: Iterable[str]) -> None:
+    """Warn for metrics that the sanity check, a short validation, should have logged, and has not.
+
+    That cannot be an error: training may log them. So only those are named that look like metrics of a validation, or
+    like a logged one with a typing mistake; and none when nothing was logged, for some modules do not log then.
+
+    Args:
+        monitors: What `monitors_of` returned.
+        logged: The names that the sanity check has logged.
+    """
+    names = sorted(logged)
+    for owner, monitor in monitors if names else ():
+        mistyped = difflib.get_close_matches(monitor, names, n=1, cutoff=_TYPING_MISTAKE)
+        if monitor not in names and (mistyped or _OF_VALIDATION.match(monitor)):
+            report.warn(
+                f"{owner}(monitor={monitor!r}): the sanity check has logged no such metric.{nearest(monitor, names)}\n"
+                f"  Expected: one of {', '.join(map(repr, names))}, or a metric that training logs.\n"
+                f"  Fix: log it with self.log({monitor!r}, …), or change `monitor`.",
+                report.PossibleUserWarning,
+            )

@@ -98,11 +98,16 @@ def test_verbose(said):
         ({"patience": -1}, MisconfigurationException, "patience=-1"),
         ({"patience": 1.5}, ArgumentTypeError, r"patience=1.5.*\n.*int >= 0"),
         ({"mode": "mni"}, UnknownNameError, "Did you mean 'min'"),
+        (
+            {"monitor": ["a", "b"]},
+            ArgumentTypeError,
+            r"EarlyStopping\(monitor=\['a', 'b'\]\)(.|\n)*one callback for each",
+        ),
     ],
 )
 def test_refused(arguments, error, text):
     with pytest.raises(error, match=text):
-        EarlyStopping("m", **arguments)
+        EarlyStopping(**{"monitor": "m", **arguments})
 
 
 class TestMissingMetric:

@@ -49,6 +49,8 @@ class TestArguments:
             ),
             ({"every_n_train_steps": 1, "train_time_interval": timedelta(1)}, r"at most one of"),
             ({"save_last": "copy"}, r"save_last='copy'"),
+            ({"monitor": ["a", "b"]}, r"monitor=\['a', 'b'\](.|\n)*callbacks=\[ModelCheckpoint\(monitor='a'\), "),
+            ({"monitor": 3}, r"monitor=3(.|\n)*ModelCheckpoint\(monitor=\"val_loss\"\)"),
             ({"filename": "../{epoch}"}, r"leads out of the folder"),
             ({"filename": "/tmp/{epoch}"}, r"leads out of the folder"),
             ({"filename": "a/../../{epoch}"}, r"leads out of the folder"),
