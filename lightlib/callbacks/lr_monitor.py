@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
@@ -21,8 +22,9 @@ __all__ = ["LearningRateMonitor"]
 class LearningRateMonitor(Callback):
     """Logs the learning rate of every optimizer, with or without a schedule.
 
-    The names are ``lr-Adam``; ``lr-Adam/pg1``, ``lr-Adam/pg2`` (or the groups' own names) for several parameter groups;
-    ``lr-Adam-1`` for the second Adam; or the `name` in the scheduler's configuration.
+    The names are ``lr-Adam``; ``lr-Adam/pg1``, ``lr-Adam/pg2`` for several parameter groups; ``lr-Adam/head`` for a
+    group with the name "head"; ``lr-Adam-1`` for the second Adam; or the `name` in the scheduler's configuration. They
+    are in `trainer.callback_metrics` as well, where other callbacks can monitor them.
 
     Args:
         logging_interval: "step": with the steps that are logged (`log_every_n_steps`), the rate that the step uses.
@@ -32,7 +34,8 @@ class LearningRateMonitor(Callback):
         log_key_prefix: Put this in front of all names.
 
     Attributes:
-        lrs: All learning rates that were logged, by name.
+        lrs: All learning rates that were logged in this run, by name.
+        last_momentum_values, last_weight_decay_values: Those that were logged last, by name; None before the first.
 
     Raises:
         UnknownNameError: `logging_interval` is something else.
@@ -62,19 +65,29 @@ class LearningRateMonitor(Callback):
         self.log_weight_decay = log_weight_decay
         self.log_key_prefix = log_key_prefix
         self.lrs: dict[str, list[float]] = {}
+        self.last_momentum_values: dict[str, float | None] = {}
+        self.last_weight_decay_values: dict[str, float | None] = {}
         self._logged_step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Check that there is a logger."""
+        """Check that there is a logger, and find the names."""
         self._logged_step = trainer.global_step
-        self.lrs = {}
         if not trainer.loggers and not trainer.fast_dev_run:
             raise MisconfigurationException(
                 "LearningRateMonitor has nowhere to log to: the Trainer has no logger.",
                 expected="at least one logger.",
                 fix="Trainer(logger=True, …), or leave LearningRateMonitor out of callbacks.",
             )
-        list(self._groups(trainer))  # names that are taken twice are said now
+        groups = list(self._groups(trainer))  # names that are taken twice are said now
+        self.lrs = {name: [] for name, *_ in groups}
+        self.last_momentum_values = {f"{name}-momentum": None for name, *_ in groups}
+        self.last_weight_decay_values = {f"{name}-weight_decay": None for name, *_ in groups}
+        without = [name for name, group, _ in groups if "momentum" not in group and "betas" not in group]
+        if self.log_momentum and without:
+            report.warn(
+                f"LearningRateMonitor(log_momentum=True), but {', '.join(without)} has no momentum: 0 is logged.",
+                report.PossibleUserWarning,
+            )
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
         """Log what the coming step will use, if that step is logged."""
@@ -86,6 +99,8 @@ class LearningRateMonitor(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Log what the coming epoch begins with."""
+        if trainer.run is not None:
+            trainer.run.results.note({name: float(group["lr"]) for name, group, _ in self._groups(trainer)})
         if self.logging_interval != "step":
             self._log(trainer, "epoch", trainer.global_step)
 
@@ -98,9 +113,13 @@ class LearningRateMonitor(Callback):
             stats[name] = rate
             self.lrs.setdefault(name, []).append(rate)
             if self.log_momentum:
-                stats[f"{name}-momentum"] = float(group["betas"][0] if "betas" in group else group.get("momentum", 0))
+                momentum = float(group["betas"][0] if "betas" in group else group.get("momentum", 0))
+                stats[f"{name}-momentum"] = self.last_momentum_values[f"{name}-momentum"] = momentum
             if self.log_weight_decay:
-                stats[f"{name}-weight_decay"] = float(group.get("weight_decay", 0))
+                decay = float(group.get("weight_decay", 0))
+                stats[f"{name}-weight_decay"] = self.last_weight_decay_values[f"{name}-weight_decay"] = decay
+        if trainer.run is not None:
+            trainer.run.results.note(stats)
         if stats and trainer.loggers:
             trainer.log_metrics_now(stats, step=step)
 
@@ -127,7 +146,8 @@ def _key(optimizer: Any) -> int:
 def _named_groups(optimizer: Optimizer) -> list[tuple[str, dict[str, Any]]]:
     groups = optimizer.param_groups
     if len(groups) == 1:
-        return [("", groups[0])]
+        name = groups[0].get("name")
+        return [(f"/{name}" if name else "", groups[0])]
     names = [str(group.get("name", f"pg{number}")) for number, group in enumerate(groups, 1)]
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:

@@ -385,6 +385,10 @@ class Results:
                     one[slot.epoch_name] = value
         return [to_floats(one) for one in found]
 
+    def note(self, values: Mapping[str, float]) -> None:
+        """Let callbacks read these numbers as well, beside what `self.log` collects."""
+        self._callback.update(values)
+
     def dictionaries(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """Return what callbacks, loggers and the bar read."""
         self._collect()

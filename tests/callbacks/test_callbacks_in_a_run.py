@@ -281,6 +281,27 @@ def test_learning_rate_monitor(tmp_path):
     assert [rate for rate in seen if rate is not None] == pytest.approx([0.001, 0.00001])
 
 
+def test_learning_rates_can_be_monitored(tmp_path):
+    class Scheduled(Line):
+        def configure_optimizers(self):
+            optimizer = super().configure_optimizers()
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)]
+
+    saver = ModelCheckpoint(tmp_path, monitor="lr-SGD", save_top_k=2)
+    stop = EarlyStopping("lr-SGD", stopping_threshold=0.0005)
+    run = trainer(tmp_path, LearningRateMonitor(), saver, stop, logger=CSVLogger(tmp_path), max_epochs=9)
+    run.fit(Scheduled())
+    assert run.current_epoch == 3
+    assert run.callback_metrics["lr-SGD"] == pytest.approx(0.0001)
+    assert sorted(value.item() for value in saver.best_k_models.values()) == pytest.approx([0.0001, 0.001])
+
+
+def test_a_rate_that_is_logged_per_step_is_known_from_the_first_epoch_on(tmp_path):
+    saver = ModelCheckpoint(tmp_path, monitor="lr-SGD")
+    trainer(tmp_path, LearningRateMonitor("step"), saver, logger=CSVLogger(tmp_path), max_epochs=1).fit(Line())
+    assert saver.best_model_score == pytest.approx(0.01)
+
+
 def test_terminate_on_nan(tmp_path):
     model = Line(bad_batch=5)
     with pytest.raises(NonFiniteLossError, match="The loss is nan at epoch 1, batch 1, global step 5"):

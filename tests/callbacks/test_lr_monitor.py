@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import StepLR
 
 from lightlib.callbacks import LearningRateMonitor
 from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.report import PossibleUserWarning
 from tests.callbacks.fake_trainer import FakeTrainer
 
 
@@ -53,6 +54,31 @@ def test_names():
     }
     assert result == [(1, expected), (2, expected)]
     assert callback.lrs == {name: [rate, rate] for name, rate in expected.items()}
+
+
+def test_a_single_group_with_a_name_has_it_in_the_log():
+    named = torch.optim.SGD([{"params": parameters(), "name": "linear"}], lr=0.1)
+    assert logged(LearningRateMonitor("epoch"), [named]) == [(0, {"lr-SGD/linear": 0.1})]
+
+
+def test_the_names_are_known_before_anything_is_logged():
+    callback = LearningRateMonitor("step", log_momentum=True, log_weight_decay=True)
+    trainer = FakeTrainer(loggers=[object()], optimizers=[torch.optim.Adam(parameters(), lr=0.1, betas=(0.8, 0.9))])
+    callback.on_train_start(trainer, None)
+    assert callback.lrs == {"lr-Adam": []}
+    assert callback.last_momentum_values == {"lr-Adam-momentum": None}
+    assert callback.last_weight_decay_values == {"lr-Adam-weight_decay": None}
+    trainer.log_every_n_steps = 1
+    callback.on_train_batch_start(trainer, None, None, 0)
+    assert callback.last_momentum_values == {"lr-Adam-momentum": 0.8}
+    assert callback.last_weight_decay_values == {"lr-Adam-weight_decay": 0.0}
+
+
+def test_an_optimizer_without_momentum_is_named():
+    callback = LearningRateMonitor("epoch", log_momentum=True)
+    optimizers = [torch.optim.SGD(parameters(), lr=0.1), torch.optim.Adagrad(parameters(), lr=0.1)]
+    with pytest.warns(PossibleUserWarning, match="but lr-Adagrad has no momentum: 0 is logged"):
+        assert logged(callback, optimizers)[0][1]["lr-Adagrad-momentum"] == 0
 
 
 def test_momentum_weight_decay_and_prefix():
