@@ -28,7 +28,8 @@ class Timer(Callback):
     to stop is granted before `min_epochs` and `min_steps` is decided by the Trainer.
 
     Args:
-        duration: The limit: ``"DD:HH:MM:SS"``, a `timedelta` or its arguments as a dict. None: only measure.
+        duration: The limit: ``"DD:HH:MM:SS"`` (which is added up: 65 seconds are a minute and five), a `timedelta` or
+            its arguments as a dict. None: only measure.
         interval: Look at the clock after every "step" or every "epoch".
         verbose: Say when the time is up.
 
@@ -166,7 +167,7 @@ def _seconds(duration: str | timedelta | Mapping[str, float] | None) -> float | 
         return None
     length: object = duration
     if isinstance(duration, str):
-        match = re.fullmatch(r"(\d+):([01]?\d|2[0-3]):([0-5]?\d):([0-5]?\d)", duration.strip())
+        match = re.fullmatch(r"(\d+):(\d+):(\d+):(\d+)", duration.strip())
         if match is None:
             raise MisconfigurationException(
                 f"Timer(duration={duration!r}).",

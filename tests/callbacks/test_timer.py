@@ -31,6 +31,7 @@ def clock(monkeypatch):
     [
         ("01:02:03:04", 93784),
         ("00:00:00:05", 5),
+        ("12:34:56:65", 12 * 86400 + 34 * 3600 + 56 * 60 + 65),
         (timedelta(minutes=2), 120),
         ({"hours": 1, "seconds": 1}, 3601),
         (None, None),
@@ -44,7 +45,7 @@ def test_duration(duration, seconds):
     ("duration", "error", "text"),
     [
         ("12:00", MisconfigurationException, "DD:HH:MM:SS"),
-        ("00:25:00:00", MisconfigurationException, "DD:HH:MM:SS"),
+        ("00:25:00:-1", MisconfigurationException, "DD:HH:MM:SS"),
         ({"hour": 1}, MisconfigurationException, "'hour'"),
         (60, ArgumentTypeError, r"duration=60(.|\n)*timedelta"),
         (timedelta(seconds=-1), MisconfigurationException, "not negative"),
