@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -75,3 +76,12 @@ def test_one_process_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] = 10.0
     assert clock.over(alone, 1, 10.0)  # type: ignore[arg-type]
     assert clock.passed == 10.0
+
+
+def test_a_copy_is_equal_until_either_is_used() -> None:
+    clock = SharedClock()
+    other = copy.deepcopy(clock)
+    assert clock == other
+    other.start(3)
+    assert clock != other
+    assert clock != "a clock"
