@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 import os
 import re
@@ -17,6 +18,7 @@ __all__ = [
     "MASK",
     "LightlibWarning",
     "PossibleUserWarning",
+    "described",
     "info",
     "is_secret",
     "rank_zero_only",
@@ -39,6 +41,7 @@ _NOT_USERS = (
     ),
 )
 _shown_without_line: dict[Any, Any] = {}  # Python's memory of which warnings were shown
+_LONGEST_WORD = 80
 MASK = "***"  # what is shown in place of a secret
 _SECRET = re.compile("passw(or)?d|passphrase|secret|credential|apikey|accesskey|privatekey|authkey")
 _TOKEN = re.compile("(?<!pad)(?<!eos)(?<!bos)(?<!unk)(?<!mask)(?<!sep)(?<!cls)(?<!special)(?<!start)(?<!end)tokens?$")
@@ -153,6 +156,52 @@ def _frame_of_user() -> FrameType | None:
 
 def _is_users(file: str) -> bool:
     return not file.startswith(_NOT_USERS) and "site-packages" not in file and "dist-packages" not in file
+
+
+def described(instance: object, **more: Any) -> str:
+    """Return what an object is, as one writes it: its class, and those of its arguments that are not the default.
+
+    Args:
+        instance: Its arguments are found in its attributes of the same name.
+        **more: What is not found so, by the argument's name.
+
+    Example:
+        >>> class Point:
+        ...     def __init__(self, x, y=0, password=None):
+        ...         self.x, self.y, self.password = x, y, password
+        >>> described(Point(1, password="abc")), described(Point(1, 2), x="far")
+        ("Point(x=1, password='***')", "Point(x='far', y=2)")
+    """
+    try:
+        parameters = inspect.signature(type(instance).__init__).parameters
+    except (TypeError, ValueError):
+        parameters = {}  # type: ignore[assignment]
+    held = {name: value for name, value in getattr(instance, "__dict__", {}).items() if name not in more}
+    known = {**held, **{name: value for name, value in more.items() if value is not None}}
+    words = [
+        f"{name}={_word(MASK if is_secret(name, known[name]) else known[name])}"
+        for name, parameter in parameters.items()
+        if name in known and not _is_default(known[name], parameter.default, exactly=name in more)
+    ]
+    return f"{type(instance).__name__}({', '.join(words)})"
+
+
+def _is_default(value: Any, default: Any, exactly: bool) -> bool:
+    """Whether an argument was left out; None may have been turned into another nothing."""
+    try:
+        return bool(value == default or (default is None and not exactly and not value))
+    except Exception:  # noqa: BLE001  such as an array that has no truth value
+        return False
+
+
+def _word(value: Any) -> str:
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001  what is shown for help must not fail
+        text = f"<{type(value).__name__}>"
+    if text.startswith("<") and " at 0x" in text:
+        text = f"<{getattr(value, '__qualname__', type(value).__name__)}>"
+    return text if len(text) <= _LONGEST_WORD else f"{text[:_LONGEST_WORD]}…"
 
 
 def is_secret(name: object, value: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lightlib import report
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ class Callback:
     priority: int | str = "normal"
     after_module: bool = False
     _pl_module: Module | None = None  # during a run
+
+    def __repr__(self) -> str:
+        return report.described(self)
 
     @property
     def state_key(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.report import rank_zero_only
+from lightlib.report import described, rank_zero_only
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,6 +35,9 @@ class Logger(ABC):
         >>> Print().log_metrics({"loss": 0.5}, step=3)
         3 {'loss': 0.5}
     """
+
+    def __repr__(self) -> str:
+        return described(self)
 
     @property
     @abstractmethod
