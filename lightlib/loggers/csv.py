@@ -14,8 +14,8 @@ from lightlib.errors import MisconfigurationException
 from lightlib.loggers import log_files
 from lightlib.loggers.hyperparameters import plain
 from lightlib.loggers.logger import Logger, number, prefixed, rank_zero_experiment
-from lightlib.loggers.run_directory import RunDirectory, filesystem, is_url
-from lightlib.report import info, rank_zero_only, warn
+from lightlib.loggers.run_directory import HPARAMS_FILE, RunDirectory, filesystem, is_url
+from lightlib.report import described, info, rank_zero_only, warn
 
 __all__ = ["CSVLogger", "ExperimentWriter"]
 
@@ -69,13 +69,18 @@ class CSVLogger(Logger):
                 expected="a number of steps, 1 or more.",
                 fix="CSVLogger(..., flush_logs_every_n_steps=1) writes every row at once.",
             )
-        self._directory = RunDirectory(save_dir, name, version)
+        names_itself = type(self).version is not CSVLogger.version
+        self._directory = RunDirectory(save_dir, name, version, self, names_itself)
         self._prefix = prefix
         self._flush_every = flush_logs_every_n_steps
         self._flushed_step: int | None = None
         self._next_step = 0
         self._experiment: ExperimentWriter | None = None
+        self._has_hparams = False
         self.hparams: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return described(self, **self._directory.described())
 
     @property
     def name(self) -> str:
@@ -95,7 +100,7 @@ class CSVLogger(Logger):
     @property
     def root_dir(self) -> str:
         """``save_dir/name``."""
-        return self._directory.root
+        return self._directory.join(self.save_dir, self.name)
 
     @property
     def log_dir(self) -> str | None:
@@ -112,7 +117,7 @@ class CSVLogger(Logger):
     def experiment(self) -> ExperimentWriter:
         """The writer of ``metrics.csv``."""
         if self._experiment is None:
-            path = self._directory.prepare()
+            path = self._directory.prepare(self.log_dir)
             assert path is not None, "rank zero knows the version"
             self._experiment = ExperimentWriter(path)
         return self._experiment
@@ -123,12 +128,12 @@ class CSVLogger(Logger):
         Raises:
             MisconfigurationException: It cannot be created or written to.
         """
-        self._directory.prepare()
+        self._directory.prepare(self.log_dir)
         self._directory.settled = True
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
         """Take over the version that rank zero chose."""
-        self._directory.version = broadcast(self._directory.version)
+        self._directory.share(broadcast)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -141,16 +146,22 @@ class CSVLogger(Logger):
             self._flushed_step = step
 
     @rank_zero_only
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+    def log_hyperparams(self, params: Any = None, *args: Any, **kwargs: Any) -> None:
         """Add `params` to ``hparams.yaml``, nested as they are, with secrets masked."""
         self.hparams.update(plain(params))
-        self._directory.write_hparams(self.hparams)
+        self._write_hparams()
+
+    def _write_hparams(self, only_if_absent: bool = False) -> None:
+        self._directory.write_hparams(self.hparams, self.log_dir, ExperimentWriter.NAME_HPARAMS_FILE, only_if_absent)
+        self._has_hparams = True
 
     @rank_zero_only
     def save(self) -> None:
-        """Write all rows that are still in memory."""
+        """Write all rows that are still in memory, and an ``hparams.yaml`` if there is none yet."""
         if self._experiment is not None:
             self._experiment.save()
+        if not self._has_hparams and (self._experiment is not None or self._directory.settled):
+            self._write_hparams(only_if_absent=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the version, the hyperparameters, and how long the file is now."""
@@ -184,7 +195,7 @@ class CSVLogger(Logger):
         if not here and not (is_same and file["rows"]):  # without rows there is nothing to know another run's file by
             return
         self._directory.adopt(state_dict)
-        self._experiment, self._flushed_step = None, None
+        self._experiment, self._flushed_step, self._has_hparams = None, None, False
         self._next_step = state_dict["next_step"]
         self.hparams = dict(state_dict["hparams"])
         if is_same:
@@ -195,11 +206,11 @@ class CSVLogger(Logger):
         """Rename the ``metrics.csv`` of an earlier start, when the version was given and so is the same again."""
         if self._directory.automatic or self._directory.settled:
             return
-        folder = self._directory.path
-        if folder is not None and log_files.size_of(log_files.below(folder, "metrics.csv")):
+        folder, file = self.log_dir, ExperimentWriter.NAME_METRICS_FILE
+        if folder is not None and log_files.size_of(log_files.below(folder, file)):
             name = log_files.free_name(folder, "metrics", ".csv")
             info(f"No checkpoint was found, so the rows of an earlier start in {folder!r} are put aside as {name}.")
-            log_files.rename(log_files.below(folder, "metrics.csv"), log_files.below(folder, name))
+            log_files.rename(log_files.below(folder, file), log_files.below(folder, name))
             self._experiment = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -215,14 +226,18 @@ class ExperimentWriter:
         metrics: The rows that are not written yet.
     """
 
+    NAME_HPARAMS_FILE = HPARAMS_FILE
+    NAME_METRICS_FILE = "metrics.csv"
+
     def __init__(self, log_dir: str) -> None:
-        self.metrics_file_path = log_files.below(log_dir, "metrics.csv")
+        self.metrics_file_path = log_files.below(log_dir, self.NAME_METRICS_FILE)
         self.metrics: list[dict[str, float]] = []
         self._columns: list[str] | None = None
         self._rows = self._size = self._sum = 0  # of what is in the file
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Record one row."""
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Record one row. Without `step` it is the number of the row."""
+        step = self._rows + len(self.metrics) if step is None else step
         row = {name: value if type(value) is float else number(name, value) for name, value in metrics.items()}
         row["step"] = step
         self.metrics.append(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -23,6 +24,9 @@ class RunDirectory:
         save_dir: A path, in which ``~`` and ``$NAME`` are expanded, or a URL that fsspec knows.
         name: The directory of all versions; an empty string or None leaves this level out.
         version: A number n gives ``version_n``, a string is taken as it is, None takes the next free number.
+        owner: A logger whose `root_dir` and `version` say where this is: a subclass may override them, or what they are
+            made of.
+        names_itself: Whether the owner's class overrides `version`.
 
     Attributes:
         automatic: Whether the version was not given.
@@ -37,7 +41,14 @@ class RunDirectory:
         ArgumentTypeError: An argument has a type that is not listed here.
     """
 
-    def __init__(self, save_dir: str | os.PathLike[str], name: str | None, version: int | str | None) -> None:
+    def __init__(
+        self,
+        save_dir: str | os.PathLike[str],
+        name: str | None,
+        version: int | str | None,
+        owner: Any = None,
+        names_itself: bool = False,
+    ) -> None:
         if not isinstance(save_dir, (str, os.PathLike)):
             raise ArgumentTypeError(
                 f"save_dir is {save_dir!r}.", expected="a path or a URL.", fix="use for example save_dir='logs'."
@@ -54,20 +65,28 @@ class RunDirectory:
         if isinstance(version, str):
             check_inside("version", version)
         self._version = version
-        self.automatic = version is None
+        self._owner = self if owner is None else owner
+        self._names_itself = names_itself
+        self.automatic = version is None and not names_itself
         self.settled = False
+
+    @property
+    def root_dir(self) -> str:
+        """The directory of all versions, as the arguments say."""
+        return self.join(self.save_dir, self.name)
 
     @property
     def root(self) -> str:
         """The directory of all versions."""
-        return self._join(self.save_dir, self.name)
+        root: str = self._owner.root_dir
+        return root
 
     @property
     def version(self) -> int | str | None:
         """The version of this run; chosen now if it was not given. None where it is not known: not on rank zero."""
         if self._version is None and rank_zero_only.rank == 0:
             try:
-                self._version = self._take_remote() if is_url(self.save_dir) else self._take()
+                self._version = self._take_remote() if is_url(self.root) else self._take()
             except OSError as error:
                 raise self._not_writable(self.root, error) from error
         return self._version
@@ -79,27 +98,41 @@ class RunDirectory:
     @property
     def path(self) -> str | None:
         """The directory of this run; None where the version is not known."""
-        version = self.version
+        version = self._owner.version
         if version is None:
             return None
-        return self._join(self.root, f"version_{version}" if isinstance(version, int) else version)
+        return self.join(self.root, f"version_{version}" if isinstance(version, int) else version)
 
     @property
     def is_known(self) -> bool:
         """Whether the version has been given, chosen or shared."""
-        return self._version is not None
+        return self._known_version is not None
+
+    @property
+    def _known_version(self) -> int | str | None:
+        version: int | str | None = self._owner.version if self._names_itself else self._version
+        return version
+
+    def described(self) -> dict[str, Any]:
+        """Return the arguments of this, the version as far as it is known."""
+        return {"save_dir": self.save_dir, "name": self.name, "version": self._version}
+
+    def share(self, broadcast: Callable[[Any], Any]) -> None:
+        """Take over the version that rank zero chose."""
+        if not self._names_itself:
+            self._version = broadcast(self.version)
 
     def earlier(self) -> list[str]:
         """Return the directories of the numbered versions, the newest first; none when this one is certain."""
         if self.settled or not self.automatic:
             return []
         found = sorted(_numbers(_entries(self.root)), reverse=True)
-        return [self._join(self.root, f"version_{number}") for number in found]
+        return [self.join(self.root, f"version_{number}") for number in found]
 
     def place(self) -> dict[str, Any]:
         """Return which directory this is, as plain values for a checkpoint."""
         root = self.root if is_url(self.root) else os.path.realpath(self.root)
-        return {"root": root, "version": self._version}
+        return {"root": root, "version": self._known_version}
 
     def path_of(self, place: dict[str, Any]) -> str | None:
         """Return the directory that `place` spoke of, if a resumed run may go on there; None when it may not.
@@ -111,9 +144,9 @@ class RunDirectory:
             return None
         if isinstance(version, str):
             check_inside("version", version)
-        if version != self._version and (self.settled or not self.automatic):
+        if version != self._known_version and (self.settled or not self.automatic):
             return None
-        return self._join(self.root, f"version_{version}" if isinstance(version, int) else version)
+        return self.join(self.root, f"version_{version}" if isinstance(version, int) else version)
 
     def is_same_root(self, place: dict[str, Any]) -> bool:
         """Whether `place` spoke of a directory in the same root."""
@@ -121,21 +154,22 @@ class RunDirectory:
 
     def adopt(self, place: dict[str, Any]) -> None:
         """Go on in the directory that `place` spoke of. One that was taken before and is still empty is given back."""
+        if self._names_itself:
+            return
         before, self._version = self._version, place["version"]
         if before is not None and before != self._version and not is_url(self.root):
             with contextlib.suppress(OSError):
-                os.rmdir(self._join(self.root, f"version_{before}"))
+                os.rmdir(self.join(self.root, f"version_{before}"))
 
-    def prepare(self, sub_dir: str = "") -> str | None:
-        """Create the directory of this run on rank zero, and return its path.
+    def prepare(self, path: str | None = None) -> str | None:
+        """Create the directory of this run, or `path` in its place, on rank zero, and return its path.
 
         Raises:
             MisconfigurationException: It cannot be created or written to.
         """
-        path = self.path
+        path = path or self.path
         if path is None or rank_zero_only.rank != 0:
             return path
-        path = self._join(path, sub_dir)
         try:
             if is_url(path):
                 filesystem(path)[0].makedirs(filesystem(path)[1], exist_ok=True)
@@ -147,12 +181,16 @@ class RunDirectory:
             raise self._not_writable(path, error) from error
         return path
 
-    def write_hparams(self, params: dict[str, Any]) -> None:
-        """Write `params`, plain values in nested dicts and lists, into ``hparams.yaml``."""
-        path = self.prepare()
+    def write_hparams(
+        self, params: dict[str, Any], folder: str | None = None, name: str = HPARAMS_FILE, only_if_absent: bool = False
+    ) -> None:
+        """Write `params`, plain values in nested dicts and lists, into a file of this directory, or of `folder`."""
+        path = self.prepare(folder)
         assert path is not None, "only rank zero writes"
         text = _yaml(params)
-        path = self._join(path, HPARAMS_FILE)
+        path = self.join(path, name)
+        if only_if_absent and exists(path):
+            return
         if is_url(path):
             files, key = filesystem(path)
             files.pipe_file(key, text.encode())
@@ -186,7 +224,8 @@ class RunDirectory:
                 version += 1
 
     @staticmethod
-    def _join(*parts: str) -> str:
+    def join(*parts: str | None) -> str:
+        """Return a path or URL of the parts that are not empty."""
         first, *others = [part for part in parts if part]
         if is_url(first):
             return "/".join([first.rstrip("/"), *others]) if others else first
@@ -209,6 +248,14 @@ def is_url(path: str) -> bool:
         (True, False, False)
     """
     return "://" in path
+
+
+def exists(path: str) -> bool:
+    """Whether there is a file at a path or URL."""
+    if is_url(path):
+        files, key = filesystem(path)
+        return bool(files.exists(key))
+    return os.path.exists(path)
 
 
 def check_inside(argument: str, value: str) -> str:

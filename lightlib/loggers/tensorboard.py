@@ -15,8 +15,8 @@ import torch
 from lightlib.loggers import event_files, log_files
 from lightlib.loggers.hyperparameters import flatten, plain
 from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
-from lightlib.loggers.run_directory import RunDirectory, check_inside
-from lightlib.report import PossibleUserWarning, info, rank_zero_only, warn
+from lightlib.loggers.run_directory import HPARAMS_FILE, RunDirectory, check_inside
+from lightlib.report import PossibleUserWarning, described, info, rank_zero_only, warn
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,6 +55,8 @@ class TensorBoardLogger(Logger):
         >>> logger.finalize("success")
     """
 
+    NAME_HPARAMS_FILE = HPARAMS_FILE
+
     def __init__(
         self,
         save_dir: str | os.PathLike[str],
@@ -66,7 +68,8 @@ class TensorBoardLogger(Logger):
         sub_dir: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._directory = RunDirectory(save_dir, name, version)
+        names_itself = type(self).version is not TensorBoardLogger.version
+        self._directory = RunDirectory(save_dir, name, version, self, names_itself)
         self._log_graph = log_graph
         self._default_hp_metric = default_hp_metric
         self._prefix = prefix
@@ -74,9 +77,13 @@ class TensorBoardLogger(Logger):
         self._writer_arguments = kwargs
         self._next_step = 0
         self._told = self._drawn = False  # whether the hyperparameters and the graph have been logged
+        self._has_hparams = False
         self._experiment: SummaryWriter | None = None
         self._summary: Callable[[], Any]
         self.hparams: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return described(self, **self._directory.described())
 
     @property
     def name(self) -> str:
@@ -96,7 +103,7 @@ class TensorBoardLogger(Logger):
     @property
     def root_dir(self) -> str:
         """``save_dir/name``."""
-        return self._directory.root
+        return self._directory.join(self.save_dir, self.name)
 
     @property
     def sub_dir(self) -> str | None:
@@ -124,7 +131,7 @@ class TensorBoardLogger(Logger):
                 from torch.utils.tensorboard import SummaryWriter  # optional: tensorboard
             except ImportError as error:
                 raise missing_package("TensorBoardLogger", "tensorboard", "tensorboard", error) from error
-            path = self._directory.prepare(self._sub_dir)
+            path = self._directory.prepare(self.log_dir)
             self._summary = Summary
             if path is not None:
                 event_files.wait_for_a_later_name(path)
@@ -142,7 +149,7 @@ class TensorBoardLogger(Logger):
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
         """Take over the version that rank zero chose."""
-        self._directory.version = broadcast(self._directory.version)
+        self._directory.share(broadcast)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float | Mapping[str, float]], step: int | None = None) -> None:
@@ -171,7 +178,7 @@ class TensorBoardLogger(Logger):
 
     @rank_zero_only
     def log_hyperparams(
-        self, params: Any, metrics: Mapping[str, float] | float | None = None, step: int | None = None
+        self, params: Any = None, metrics: Mapping[str, float] | float | None = None, step: int | None = None
     ) -> None:
         """Write ``hparams.yaml``, and the hyperparameters for TensorBoard's own page, with secrets masked.
 
@@ -187,7 +194,7 @@ class TensorBoardLogger(Logger):
         self.hparams.update(plain(params))
         if metrics is None and self._told and self.hparams == before:
             return
-        self._directory.write_hparams(self.hparams)
+        self._write_hparams()
         self._told = True
         if metrics is None:
             metrics = -1.0 if self._default_hp_metric else {}
@@ -241,9 +248,17 @@ class TensorBoardLogger(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Write to disk what is still in the queue."""
+        """Write to disk what is still in the queue, and an ``hparams.yaml`` if there is none yet."""
         if self._experiment is not None and self._experiment.file_writer is not None:
             self._experiment.flush()
+            if not self._has_hparams:
+                self._write_hparams(only_if_absent=True)
+
+    def _write_hparams(self, only_if_absent: bool = False) -> None:
+        by_user = type(self).log_dir is not TensorBoardLogger.log_dir
+        folder = self.log_dir if by_user else self._directory.path
+        self._directory.write_hparams(self.hparams, folder, self.NAME_HPARAMS_FILE, only_if_absent)
+        self._has_hparams = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the version, what was logged once, and how long the event files are now."""
@@ -273,6 +288,8 @@ class TensorBoardLogger(Logger):
         if path is None:
             return
         folder = log_files.below(path, self._sub_dir) if self._sub_dir else path
+        if type(self).log_dir is not TensorBoardLogger.log_dir:
+            folder = self.log_dir or folder
         here, files = self._directory.is_same_root(state_dict), state_dict["files"]
         is_same = event_files.begin_with(folder, files)
         if not is_same:
@@ -284,7 +301,7 @@ class TensorBoardLogger(Logger):
             return
         self.finalize("interrupted")  # it may have been opened before the run
         self._directory.adopt(state_dict)
-        self._next_step = state_dict["next_step"]
+        self._next_step, self._has_hparams = state_dict["next_step"], False
         self.hparams = dict(state_dict["hparams"])
         self._told, self._drawn = state_dict["told"], state_dict["drawn"]
         if is_same:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger
+from lightlib.loggers.csv import ExperimentWriter
 from lightlib.report import LightlibWarning
 from tests.processes import programs
 
@@ -33,9 +34,58 @@ def test_rows_and_names(tmp_path):
     first, second = rows(logger)
     assert first == {"step": "3", **dict.fromkeys(names, "0.5"), "n": ""}
     assert second == {"step": "4", **dict.fromkeys(names, ""), "val/loss": "0.25", "n": "2.0"}
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["metrics.csv"]
+    written = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert written == [logger.experiment.NAME_HPARAMS_FILE, logger.experiment.NAME_METRICS_FILE]
     assert (logger.name, logger.version, logger.save_dir) == ("run", 0, str(tmp_path))
     assert (logger.root_dir, logger.log_dir) == (str(tmp_path / "run"), str(tmp_path / "run" / "version_0"))
+
+
+def test_hparams_are_there_without_any_and_those_of_an_earlier_run_stay(tmp_path):
+    logger = CSVLogger(tmp_path, version=0)
+    logger.log_hyperparams()
+    assert (tmp_path / "lightning_logs" / "version_0" / "hparams.yaml").read_text() == "{}\n"
+    logger.log_hyperparams({"lr": 1})
+    again = CSVLogger(tmp_path, version=0)
+    again.prepare()
+    again.save()
+    assert (tmp_path / "lightning_logs" / "version_0" / "hparams.yaml").read_text() == "lr: 1\n"
+
+
+def test_the_writer_counts_the_steps_that_nobody_gives(tmp_path):
+    writer = ExperimentWriter(str(tmp_path))
+    writer.log_metrics({"x": 1.0})
+    writer.save()
+    writer.log_metrics({"x": 1.0})
+    writer.log_metrics({"x": 1.0}, 7)
+    assert [row["step"] for row in writer.metrics] == [1, 7]
+
+
+def test_a_subclass_says_where_it_writes(tmp_path):
+    class Mine(CSVLogger):
+        @property
+        def name(self):
+            return "mine"
+
+        @property
+        def version(self):
+            return "today"
+
+    logger = Mine(tmp_path)
+    logger.log_metrics({"x": 1.0})
+    logger.share(lambda value: pytest.fail("every process knows the version"))
+    assert logger.log_dir == str(tmp_path / "mine" / "today")
+    assert sorted(path.name for path in (tmp_path / "mine" / "today").iterdir()) == ["hparams.yaml", "metrics.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert logger.state_dict()["version"] == "today"
+    assert logger.earlier_log_dirs == []
+
+
+def test_what_it_is_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    logger = CSVLogger("logs", flush_logs_every_n_steps=5)
+    assert repr(logger) == "CSVLogger(save_dir='logs')"
+    assert list(tmp_path.iterdir()) == []  # to be read, it takes no version
+    assert (logger.version, repr(logger)) == (0, "CSVLogger(save_dir='logs', version=0)")
 
 
 def test_a_float_is_written_exactly(tmp_path):

@@ -79,6 +79,52 @@ def test_directories(board, tmp_path):
     assert file.name.endswith(".end")
 
 
+def test_a_subclass_says_where_it_writes(tmp_path):
+    class Mine(TensorBoardLogger):
+        @property
+        def name(self):
+            return "mine"
+
+        @property
+        def version(self):
+            return f"{super().version}-of-today"
+
+    logger = Mine(tmp_path)
+    logger.log_metrics({"x": 1.0})
+    logger.log_hyperparams({"lr": 1.0})
+    logger.save()
+    assert logger.log_dir == str(tmp_path / "mine" / "0-of-today")
+    assert scalars(logger)["x"] == [(0, 1.0)]
+    assert Path(logger.log_dir, "hparams.yaml").read_text() == "lr: 1.0\n"
+    state = logger.state_dict()
+    assert state["version"] == "0-of-today"
+    logger.load_state_dict(state)
+    assert logger.log_dir == str(tmp_path / "mine" / "0-of-today")
+    logger.finalize("success")
+
+
+def test_a_subclass_may_choose_the_whole_directory(tmp_path):
+    class Mine(TensorBoardLogger):
+        @property
+        def log_dir(self):
+            return str(tmp_path / "here")
+
+    logger = Mine(tmp_path)
+    logger.log_metrics({"x": 1.0})
+    logger.save()
+    assert sorted(path.name.partition(".")[0] for path in (tmp_path / "here").iterdir()) == ["events", "hparams"]
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+    logger.finalize("success")
+
+
+def test_hparams_are_there_without_any(board):
+    logger = board(version=0)
+    logger.prepare()
+    logger.save()
+    assert Path(logger.log_dir, logger.NAME_HPARAMS_FILE).read_text() == "{}\n"
+    assert repr(logger).startswith("TensorBoardLogger(save_dir=")
+
+
 def test_several_curves_in_one_diagram(board):
     logger = board(version=0)
     logger.log_metrics({"a/loss": {"train": 1.0, "val": 2.0}, "x": 3.0}, 5)
