@@ -233,7 +233,11 @@ class CheckpointWriter(Checkpoint):
         """The folder of the files: `dirpath`, or a default beside the logs."""
         if self.dirpath is not None:
             return self.dirpath
-        folder = absolute(storage.join(trainer.log_dir or trainer.default_root_dir, "checkpoints"))
+        root = trainer.log_dir or trainer.default_root_dir
+        logger = trainer.loggers[0] if trainer.loggers else None
+        if logger is not None and logger.log_dir is None:
+            root = logger.run_dir(trainer.default_root_dir) or root
+        folder = absolute(storage.join(root, "checkpoints"))
         assert folder is not None
         return folder
 

@@ -251,9 +251,8 @@ def _folders(trainer: Any) -> list[str]:
     returned, for the checkpoint that is chosen says which version the run goes on with.
     """
     found: list[str] = []
-    earlier = (
-        [storage.join(place, "checkpoints") for place in trainer.logger.earlier_log_dirs] if trainer.logger else []
-    )
+    places = trainer.logger.earlier_run_dirs(trainer.default_root_dir) if trainer.logger else []
+    earlier = [storage.join(place, "checkpoints") for place in places]
     for callback in trainer.checkpoint_callbacks:
         folder = getattr(callback, "dirpath", None)
         if folder is not None:

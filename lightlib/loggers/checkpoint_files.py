@@ -8,7 +8,7 @@ from typing import Any
 
 from lightlib.report import warn
 
-__all__ = ["CheckpointFile", "new_checkpoints", "settings", "uploads_at_once"]
+__all__ = ["CheckpointFile", "new_checkpoints", "runs_with_checkpoints", "settings", "uploads_at_once"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,16 @@ def new_checkpoints(callback: Any, uploaded: dict[str, float]) -> list[Checkpoin
         )
         for path in new
     ]
+
+
+def runs_with_checkpoints(folder: str) -> list[str]:
+    """Return the folders in `folder` that hold checkpoints, one for each run; the one that changed last comes first."""
+    if "://" in folder or not os.path.isdir(folder):
+        return []
+    with os.scandir(folder) as entries:
+        inside = ((entry.path, os.path.join(entry.path, "checkpoints")) for entry in entries if entry.is_dir())
+        times = {run: os.path.getmtime(place) for run, place in inside if os.path.isdir(place)}
+    return sorted(times, key=times.__getitem__, reverse=True)
 
 
 def settings(callback: Any) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from lightlib.loggers.checkpoint_files import runs_with_checkpoints
 from lightlib.loggers.hyperparameters import flatten
-from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
-from lightlib.report import rank_zero_only
+from lightlib.loggers.logger import Logger, folder_of, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.report import described, rank_zero_only
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -61,6 +62,9 @@ class CometLogger(Logger):
         self._prefix = prefix or ""
         self._experiment: Any = None
 
+    def __repr__(self) -> str:
+        return described(self, **{**self._start, "experiment_key": self.version})
+
     @property
     def name(self) -> str | None:
         """The project."""
@@ -72,6 +76,11 @@ class CometLogger(Logger):
         """The key of the experiment; None before it exists, if none was given."""
         key: Any = self._start["experiment_key"] if self._experiment is None else self._experiment.get_key()
         return key if key is None else str(key)
+
+    def earlier_run_dirs(self, root: str) -> list[str]:
+        """Return the folders of the project's experiments on this machine; none when one was asked for."""
+        asked = self.version is not None or self._start["mode"] == "create" or not self.name
+        return [] if asked else runs_with_checkpoints(folder_of(self.save_dir or root, self.name))
 
     @property
     @rank_zero_experiment

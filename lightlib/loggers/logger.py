@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,16 @@ from lightlib.report import described, rank_zero_only
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["DummyExperiment", "DummyLogger", "Logger", "missing_package", "number", "prefixed", "rank_zero_experiment"]
+__all__ = [
+    "DummyExperiment",
+    "DummyLogger",
+    "Logger",
+    "folder_of",
+    "missing_package",
+    "number",
+    "prefixed",
+    "rank_zero_experiment",
+]
 
 
 class Logger(ABC):
@@ -68,6 +78,27 @@ class Logger(ABC):
     def earlier_log_dirs(self) -> list[str]:
         """What `log_dir` was in earlier runs, any of which a run that is resumed may be; none if one was asked for."""
         return []
+
+    def run_dir(self, root: str) -> str | None:
+        """Return the folder of what belongs to this run, its checkpoints for instance; None while that is not known.
+
+        It is `log_dir`; for a logger without one, it is made of `save_dir`, `name` and `version`.
+
+        Args:
+            root: What takes the place of `save_dir`, when there is none.
+        """
+        if self.log_dir is not None:
+            return self.log_dir
+        version = self.version
+        if version in (None, ""):
+            return None
+        return folder_of(
+            self.save_dir or root, self.name, f"version_{version}" if isinstance(version, int) else version
+        )
+
+    def earlier_run_dirs(self, root: str) -> list[str]:
+        """Return what `run_dir` was in earlier runs, any of which a run that is resumed may be."""
+        return self.earlier_log_dirs
 
     @property
     def group_separator(self) -> str:
@@ -193,6 +224,17 @@ class DummyLogger(Logger):
 
     def __iter__(self) -> Iterator[None]:
         return iter(())
+
+
+def folder_of(*parts: str | None) -> str:
+    """Return the path or URL of the parts that are not empty.
+
+    Example:
+        >>> folder_of("s3://bucket/", None, "version_0")
+        's3://bucket/version_0'
+    """
+    first, *others = [part for part in parts if part]
+    return "/".join([first.rstrip("/"), *others]) if "://" in first else os.path.join(first, *others)
 
 
 def rank_zero_experiment(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lightlib.errors import MisconfigurationException
-from lightlib.loggers.checkpoint_files import new_checkpoints, settings, uploads_at_once
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers.checkpoint_files import new_checkpoints, runs_with_checkpoints, settings, uploads_at_once
 from lightlib.loggers.hyperparameters import plain
-from lightlib.loggers.logger import Logger, missing_package, prefixed, rank_zero_experiment
-from lightlib.report import rank_zero_only, warn
+from lightlib.loggers.logger import Logger, folder_of, missing_package, prefixed, rank_zero_experiment
+from lightlib.report import described, rank_zero_only, warn
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +31,7 @@ class WandbLogger(Logger):
     Args:
         name: The name of the run.
         save_dir: Where the client keeps its files (``~`` is expanded).
-        version: The id of the run, to continue one. Default: a new one.
+        version: The id of the run, to continue one. Default: the environment's ``WANDB_RUN_ID``, else a new one.
         offline: Write to disk only; ``wandb sync`` uploads it later.
         dir: Same as `save_dir`, which it replaces when given.
         id: Same as `version`.
@@ -82,7 +82,7 @@ class WandbLogger(Logger):
             "name": name,
             "project": project or os.environ.get("WANDB_PROJECT", "lightning_logs"),
             "dir": self._save_dir,
-            "id": version or id,
+            "id": version or id or os.environ.get("WANDB_RUN_ID"),
             "resume": "allow",
             **({"anonymous": "allow" if anonymous else None} if anonymous is not None else {}),
             **({"mode": "offline"} if offline else {}),
@@ -90,6 +90,10 @@ class WandbLogger(Logger):
         }
         self._uploaded: dict[str, float] = {}
         self._checkpoint_callback: Any = None
+
+    def __repr__(self) -> str:
+        known = {name: self._init[name] for name in ("name", "project")}
+        return described(self, **known, save_dir=self._save_dir, id=self.version)
 
     @property
     def name(self) -> str | None:
@@ -107,6 +111,10 @@ class WandbLogger(Logger):
     def save_dir(self) -> str:
         """Where the client keeps its files."""
         return self._save_dir
+
+    def earlier_run_dirs(self, root: str) -> list[str]:
+        """Return the folders of the project's runs on this machine; none when a run was asked for."""
+        return [] if self.version is not None else runs_with_checkpoints(folder_of(self.save_dir, self.name))
 
     @property
     @rank_zero_experiment

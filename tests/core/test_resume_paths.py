@@ -50,7 +50,7 @@ def callback(folder, **more):
 
 def trainer(*folders, logger=None):
     several = [one if isinstance(one, SimpleNamespace) else callback(one) for one in folders]
-    return SimpleNamespace(checkpoint_callbacks=several, logger=logger)
+    return SimpleNamespace(checkpoint_callbacks=several, logger=logger, default_root_dir=".")
 
 
 def find(given, *folders, fn=FIT, logger=None):

@@ -85,3 +85,14 @@ def test_without_the_package(monkeypatch):
         MisconfigurationException, match=r"needs the package 'comet_ml'.*\n.*\n  Fix: pip install 'lightlib\[c"
     ):
         CometLogger().prepare()
+
+
+def test_each_run_has_a_folder_which_is_found_again(comet, tmp_path):
+    logger = CometLogger(project="p", api_key="secret")
+    assert logger.run_dir(str(tmp_path)) is None  # there is no key yet
+    (tmp_path / "p" / "before" / "checkpoints").mkdir(parents=True)
+    assert logger.earlier_run_dirs(str(tmp_path)) == [str(tmp_path / "p" / "before")]
+    assert CometLogger(project="p", mode="create").earlier_run_dirs(str(tmp_path)) == []
+    logger.prepare()
+    assert logger.run_dir(str(tmp_path)) == str(tmp_path / "p" / "new key")
+    assert repr(logger) == "CometLogger(api_key='***', project='p', experiment_key='new key')"

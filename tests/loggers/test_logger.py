@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 
 import pytest
@@ -39,6 +40,9 @@ def test_a_logger_of_ones_own_needs_four_definitions():
     assert logger.seen == [({"a": 1.0}, 2)]
     assert (logger.save_dir, logger.root_dir, logger.log_dir, logger.experiment) == (None, None, None, None)
     assert logger.group_separator == "/"
+    assert logger.run_dir("root") == os.path.join("root", "mine", "version_3")
+    assert logger.earlier_run_dirs("root") == []
+    assert repr(logger) == "Mine()"
 
 
 def test_the_base_class_is_abstract():
@@ -50,6 +54,7 @@ def test_the_dummy_logger_accepts_everything():
     logger = DummyLogger()
     logger.log_metrics({"a": 1.0}, 0)
     logger.log_hyperparams({"a": 1})
+    assert logger.run_dir("root") is None
     logger.whatever(1, key=2)
     logger.experiment.add_image("x", None)
     logger.experiment[0].add_text("x", "y")

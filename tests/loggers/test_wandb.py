@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from types import ModuleType, SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import DummyExperiment, WandbLogger
 from lightlib.report import LightlibWarning, rank_zero_only
+from tests.core.plain import Net, batches, quiet_trainer
 
 
 class Media:
@@ -39,7 +41,8 @@ def wandb(monkeypatch):
     module.Api = MagicMock()
     module.init = MagicMock(side_effect=lambda **arguments: MagicMock(id=arguments["id"] or "new"))
     monkeypatch.setitem(sys.modules, "wandb", module)
-    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    for name in ("WANDB_PROJECT", "WANDB_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
     return module
 
 
@@ -55,6 +58,31 @@ def test_how_a_run_is_started(wandb, tmp_path):
     calls = logger.experiment.define_metric.call_args_list
     assert [call.args for call in calls] == [("trainer/global_step",), ("*",)]
     assert calls[1].kwargs == {"step_metric": "trainer/global_step", "step_sync": True}
+
+
+def test_a_run_of_the_environment_has_its_folder_before_it_starts(wandb, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_RUN_ID", "job-7")
+    logger = WandbLogger(save_dir=tmp_path, project="p")
+    assert (logger.run_dir("root"), logger.earlier_run_dirs("root")) == (str(tmp_path / "p" / "job-7"), [])
+
+
+def test_each_run_has_a_folder_which_is_found_again(wandb, tmp_path):
+    logger = WandbLogger(save_dir=tmp_path, project="p")
+    assert logger.run_dir("root") is None  # there is no id yet
+    assert logger.earlier_run_dirs("root") == []
+    for run in ("old", "older", "new"):
+        (tmp_path / "p" / run / ("other" if run == "older" else "checkpoints")).mkdir(parents=True)
+    os.utime(tmp_path / "p" / "old" / "checkpoints", (1, 1))
+    assert logger.earlier_run_dirs("root") == [str(tmp_path / "p" / run) for run in ("new", "old")]
+    logger.prepare()
+    assert logger.run_dir("root") == str(tmp_path / "p" / "new")
+    asked = WandbLogger(save_dir=tmp_path, project="p", id="mine")
+    assert (asked.run_dir("root"), asked.earlier_run_dirs("root")) == (str(tmp_path / "p" / "mine"), [])
+
+
+def test_what_it_is_can_be_read(wandb, tmp_path):
+    assert repr(WandbLogger("n", id="v", project="p")) == "WandbLogger(name='n', id='v', project='p')"
+    wandb.init.assert_not_called()
 
 
 def test_other_arguments(wandb, tmp_path, monkeypatch):
@@ -181,3 +209,18 @@ def test_without_the_package(monkeypatch):
         MisconfigurationException, match=r"needs the package 'wandb'.*\n.*\n  Fix: pip install 'lightlib\[w"
     ):
         WandbLogger().prepare()
+
+
+def test_checkpoints_go_to_the_folder_of_the_run_and_auto_finds_them_there(wandb, tmp_path):
+    def fit(ckpt_path, epochs):
+        logger = WandbLogger(save_dir=tmp_path, project="p")
+        trainer = quiet_trainer(logger=logger, enable_checkpointing=True, max_epochs=epochs)
+        trainer.fit(Net(), batches(2), ckpt_path=ckpt_path)
+        return trainer
+
+    first = fit(None, 1)
+    assert first.checkpoint_callback.dirpath == str(tmp_path / "p" / "new" / "checkpoints")
+    wandb.init.side_effect = lambda **arguments: MagicMock(id=arguments["id"] or "another")
+    assert fit("auto", 2).checkpoint_callback.dirpath == first.checkpoint_callback.dirpath
+    assert os.listdir(first.checkpoint_callback.dirpath) == ["epoch=1-step=4.ckpt"]
+    assert fit(None, 1).checkpoint_callback.dirpath == str(tmp_path / "p" / "another" / "checkpoints")
