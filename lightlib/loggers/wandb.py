@@ -131,8 +131,11 @@ class WandbLogger(Logger):
             else:
                 os.makedirs(self._save_dir, exist_ok=True)
                 self._experiment = wandb.init(**self._init)
-            self._experiment.define_metric(_STEP)
-            self._experiment.define_metric("*", step_metric=_STEP, step_sync=True)
+            if self._init.get("sync_tensorboard"):  # the x axis is the one that wandb reads from TensorBoard's events
+                self._experiment.define_metric("*", step_metric="global_step")
+            else:
+                self._experiment.define_metric(_STEP)
+                self._experiment.define_metric("*", step_metric=_STEP, step_sync=True)
         return self._experiment
 
     def prepare(self) -> None:
@@ -219,7 +222,7 @@ class WandbLogger(Logger):
         self, kind: str, key: str, items: Any, step: int | None, arguments: dict[str, Sequence[Any]]
     ) -> None:
         if not isinstance(items, list):
-            raise MisconfigurationException(
+            raise ArgumentTypeError(
                 f"log_{kind.lower()}({key!r}) got a {type(items).__name__}.", expected="a list.", fix="pass [item]."
             )
         for name, values in arguments.items():

@@ -60,6 +60,14 @@ def test_how_a_run_is_started(wandb, tmp_path):
     assert calls[1].kwargs == {"step_metric": "trainer/global_step", "step_sync": True}
 
 
+def test_with_tensorboard_the_x_axis_is_that_of_its_events(wandb, tmp_path):
+    logger = WandbLogger(save_dir=tmp_path, sync_tensorboard=True)
+    logger.log_metrics({"x": 1.0}, 3)
+    (call,) = logger.experiment.define_metric.call_args_list
+    assert (call.args, call.kwargs) == (("*",), {"step_metric": "global_step"})
+    logger.experiment.log.assert_called_once_with({"x": 1.0})
+
+
 def test_a_run_of_the_environment_has_its_folder_before_it_starts(wandb, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_RUN_ID", "job-7")
     logger = WandbLogger(save_dir=tmp_path, project="p")
