@@ -208,10 +208,10 @@ class DummyLogger(Logger):
         """An object that accepts every call."""
         return self._experiment
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+    def log_metrics(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
 
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:

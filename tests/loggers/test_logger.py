@@ -53,6 +53,8 @@ def test_the_base_class_is_abstract():
 def test_the_dummy_logger_accepts_everything():
     logger = DummyLogger()
     logger.log_metrics({"a": 1.0}, 0)
+    logger.log_metrics()
+    logger.log_metrics("any", number="of", arguments=1)
     logger.log_hyperparams({"a": 1})
     assert logger.run_dir("root") is None
     logger.whatever(1, key=2)
