@@ -59,7 +59,7 @@ OPTIONAL = {
     "comet-ml": "comet_ml",
     "deepspeed": "deepspeed",
     "matplotlib": "matplotlib",
-    "mlflow-skinny": "mlflow",
+    "mlflow": "mlflow",
     "omegaconf": "omegaconf",
     "onnx": "onnx",
     "onnxscript": "onnxscript",

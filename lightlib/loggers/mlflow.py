@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from lightlib.errors import MisconfigurationException
-from lightlib.loggers.checkpoint_files import new_checkpoints, settings, uploads_at_once
+from lightlib.loggers.checkpoint_files import new_checkpoints, runs_with_checkpoints, settings, uploads_at_once
 from lightlib.loggers.hyperparameters import flatten
-from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
-from lightlib.report import rank_zero_only, warn
+from lightlib.loggers.logger import Logger, folder_of, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.report import described, rank_zero_only, warn
 
 __all__ = ["MLFlowLogger"]
 
+_DIRECTORY = "./mlruns"
 _STATUS = {"success": "FINISHED", "finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 _PARAMS_PER_CALL, _METRICS_PER_CALL, _VALUE_LENGTH = 100, 1000, 250  # what every server accepts
 
@@ -33,10 +35,11 @@ class MLFlowLogger(Logger):
     Args:
         experiment_name: The experiment, created when it does not exist.
         run_name: The name of the run.
-        tracking_uri: The server or database. Default: the environment's ``MLFLOW_TRACKING_URI``, else
-            ``file:<save_dir>``, which recent versions of MLflow accept only with ``MLFLOW_ALLOW_FILE_STORE=true``.
+        tracking_uri: The server or database. Default: the environment's ``MLFLOW_TRACKING_URI``, else a database in
+            `save_dir`, ``mlflow.db``; or `save_dir` itself if MLflow's files of earlier runs are there, which recent
+            versions of MLflow accept only with ``MLFLOW_ALLOW_FILE_STORE=true``.
         tags: Tags of the run.
-        save_dir: The directory used when there is no server.
+        save_dir: The directory used when there is no server. Default: ``./mlruns``.
         log_model: Upload checkpoints: ``"all"`` when each is written, True at the end of the run (at once if
             ``save_top_k=-1``), False never.
         prefix: Put before every metric's name, with a ``-``.
@@ -61,8 +64,8 @@ class MLFlowLogger(Logger):
         run_id: str | None = None,
         synchronous: bool | None = None,
     ) -> None:
-        directory = os.path.expanduser(os.fspath(save_dir or "./mlruns"))
-        self._tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or f"file:{directory}"
+        self._directory = os.path.expanduser(os.fspath(save_dir or _DIRECTORY))
+        self._tracking_uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _local_store(self._directory)
         self._experiment_name = experiment_name
         self._run_name = run_name
         self._tags = tags
@@ -76,6 +79,10 @@ class MLFlowLogger(Logger):
         self._client: Any = None
         self._uploaded: dict[str, float] = {}
         self._checkpoint_callback: Any = None
+
+    def __repr__(self) -> str:
+        known = {"experiment_name": self._experiment_name, "run_name": self._run_name, "run_id": self._run_id}
+        return described(self, **known)
 
     @property
     def name(self) -> str | None:
@@ -102,37 +109,62 @@ class MLFlowLogger(Logger):
     @property
     def save_dir(self) -> str | None:
         """The directory, when MLflow writes to one; None when there is a server."""
+        if self._tracking_uri == _database_in(self._directory):
+            return self._directory
         return self._tracking_uri.removeprefix("file:") if self._tracking_uri.startswith("file:") else None
+
+    def run_dir(self, root: str) -> str | None:
+        """Return ``save_dir/<id of the experiment>/<id of the run>``; None before the run is started."""
+        return None if self._client is None else super().run_dir(root)
+
+    def earlier_run_dirs(self, root: str) -> list[str]:
+        """Return the folders of the experiment's runs on this machine; none when a run was asked for."""
+        if self._run_id is not None:
+            return []
+        with self._explained() as client:
+            found = client.get_experiment_by_name(self._experiment_name)
+        return [] if found is None else runs_with_checkpoints(folder_of(self.save_dir or root, found.experiment_id))
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
         """The `mlflow.MlflowClient`. First use starts the run."""
         if self._client is None:
-            try:
-                from mlflow import MlflowClient  # optional: mlflow
-                from mlflow.exceptions import MlflowException  # optional: mlflow
-            except ImportError as error:
-                raise missing_package("MLFlowLogger", "mlflow", "'lightlib[mlflow]'", error) from error
-            try:
-                client = MlflowClient(self._tracking_uri)
-                self._start(client, MlflowException)
-            except MlflowException as error:
-                raise MisconfigurationException(
-                    f"MLFlowLogger cannot use tracking_uri {self._tracking_uri!r}: {error}",
-                    expected="a server or database that can be reached and written to.",
-                    fix="MLFlowLogger(tracking_uri='http://…' or 'sqlite:///mlflow.db', which needs the whole mlflow "
-                    "package); for a directory set the environment variable MLFLOW_ALLOW_FILE_STORE=true.",
-                ) from error
+            with self._explained() as client:
+                self._start(client)
             self._client = client
         return self._client
 
-    def _start(self, client: Any, gone: type[Exception]) -> None:
+    @contextmanager
+    def _explained(self) -> Iterator[Any]:
+        """Lend a client; what it cannot do, or cannot be made for, becomes an error that says what to do."""
+        try:
+            from mlflow import MlflowClient  # optional: mlflow
+            from mlflow.exceptions import MlflowException  # optional: mlflow
+        except ImportError as error:
+            raise missing_package("MLFlowLogger", "mlflow", "'lightlib[mlflow]'", error) from error
+        try:
+            if self.save_dir is not None:
+                os.makedirs(self.save_dir, exist_ok=True)
+            yield MlflowClient(self._tracking_uri)
+        except ImportError as error:  # a database needs more than mlflow-skinny has
+            raise missing_package("MLFlowLogger", "mlflow", "'lightlib[mlflow]'", error) from error
+        except MlflowException as error:
+            raise MisconfigurationException(
+                f"MLFlowLogger cannot use tracking_uri {self._tracking_uri!r}: {error}",
+                expected="a server or database that can be reached and written to.",
+                fix="MLFlowLogger(tracking_uri='http://…' or 'sqlite:///mlflow.db', which needs mlflow and not only "
+                "mlflow-skinny); for a directory set the environment variable MLFLOW_ALLOW_FILE_STORE=true.",
+            ) from error
+
+    def _start(self, client: Any) -> None:
+        from mlflow.exceptions import MlflowException  # optional: mlflow
+
         info: Any = None
         if self._run_id is not None:
             try:
                 info = client.get_run(self._run_id).info
-            except gone as error:
+            except MlflowException as error:
                 if not self._goes_on:
                     raise
                 where = f"The run {self._run_id} of the checkpoint is not at {self._tracking_uri!r}"
@@ -143,8 +175,11 @@ class MLFlowLogger(Logger):
                 client.update_run(self._run_id, status="RUNNING")
             return
         found = client.get_experiment_by_name(self._experiment_name)
+        place = self._artifact_location
+        if place is None and self._tracking_uri == _database_in(self._directory) and self._directory != _DIRECTORY:
+            place = os.path.join(os.path.abspath(self._directory), self._experiment_name)  # else MLflow takes ./mlruns
         self._experiment_id = (
-            client.create_experiment(self._experiment_name, artifact_location=self._artifact_location)
+            client.create_experiment(self._experiment_name, artifact_location=place)
             if found is None
             else found.experiment_id
         )
@@ -225,6 +260,19 @@ class MLFlowLogger(Logger):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None, "_checkpoint_callback": None}
+
+
+def _database_in(directory: str) -> str:
+    return f"sqlite:///{os.path.join(directory, 'mlflow.db')}"
+
+
+def _local_store(directory: str) -> str:
+    """Return the address of the database in `directory`, or of the files that MLflow has kept there so far."""
+    found = os.listdir(directory) if os.path.isdir(directory) else []
+    is_of_files = "mlflow.db" not in found and any(
+        os.path.isfile(os.path.join(directory, name, "meta.yaml")) for name in found
+    )
+    return f"file:{directory}" if is_of_files else _database_in(directory)
 
 
 def _accepted(name: str) -> str:

@@ -89,6 +89,56 @@ def test_how_a_run_is_started(monkeypatch):
     assert MLFlowLogger().experiment.uri == "http://environment"
 
 
+def test_without_a_server_there_is_a_database_in_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    logger = MLFlowLogger("new")
+    assert logger.save_dir == "./mlruns"
+    assert logger.experiment.uri == "sqlite:///./mlruns/mlflow.db"
+    assert logger.experiment.calls[0] == ("create_experiment", "new", None)  # MLflow's own place is ./mlruns
+    assert (tmp_path / "mlruns").is_dir()
+    other = MLFlowLogger("new", save_dir=tmp_path / "runs")
+    assert other.experiment.uri == f"sqlite:///{tmp_path}/runs/mlflow.db"
+    assert other.experiment.calls[0] == ("create_experiment", "new", str(tmp_path / "runs" / "new"))
+
+
+def test_files_of_earlier_runs_are_continued(tmp_path):
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "meta.yaml").touch()
+    logger = MLFlowLogger("known", save_dir=tmp_path)
+    assert (logger.experiment.uri, logger.save_dir) == (f"file:{tmp_path}", str(tmp_path))
+    (tmp_path / "mlflow.db").touch()
+    assert MLFlowLogger("known", save_dir=tmp_path).experiment.uri == f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def test_each_run_has_a_folder_which_is_found_again_without_starting_one(tmp_path):
+    logger = MLFlowLogger("known", save_dir=tmp_path)
+    (tmp_path / "7" / "before" / "checkpoints").mkdir(parents=True)
+    assert logger.run_dir("root") is None
+    assert logger.earlier_run_dirs("root") == [str(tmp_path / "7" / "before")]
+    assert MLFlowLogger("unknown", save_dir=tmp_path).earlier_run_dirs("root") == []
+    assert MLFlowLogger("known", save_dir=tmp_path, run_id="r").earlier_run_dirs("root") == []
+    assert [call[0] for made in Client.made for call in made.calls] == []
+    logger.prepare()
+    assert logger.run_dir("root") == str(tmp_path / "7" / "r")
+    server = MLFlowLogger("known", tracking_uri="http://x")
+    server.prepare()
+    assert server.run_dir("root") == "root/7/r"
+
+
+def test_a_database_needs_more_than_the_small_package(monkeypatch, tmp_path):
+    def without_sqlalchemy(uri):
+        raise ModuleNotFoundError("No module named 'sqlalchemy'")
+
+    monkeypatch.setattr(sys.modules["mlflow"], "MlflowClient", without_sqlalchemy)
+    with pytest.raises(MisconfigurationException, match=r"No module named 'sqlalchemy'(.|\n)*lightlib\[mlflow\]"):
+        MLFlowLogger(save_dir=tmp_path).prepare()
+
+
+def test_what_it_is_can_be_read():
+    assert repr(MLFlowLogger("e", tracking_uri="http://user:secret@x")) == "MLFlowLogger(experiment_name='e')"
+    assert Client.made == []
+
+
 def test_metrics():
     logger = MLFlowLogger("known", prefix="p", synchronous=False)
     logger.log_metrics({"a/b": 1.0, "größe{x}": 2, "../c": 3.0, "//d": 4.0}, 5)
