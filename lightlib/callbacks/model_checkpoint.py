@@ -168,6 +168,8 @@ class ModelCheckpoint(GuardedSaves):
         """
         self._begin(trainer.progress.batch, trainer.global_step)
         restored, self._restored = self._restored, None
+        if trainer.fast_dev_run:
+            return
         if restored is not None and trainer.continues:
             self._take_position(trainer, restored)
         elif restored is not None:
@@ -226,7 +228,7 @@ class ModelCheckpoint(GuardedSaves):
         if trainer.state.fn != "fit":
             return
         self._stop_writing()
-        if not self.save_on_exception or trainer.sanity_checking or self._nothing_new(trainer):
+        if not self.save_on_exception or trainer.fast_dev_run or trainer.sanity_checking or self._nothing_new(trainer):
             return
         if self.dirpath is None or not others_take_part(trainer, exception):
             return

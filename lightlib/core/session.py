@@ -459,9 +459,9 @@ class Session:
         return bool(wanted and strategy.reduce_boolean_decision(self.signals.requeue_asked, all=False))
 
     def _save_interrupted(self, run: Run) -> str | None:
-        callback = self.trainer.checkpoint_callback
+        trainer, callback = self.trainer, self.trainer.checkpoint_callback
         folder = getattr(callback, "dirpath", None)
-        if folder is None:
+        if folder is None or trainer.fast_dev_run:
             return None
         path = os.path.join(str(folder), "interrupted.ckpt")
         try:

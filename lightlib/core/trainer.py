@@ -71,7 +71,7 @@ class Trainer(TrainerViews):
             ``"bf16-true"``, or a Precision.
         logger: True (default: TensorBoard), False, a name, a logger or several. Files go to the first one's folder.
         callbacks: One or several; called in the order of their priority, then of this list.
-        fast_dev_run: True or n: n batches of everything, no loggers, no checkpoints.
+        fast_dev_run: True or n: n batches of everything, no loggers; ModelCheckpoint saves nothing.
         max_epochs: Default: 1000 when `max_steps` is not given either. -1 is no limit.
         min_epochs: No early stop before this many epochs, nor before `min_steps`.
         max_steps: Optimizer steps. Default -1: no limit.
@@ -238,8 +238,6 @@ class Trainer(TrainerViews):
         if settings.max_time is not None:
             several.insert(0, known.Timer(timedelta(seconds=settings.max_time)))
             _refuse_max_time_with_timer(several, known.Timer, arguments["max_time"])
-        if settings.fast_dev_run:
-            several = [c for c in several if not isinstance(c, (known.Checkpoint, known.EarlyStopping))]
         return in_priority(several)
 
     # the four verbs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 from collections import deque
 from datetime import timedelta
 
@@ -96,15 +97,42 @@ class TestFastDevRun:
     def test_a_few_batches_of_everything(self, tmp_path, fast, count):
         module = Counts()
         quiet = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
-        callbacks = [EarlyStopping("never")]
+        keeper = ModelCheckpoint(tmp_path / "kept", save_last=True, save_on_exception=True)
+        callbacks = [EarlyStopping("never"), keeper]
         trainer = Trainer(**quiet, fast_dev_run=fast, max_epochs=50, default_root_dir=tmp_path, callbacks=callbacks)
         trainer.fit(module, batches(10), batches(10))
         trainer.test(module, batches(10), verbose=False)
         trainer.predict(module, batches(10))
         assert module.calls == {"train": count, "sanity": 0, "val": count, "test": count, "predict": count}
         assert (trainer.max_epochs, trainer.max_steps, trainer.current_epoch) == (1, count, 1)
-        assert trainer.checkpoint_callbacks == trainer.early_stopping_callbacks == []
+        assert trainer.checkpoint_callback is keeper  # code that reads it runs
+        assert trainer.early_stopping_callbacks == callbacks[:1]
+        assert (keeper.best_model_path, keeper.last_model_path) == ("", "")
         assert os.listdir(tmp_path) == []
+
+    def test_there_is_no_checkpoint_callback_that_nobody_gave(self):
+        assert Trainer(fast_dev_run=True, accelerator="cpu").checkpoint_callbacks == []
+
+    def test_a_run_that_is_interrupted_leaves_nothing(self, tmp_path):
+        class Interrupted(Net):
+            def training_step(self, batch, batch_idx):
+                signal.raise_signal(signal.SIGINT)
+                return super().training_step(batch, batch_idx)
+
+        keeper = ModelCheckpoint(tmp_path, save_on_exception=True)
+        with pytest.raises(SystemExit):
+            quiet_trainer(fast_dev_run=3, enable_checkpointing=True, callbacks=keeper).fit(Interrupted(), batches(3))
+        assert os.listdir(tmp_path) == []
+
+    def test_a_resume_changes_no_file(self, tmp_path):
+        def keeper():
+            return ModelCheckpoint(tmp_path, save_last=True)
+
+        quiet_trainer(max_epochs=2, enable_checkpointing=True, callbacks=keeper()).fit(Net(), batches(3))
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        trainer = quiet_trainer(fast_dev_run=2, enable_checkpointing=True, callbacks=keeper())
+        trainer.fit(Net(), batches(3), ckpt_path="last", resume={"changes": "ignore"})
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
     def test_code_that_uses_the_logger_runs(self, tmp_path):
         class Draws(Net):
