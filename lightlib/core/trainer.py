@@ -89,7 +89,7 @@ class Trainer(TrainerViews):
         log_every_n_steps: Optimizer steps between two hand-overs to the loggers. Default 50; 0 is never.
         enable_checkpointing: Add a ModelCheckpoint when there is none. Default True.
         enable_progress_bar: Add a progress bar when there is none. Default True.
-        enable_model_summary: Add a ModelSummary when there is none. Default True.
+        enable_model_summary: Add a ModelSummary when there is none, drawn with rich if the bar is. Default True.
         accumulate_grad_batches: Batches per optimizer step. Default 1.
         global_batch_size: Samples per optimizer step on all processes together, in place of `accumulate_grad_batches`,
             which follows from it and from the loader's batch size. Default None.
@@ -222,7 +222,7 @@ class Trainer(TrainerViews):
         settings = self.settings
         defaults: list[tuple[str, bool, type, Callable[[], Any]]] = [
             ("enable_progress_bar", settings.enable_progress_bar, known.ProgressBar, known.default_progress_bar),
-            ("enable_model_summary", settings.enable_model_summary, known.ModelSummary, known.ModelSummary),
+            ("enable_model_summary", settings.enable_model_summary, known.ModelSummary, lambda: _summary(several)),
             ("enable_checkpointing", settings.enable_checkpointing, known.Checkpoint, known.ModelCheckpoint),
         ]
         for argument, wanted, kind, make in defaults:
@@ -460,6 +460,14 @@ def _root(given: Any) -> str:
             f"default_root_dir is {shown(given)}.", expected="a path.", fix="Trainer(default_root_dir='runs')"
         )
     return os.path.expanduser(os.fspath(given or os.getcwd()))
+
+
+def _summary(callbacks: list[Any]) -> Any:
+    """Return a summary that is drawn as the progress bar is."""
+    from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
+
+    with_rich = any(isinstance(callback, known.RichProgressBar) for callback in callbacks)
+    return known.RichModelSummary() if with_rich else known.ModelSummary()
 
 
 def _refuse_max_time_with_timer(callbacks: list[Any], timer: type, max_time: Any) -> None:

@@ -17,7 +17,11 @@ from lightlib.callbacks import (
     LambdaCallback,
     LearningRateMonitor,
     ModelCheckpoint,
+    ModelSummary,
     OnExceptionCheckpoint,
+    PlainProgressBar,
+    RichModelSummary,
+    RichProgressBar,
     TerminateOnNaN,
     Timer,
 )
@@ -319,3 +323,11 @@ def test_early_stopping_and_checkpoint_see_what_the_module_logs_at_the_end_of_th
     run.fit(Late())
     assert run.current_epoch == 2
     assert names(save) == ["epoch=1-step=8.ckpt"]
+
+
+@pytest.mark.parametrize(
+    ("bar", "summary"), [(RichProgressBar, RichModelSummary), (PlainProgressBar, ModelSummary), (None, ModelSummary)]
+)
+def test_the_summary_is_drawn_as_the_bar_is(bar, summary):
+    made = Trainer(accelerator="cpu", callbacks=[bar()] if bar else None, enable_progress_bar=bar is not None)
+    assert [type(one) for one in made.callbacks if isinstance(one, ModelSummary)] == [summary]
