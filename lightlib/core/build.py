@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import methodcaller
 from typing import Any
@@ -100,6 +100,21 @@ class Builder:
             kind = "LightningModule" if owner == type(self.module).__name__ else "Callback"
             call = _profiled(self.profiler, f"[{kind}]{owner}.{name}", call)
         return scoped(self.results, name, call)
+
+    def timed(self, owner: object, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `call`, a method of the module or the data module that is no hook, timed when a profiler is on."""
+        if self.profiler is None:
+            return call
+        kind = "LightningDataModule" if isinstance(owner, DataModule) else "LightningModule"
+        return _profiled(self.profiler, f"[{kind}]{type(owner).__name__}.{name}", call)
+
+    def time_sources(self, given: Mapping[str, Any]) -> None:
+        """Time the methods that return loaders, where no loaders were `given`."""
+        for name, source in self.sources.items() if self.profiler is not None else ():
+            method = f"{name}_dataloader"
+            if source is not None and given.get(f"{method}s") is None:
+                by_data = self.datamodule is not None and overrides(self.datamodule, DataModule, method)
+                self.sources[name] = self.timed(self.datamodule if by_data else self.module, method, source)
 
     def hooks(self) -> Hooks:
         return Hooks(self.trainer, self.module, self.callbacks, self.wrap, Module)
@@ -268,7 +283,7 @@ class Builder:
     def _add_optimization(self, run: Run) -> None:
         module, settings, strategy = self.module, self.settings, self.strategy
         check_optimization(module, settings)
-        optimizers, configs = configure(module, run.plan)
+        optimizers, configs = self.timed(module, "configure_optimizers", configure)(module, run.plan)
         check_schedulers(module, configs)
         run.optimizers = [strategy.optimizer(optimizer) for optimizer in optimizers]
         by_user = overrides(module, Module, "lr_scheduler_step")

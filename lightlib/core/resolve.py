@@ -17,6 +17,7 @@ from lightlib.launch.environment import Environment, detect
 from lightlib.launch.slurm import SLURMEnvironment
 from lightlib.loggers.logger import DummyLogger, Logger
 from lightlib.precision.precision import Precision, named
+from lightlib.profilers.profiler import PassThroughProfiler
 from lightlib.strategies.strategy import Strategy
 
 __all__ = [
@@ -151,9 +152,9 @@ def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
 
 
 def profiler_of(given: Any) -> Any:
-    """Return the profiler for a name or an instance, or None."""
+    """Return the profiler for a name or an instance; for None one that measures nothing."""
     if given is None:
-        return None
+        return PassThroughProfiler()
     from lightlib import profilers  # optional: only when asked for
 
     if isinstance(given, str):
@@ -162,13 +163,13 @@ def profiler_of(given: Any) -> Any:
             "advanced": "AdvancedProfiler",
             "pytorch": "PyTorchProfiler",
         }
-        if given not in names:
+        if given.lower() not in names:
             raise UnknownNameError(
                 "profiler", given, names, fix=f"Trainer(profiler={closest(given, names, 'simple')!r})"
             )
-        return getattr(profilers, names[given])()
+        return getattr(profilers, names[given.lower()])()
     if isinstance(given, profilers.Profiler):
-        return None if isinstance(given, profilers.PassThroughProfiler) else given
+        return given
     raise ArgumentTypeError(
         f"profiler is {shown(given)}.",
         expected="'simple', 'advanced', 'pytorch' or a lightlib.profilers.Profiler.",

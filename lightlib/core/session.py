@@ -39,6 +39,7 @@ from lightlib.core.user_state import Look
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
 from lightlib.launch.subprocess import is_shell
 from lightlib.loggers.fanout import Fanout
+from lightlib.profilers.profiler import PassThroughProfiler, Profiler
 from lightlib.version import __version__
 
 __all__ = ["Session"]
@@ -69,6 +70,12 @@ class Session:
         self.asked_path: str | Path | None = None  # the user's, for calls that name no checkpoint
         self.loaded_path: str | Path | None = None  # the last call's
         self.log_dir: tuple[Any, str | None] = (None, None)  # of several processes: whose folder, and rank zero's
+
+    @property
+    def profiler(self) -> Profiler | None:
+        """The Trainer's, if it measures anything."""
+        profiler: Profiler | None = self.trainer.profiler
+        return None if isinstance(profiler, PassThroughProfiler) else profiler
 
     # before
     def begin(
@@ -166,10 +173,11 @@ class Session:
             trainer.strategy,
             trainer.settings,
             sources,
-            trainer.profiler,
+            self.profiler,
             self._compiler,
         )
         self.builder = builder
+        builder.time_sources(given)
         module._results = builder.results  # noqa: SLF001  so that `self.log` finds it without a detour
         val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
         check.check_steps(module, stage, sources["val"] is not None, val_wanted)
@@ -291,16 +299,18 @@ class Session:
         assert self.hooks is not None
         trainer = self.trainer
         trainer.accelerator.setup(trainer)
-        if trainer.profiler is not None:
-            trainer.profiler.watch(module)
-            trainer.profiler.setup(stage=fn.value, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
+        assert self.builder is not None
+        timed = self.builder.timed
+        if self.profiler is not None:
+            self.profiler.watch(module)
+            self.profiler.setup(stage=fn.value, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
         for owner in (datamodule, module):
             first = trainer.local_rank if getattr(owner, "prepare_data_per_node", True) else trainer.global_rank
             if owner is not None and first == 0:
-                method_of(owner, DataHooks, "prepare_data")()
+                timed(owner, "prepare_data", method_of(owner, DataHooks, "prepare_data"))()
         self.trainer.strategy.barrier("prepare_data")
         if datamodule is not None:
-            method_of(datamodule, DataModule, "setup")(fn)
+            timed(datamodule, "setup", method_of(datamodule, DataModule, "setup"))(fn)
         self.hooks.setup(fn)
 
     def _tell_loggers(self, run: Run) -> None:
@@ -492,9 +502,9 @@ class Session:
                 guard(method_of(self.datamodule, DataModule, "teardown"), fn)
             guard(self.hooks.teardown, fn)
         Fanout(trainer.loggers).finalize("failed" if errors else word)
-        if trainer.profiler is not None:
-            guard(trainer.profiler.describe)
-            guard(trainer.profiler.teardown, fn.value)
+        if self.profiler is not None:
+            guard(self.profiler.describe)
+            guard(self.profiler.teardown, fn.value)
         trainer.callbacks = list(trainer.callbacks)
         for callback in trainer.callbacks:
             _attach(callback, None)

@@ -22,8 +22,8 @@ class Profiler(ABC):
     """Base of all profilers: `start` and `stop` say when an action begins and ends, `summary` what came of it.
 
     The trainer measures its hooks and steps under names such as ``[LightningModule]Net.training_step``,
-    ``[Callback]ModelCheckpoint.on_train_end``, ``[Strategy]SingleDeviceStrategy.backward``, ``run_training_epoch`` and
-    ``run_training_batch``; your own code uses :meth:`profile`.
+    ``[LightningDataModule]Data.prepare_data``, ``[Callback]ModelCheckpoint.on_train_end``,
+    ``[Strategy]SingleDeviceStrategy.backward`` and ``run_training_batch``; your own code uses :meth:`profile`.
 
     Args:
         dirpath: The folder of the files; the trainer's `log_dir` when it is None.
@@ -44,11 +44,20 @@ class Profiler(ABC):
     default_filename: str = "profile"
 
     def __init__(self, dirpath: str | os.PathLike[str] | None = None, filename: str | None = None) -> None:
-        self.dirpath = None if dirpath is None else Path(dirpath)
+        self.dirpath = dirpath
         self.filename = filename
         self.stage: str | None = None
         self.local_rank = 0
         self._log_dir: str | None = None
+
+    @property
+    def dirpath(self) -> Path | None:
+        """The folder of the files; from `setup` on the trainer's `log_dir`, when none was given."""
+        return self._dirpath if self._dirpath is not None or self._log_dir is None else Path(self._log_dir)
+
+    @dirpath.setter
+    def dirpath(self, dirpath: str | os.PathLike[str] | None) -> None:
+        self._dirpath = None if dirpath is None else Path(dirpath)
 
     @abstractmethod
     def start(self, action_name: str) -> None:
@@ -86,7 +95,7 @@ class Profiler(ABC):
         text = self.summary()
         if not text:
             return
-        if self.dirpath is None and self.filename is None:
+        if self._dirpath is None and self.filename is None:
             report.info(text)
             return
         path = self.path(".txt")
@@ -95,7 +104,7 @@ class Profiler(ABC):
 
     def path(self, suffix: str) -> Path:
         """Return ``<dirpath>/<stage>-<filename>-<rank><suffix>``; the folder exists afterwards."""
-        folder = self.dirpath or Path(self._log_dir or ".")
+        folder = self.dirpath or Path()
         folder.mkdir(parents=True, exist_ok=True)
         words = [self.stage, self.filename or self.default_filename, str(report.rank_zero_only.rank or self.local_rank)]
         return folder / ("-".join(filter(None, words)) + suffix)

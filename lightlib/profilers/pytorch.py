@@ -46,6 +46,9 @@ class PyTorchProfiler(Profiler):
         **profiler_kwargs: Arguments of `torch.profiler.profile`: `activities`, `schedule`, `on_trace_ready`,
             `record_shapes`, `profile_memory`, `with_stack`, `with_flops` …
 
+    Attributes:
+        function_events: The operators that were recorded last, as `torch.profiler.profile.events` returns them.
+
     Raises:
         UnknownNameError: `sort_by_key` or another argument has a name that is not known.
         ArgumentTypeError: `schedule` is no function from a step to a `torch.profiler.ProfilerAction`.
@@ -101,6 +104,7 @@ class PyTorchProfiler(Profiler):
         self._module: nn.Module | None = None
         self._handles: list[Any] = []
         self._open: dict[str, record_function | None] = {}
+        self.function_events: Any = None
         self._table = ""
         self._finished = False
 
@@ -109,7 +113,7 @@ class PyTorchProfiler(Profiler):
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         super().setup(stage, local_rank, log_dir)
-        self._table, self._finished = "", False
+        self._table, self._finished, self.function_events = "", False, None
 
     def start(self, action_name: str) -> None:
         if action_name in self._open:
@@ -189,6 +193,7 @@ class PyTorchProfiler(Profiler):
                 self._handles += _record_forward(module, f"[module]{type(module).__name__}: {name}", self)
 
     def _on_trace_ready(self, profiler: profile) -> None:
+        self.function_events = profiler.events()  # type: ignore[no-untyped-call]
         events = profiler.key_averages(group_by_input_shape=self.group_by_input_shapes)
         self._table = events.table(sort_by=self.sort_by_key, row_limit=self.row_limit, **self.table_kwargs)
         own: Callable[[profile], None] | None = self._profiler_kwargs.get("on_trace_ready")

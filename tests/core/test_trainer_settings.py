@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from lightlib.core.datamodule import DataModule
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
-from lightlib.profilers import SimpleProfiler
+from lightlib.profilers import PassThroughProfiler, SimpleProfiler
 from lightlib.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
 from tests.core.plain import QUIET, Net, batches, quiet_trainer, same_weights
 from tests.core.steps import Counts, Steps
@@ -119,6 +120,44 @@ class TestProfiler:
         quiet_trainer(profiler=SimpleProfiler(tmp_path, "times")).fit(Net(), batches(2))
         (file,) = tmp_path.iterdir()
         assert "run_training_batch" in file.read_text()
+
+    def test_without_one_there_is_one_that_measures_nothing(self):
+        trainer = quiet_trainer()
+        with trainer.profiler.profile("mine"):
+            trainer.fit(Net(), batches(2))
+        assert type(trainer.profiler) is PassThroughProfiler
+        assert type(quiet_trainer(profiler="Simple").profiler) is SimpleProfiler
+
+    def test_the_data_and_the_optimizers_have_rows(self):
+        class Data(DataModule):
+            def prepare_data(self):
+                pass
+
+            def train_dataloader(self):
+                return batches(2)
+
+        class Validates(Net):
+            def validation_step(self, batch, batch_idx):
+                pass
+
+            def val_dataloader(self):
+                return batches(1)
+
+        profiler = SimpleProfiler()
+        quiet_trainer(profiler=profiler).fit(Validates(), datamodule=Data())
+        assert {
+            "[LightningDataModule]Data.prepare_data",
+            "[LightningDataModule]Data.setup",
+            "[LightningDataModule]Data.train_dataloader",
+            "[LightningModule]Validates.val_dataloader",
+            "[LightningModule]Validates.prepare_data",
+            "[LightningModule]Validates.configure_optimizers",
+        } <= set(profiler.recorded_durations)
+
+    def test_loaders_that_were_given_have_none(self):
+        profiler = SimpleProfiler()
+        quiet_trainer(profiler=profiler).fit(Net(), batches(2))
+        assert not [name for name in profiler.recorded_durations if name.endswith("_dataloader")]
 
     def test_the_weights_are_the_same(self):
         module, plain = Net(), Net()

@@ -104,6 +104,20 @@ def test_a_summary_is_shown_or_written(tmp_path: Path, monkeypatch: pytest.Monke
         assert said[-1] == f"The profile was written to {path}"
 
 
+def test_the_folder_is_that_of_the_logs_once_they_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(report, "info", said.append)
+    profiler = Fixed()
+    assert profiler.dirpath is None
+    profiler.setup("fit", log_dir=str(tmp_path))
+    assert profiler.dirpath == tmp_path
+    profiler.describe()
+    assert said == ["what was measured"]  # it was not asked for a file
+    profiler.dirpath = tmp_path / "own"
+    profiler.describe()
+    assert (tmp_path / "own" / "fit-fixed-0.txt").exists()
+
+
 def test_nothing_to_say_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(report, "info", said.append)

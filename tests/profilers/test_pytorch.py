@@ -51,6 +51,8 @@ def test_three_batches_are_recorded_and_written_as_a_trace(tmp_path: Path) -> No
     assert found.count("[module]Linear: layer.0") == 3
     for name in ("aten::linear", "[LightningModule]Net.training_step", "[module]Linear: layer.0"):
         assert name in text
+    recorded = [event.name for event in profiler.function_events]
+    assert recorded.count("[LightningModule]Net.training_step") == 3
     assert all(not module._forward_hooks and not module._forward_pre_hooks for module in net.modules())
 
 
