@@ -15,6 +15,7 @@ from torch import Tensor
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.early_stopping import EarlyStopping
+from lightlib.callbacks.monitored import monitors_of, warn_for_unlogged
 from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.callbacks.timer import Timer
 from lightlib.core.agreement import Agreement
@@ -270,7 +271,9 @@ class Run:
         """Reduce what an evaluation logged, hand it to the loggers and return it, one dictionary per loader."""
         self.results.reduce()
         metrics = self.results.epoch_values_by_loader()
-        if self.stage != "sanity_check" and (values := to_floats(self.results.epoch_values())):
+        if self.stage == "sanity_check":
+            warn_for_unlogged(monitors_of(self.callbacks, self.schedules.configs), self.results.callback_metrics)
+        elif values := to_floats(self.results.epoch_values()):
             self.hand_over(values)
         return metrics
 
