@@ -370,6 +370,11 @@ class Results:
             slot.fresh = False
         return found
 
+    def waiting_names(self) -> list[str]:
+        """Return the names of what was logged for loggers per step alone, and has not been handed over since."""
+        steps = self.table.step_values()
+        return [slot.name for slot, _ in steps if slot.fresh and slot.logger and not slot.on_epoch]
+
     def epoch_values(self, loggers_only: bool = True) -> dict[str, Any]:
         """Return the values of the epoch that has ended."""
         self._collect()

@@ -256,6 +256,8 @@ class Run:
 
     def log_epoch(self) -> None:
         """Hand the values of the training epoch to the loggers."""
+        if self.progress.epoch == 0 and self.loggers and not self.trainer.fast_dev_run:
+            self._warn_when_nothing_was_handed_over()
         self.results.reduce()
         values = to_floats(self.results.epoch_values())
         if values:
@@ -329,6 +331,18 @@ class Run:
             expected="an optimizer step in every epoch, or a limit of another kind.",
             fix=f"{fix}, or Trainer(max_epochs=…).",
         )
+
+    def _warn_when_nothing_was_handed_over(self) -> None:
+        """Warn when the first epoch ends before the loggers have got any of the values that were logged per step."""
+        names = ", ".join(map(repr, self.results.waiting_names()))
+        if names and 0 < self.progress.step < self.plan.log_every:
+            report.warn(
+                f"No logger has got a value of {names}: values per step are handed over every "
+                f"log_every_n_steps={self.plan.log_every} steps, and the first epoch has only {self.progress.step}.\n"
+                "  Expected: an interval that is shorter than an epoch.\n"
+                f"  Fix: Trainer(log_every_n_steps={max(1, self.progress.step // 10)}), or self.log(…, on_epoch=True).",
+                report.PossibleUserWarning,
+            )
 
     def _look_for_nonfinite(self, floats: Mapping[str, float]) -> None:
         if self.warned_nonfinite:
