@@ -14,6 +14,9 @@ __all__ = ["PlainProgressBar"]
 class PlainProgressBar(TimedProgressBar):
     """Progress as lines: one every `interval` seconds at most, the first after a second, and one for every epoch.
 
+    A validation within training has a line of its own only when it takes longer than `interval`: one each `interval`
+    seconds from its start.
+
     Args:
         interval: Seconds between two lines. Default: 10.
 
@@ -37,6 +40,7 @@ class PlainProgressBar(TimedProgressBar):
             )
         self.seconds_between_draws = interval
         self.seconds_before_first = min(1.0, interval)
+        self.seconds_before_nested = interval
 
     def draw(self, stage: str, moment: Moment) -> None:
         sys.stdout.write(line(moment) + "\n")

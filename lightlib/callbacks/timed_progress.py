@@ -10,40 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.progress_base import ProgressBar
 from lightlib.callbacks.progress_text import Moment
-from lightlib.callbacks.timer import Timer
+from lightlib.callbacks.remaining_time import Pace, Validations, limit, remaining_in_run
 
 if TYPE_CHECKING:
     from lightlib.core.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["TimedProgressBar"]
-
-_SMOOTHING_SECONDS = 3.0
-
-
-class _Pace:
-    """How fast batches go by: on average since `start`, for what remains, and of late, for what is shown."""
-
-    def __init__(self, now: float, batch: int, step: int = 0) -> None:
-        self.start, self.start_batch, self.start_step = now, batch, step
-        self.marked, self.marked_batch = now, batch
-        self.rate: float | None = None
-
-    def update(self, now: float, batch: int) -> None:
-        seconds, batches = now - self.marked, batch - self.marked_batch
-        if seconds <= 0 or batches <= 0:
-            return
-        rate, weight = batches / seconds, math.exp(-seconds / _SMOOTHING_SECONDS)
-        self.rate = rate if self.rate is None else weight * self.rate + (1 - weight) * rate
-        self.marked, self.marked_batch = now, batch
-
-    def resume(self, now: float) -> None:
-        """Leave out of the rate what happened since the last update: a validation."""
-        self.marked = now
-
-    def remaining(self, now: float, left: float, done: int) -> float:
-        """Seconds that `left` more will take when `done` took the time since the start; `inf` when unknown."""
-        return left * (now - self.start) / done if done > 0 else math.inf
 
 
 class TimedProgressBar(ProgressBar, ABC):
@@ -52,20 +25,23 @@ class TimedProgressBar(ProgressBar, ABC):
     Attributes:
         seconds_between_draws: The least time between two drawings.
         seconds_before_first: The time from the first batch of a run to the first drawing.
+        seconds_before_nested: The time from the start of a validation within training to its first drawing.
         leave: Whether a line is left for every finished epoch.
     """
 
     seconds_between_draws: float = 0.1
     seconds_before_first: float = 0.0
+    seconds_before_nested: float = 0.0
     leave: bool = False
 
     def __init__(self) -> None:
         super().__init__()
         self._stages: list[str] = []
         self._opened: dict[str, float] = {}
-        self._paces: dict[str, _Pace] = {}
+        self._paces: dict[str, Pace] = {}
         self._due = math.inf
-        self._next_draw = 0.0
+        self._validations = Validations()
+        self._next_draw = self._next_draw_of_training = 0.0
         self._epoch_end: tuple[int, int] | None = None
         self._unfinished = False
         self._batch_idx = -1
@@ -98,6 +74,8 @@ class TimedProgressBar(ProgressBar, ABC):
     # training
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         self._epoch_end, self._unfinished = None, False
+        known, self._validations = self._validations, Validations()
+        self._validations.seconds_per_batch = known.seconds_per_batch
         self._begin("train")
         self._draw_before_batches(trainer, pl_module)
 
@@ -178,6 +156,8 @@ class TimedProgressBar(ProgressBar, ABC):
             self._next_draw = now
         elif "train" in self._paces:
             self._paces["train"].update(now, self.trainer.progress.batch)
+        if self._stages and self.seconds_before_nested:
+            self._next_draw_of_training, self._next_draw = self._next_draw, now + self.seconds_before_nested
         self._stages.append(stage)
         self._opened[stage] = now
         self._paces.pop(stage, None)
@@ -207,7 +187,7 @@ class TimedProgressBar(ProgressBar, ABC):
     def _too_early(self, stage: str, now: float, batch: int, step: int = 0) -> bool:
         """Whether nothing is drawn yet. The first batch of a stage starts its pace: what came before is start-up."""
         if stage not in self._paces:
-            self._paces[stage] = _Pace(now, batch, step)
+            self._paces[stage] = Pace(now, batch, step)
             if len(self._stages) == 1 and self.seconds_before_first:
                 self._next_draw = now + self.seconds_before_first
         self._due = self._next_draw
@@ -237,14 +217,25 @@ class TimedProgressBar(ProgressBar, ABC):
         if not self._stages:
             return
         stage, now = self._stages[-1], monotonic()
+        self._measure_validation(stage, now)
         alone = len(self._stages) == 1 and stage in self._paces and stage != "sanity_check"
         if alone:
             self._paces[stage].update(now, self._evaluated(stage))
         self._end(stage, self._evaluation_moment(trainer, pl_module, now) if alone and self.is_enabled else None)
+        if "train" in self._stages and self.seconds_before_nested:
+            self._next_draw = self._next_draw_of_training
         if "train" in self._stages and self.is_enabled:
             self._due = self._next_draw if "train" in self._paces else 0.0
             if "train" in self._paces:
                 self._paces["train"].resume(now)
+
+    def _measure_validation(self, stage: str, now: float) -> None:
+        if "train" in self._paces and len(self._stages) > 1:
+            self._validations.add(now - self._opened[stage])
+        elif stage == "sanity_check":
+            pace, done = self._paces.get(stage), self._evaluated(stage)
+            if pace is not None and done > pace.start_batch:  # the first batch includes what is started for it
+                self._validations.seconds_per_batch = pace.remaining(now, 1, done - pace.start_batch)
 
     def _finish_epoch(self, trainer: Trainer, pl_module: Module) -> None:
         if self._unfinished and self.leave and self.is_enabled:
@@ -254,7 +245,7 @@ class TimedProgressBar(ProgressBar, ABC):
     # what
     def _train_moment(self, trainer: Trainer, pl_module: Module, now: float) -> Moment:
         epoch, batch = self._epoch_end or (trainer.current_epoch, trainer.progress.epoch_batch)
-        epochs, pace = _limit(trainer.max_epochs), self._paces.get("train")
+        epochs, pace = limit(trainer.max_epochs), self._paces.get("train")
         if pace is not None:
             pace.update(now, trainer.progress.batch)
         of = "" if epochs == math.inf else f"/{int(epochs)}"
@@ -263,7 +254,7 @@ class TimedProgressBar(ProgressBar, ABC):
             batch=batch,
             total=self.total_train_batches,
             elapsed=now - self._opened["train"],
-            remaining=None if pace is None else _remaining_in_run(trainer, pace, now),
+            remaining=None if pace is None else remaining_in_run(trainer, pace, self._validations, now),
             rate=None if pace is None else pace.rate,
             data_share=min(1.0, trainer.data_wait / trainer.elapsed) if pace and trainer.elapsed > 0 else None,
             metrics=self.get_metrics(trainer, pl_module),
@@ -305,21 +296,3 @@ class TimedProgressBar(ProgressBar, ABC):
         """Batches done of all loaders."""
         before = sum(self._batches(stage)[: self._loader])
         return self._batch_idx + 1 + (0 if before == math.inf else int(before))
-
-
-def _limit(value: float | None) -> float:
-    return math.inf if value is None or value < 0 else value
-
-
-def _remaining_in_run(trainer: Trainer, pace: _Pace, now: float) -> float | None:
-    """Seconds until the first limit of the run is reached, at the average pace of this process, validation included."""
-    progress, per_epoch = trainer.progress, trainer.num_training_batches
-    total = _limit(trainer.max_epochs) * per_epoch if per_epoch else math.inf
-    finished = progress.epoch * per_epoch + progress.epoch_batch if total != math.inf else 0
-    timers = [timer.time_remaining() for timer in trainer.callbacks if isinstance(timer, Timer)]
-    left = min(
-        *(math.inf if seconds is None else seconds for seconds in timers),
-        pace.remaining(now, total - finished, progress.batch - pace.start_batch),
-        pace.remaining(now, _limit(trainer.max_steps) - trainer.global_step, trainer.global_step - pace.start_step),
-    )
-    return None if left == math.inf else max(0.0, left)

@@ -23,6 +23,7 @@ from lightlib.callbacks.progress_bar import (
     default_progress_bar,
 )
 from lightlib.callbacks.timer import Timer
+from lightlib.core.plan import Plan
 from lightlib.errors import MisconfigurationException
 from lightlib.report import LightlibWarning
 
@@ -61,6 +62,8 @@ class FakeTrainer:
         self.num_sanity_val_batches: Any = [2]
         self.num_test_batches: list[float] = [4, 6]
         self.num_predict_batches: list[float] = [5]
+        self.plan: Plan | None = Plan(num_batches=batches, validate_every=math.inf)
+        self.state = types.SimpleNamespace(fn="fit")
         self.sanity_checking = False
         self.is_global_zero = True
         self.loggers: list[Any] = []
@@ -305,7 +308,7 @@ def test_the_remaining_time_is_that_of_all_epochs(clock: Clock) -> None:
 
 
 def test_the_remaining_time_includes_validations_and_the_rate_does_not(clock: Clock) -> None:
-    bar, trainer = Recorder(), FakeTrainer(clock)
+    bar, trainer = Recorder(), FakeTrainer(clock, plan=Plan(num_batches=10, validate_every=4))
     bar.setup(trainer, MODULE, "fit")
     bar.on_train_start(trainer, MODULE)
     bar.on_train_epoch_start(trainer, MODULE)
@@ -316,7 +319,7 @@ def test_the_remaining_time_includes_validations_and_the_rate_does_not(clock: Cl
     stage, moment = bar.seen[-1]
     assert (stage, moment.batch) == ("train", 5)
     assert moment.rate == pytest.approx(1.0)
-    assert moment.remaining == pytest.approx(25 * (4 + 12) / 4)
+    assert moment.remaining == pytest.approx(25 + 5 * 12)  # one more in this epoch, and two in each of the others
     assert ("validate", 4, 4) in [(stage, moment.batch, moment.total) for stage, moment in bar.seen]
 
 
@@ -411,7 +414,8 @@ def test_a_short_epoch_with_a_long_validation_has_the_rate_of_its_batches(
     trainer = FakeTrainer(clock)
     trainer.fit(PlainProgressBar(interval=600), epochs=2, seconds=0.01, validate=True)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Epoch")]
-    assert [line.split(" | ")[0] for line in lines] == ["Epoch 1/3", "Epoch 2/3"]
+    epochs = [line.split(" | ")[:2] for line in lines]
+    assert epochs == [["Epoch 1/3", "10/10"], ["Epoch 2/3", "1/10"], ["Epoch 2/3", "10/10"]]  # the first one was due
     assert all("| 100it/s |" in line for line in lines)
 
 
