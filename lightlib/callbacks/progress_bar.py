@@ -43,7 +43,7 @@ def default_progress_bar() -> ProgressBar:
 
 def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = getattr(ipython, "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 

@@ -796,6 +796,12 @@ def test_without_rich_tqdm_is_chosen_and_without_both_plain(monkeypatch: pytest.
     assert type(default_progress_bar()) is PlainProgressBar
 
 
+@pytest.mark.usefixtures("terminal")
+def test_a_module_of_the_name_of_ipython_without_its_functions_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace())
+    assert type(default_progress_bar()) is RichProgressBar
+
+
 def test_in_a_notebook_tqdm_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     shell = types.SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
