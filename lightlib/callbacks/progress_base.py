@@ -103,7 +103,12 @@ class ProgressBar(Callback):
 
     @property
     def total_val_batches(self) -> int | float:
-        """Validation (or sanity-check) batches of all loaders."""
+        """Validation (or sanity-check) batches of all loaders; 0 in a training epoch without validation."""
+        trainer, plan = self.trainer, self.trainer.plan
+        if plan is not None and trainer.state.fn == "fit" and not trainer.sanity_checking:
+            validated = plan.validate_across_epochs or (trainer.current_epoch + 1) % plan.validate_every_epochs == 0
+            if not validated:
+                return 0
         return sum(self._val_batches)
 
     @property
