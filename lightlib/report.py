@@ -54,10 +54,15 @@ class _ToStderr(logging.StreamHandler):  # type: ignore[type-arg]  # no [] befor
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
+        self._instead: Any = None
 
     @property
     def stream(self) -> Any:
-        return sys.stderr
+        return sys.stderr if self._instead is None else self._instead
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        self._instead = None if stream is sys.stderr else stream
 
 
 if not log.handlers and not logging.getLogger().handlers:

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lightlib.callbacks.log_handlers import LogHandlers
 from lightlib.callbacks.progress_text import Moment, count, facts, number
 from lightlib.callbacks.timed_progress import TimedProgressBar
 from lightlib.errors import MisconfigurationException
@@ -90,6 +91,7 @@ class RichProgressBar(TimedProgressBar):
         self._console_kwargs = console_kwargs or {}
         self._console: Console | None = None
         self._live: Live | None = None
+        self._handlers = LogHandlers()
         self._rows: dict[str, Moment] = {}
 
     @property
@@ -111,6 +113,7 @@ class RichProgressBar(TimedProgressBar):
     def stop(self) -> None:
         if self._live is not None:
             console = self._live.console
+            self._handlers.restore()
             self._live.transient = not self._rows
             self._live.stop()
             if self._rows and not (console.is_terminal or console.is_jupyter):
@@ -140,8 +143,16 @@ class RichProgressBar(TimedProgressBar):
             auto_refresh=False,  # no thread: drawn when a batch ends
             redirect_stderr=sys.stderr.isatty(),
         )
+        before = sys.stdout, sys.stderr
         live.start()
+        for old, new in zip(before, (sys.stdout, sys.stderr), strict=True):
+            if new is not old:  # rich has put a stream in its place that writes above the bar
+                self._handlers.redirect(old, new)
         return live
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what holds on to the terminal."""
+        return {**self.__dict__, "_live": None, "_console": None, "_handlers": LogHandlers()}
 
     def _text(self, moments: list[Moment], console: Console, widest_bar: int = 40) -> Text:
         from rich.text import Text  # optional: rich

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from lightlib.callbacks.log_handlers import LogHandlers
 from lightlib.callbacks.progress_text import Moment, count, facts, line, metric_words
 from lightlib.callbacks.timed_progress import TimedProgressBar
 from lightlib.errors import MisconfigurationException
@@ -27,9 +29,11 @@ class TQDMProgressBar(TimedProgressBar):
 
     Args:
         refresh_rate: Batches between two drawings at least; 0 switches the bar off. Whatever it is, the bar is drawn
-            ten times a second at most. Default: 1.
+            ten times a second at most. Default: 1. The environment's ``TQDM_MINITERS`` makes it larger.
         process_position: The line of the first bar, for several processes that share a terminal. Default: 0.
         leave: Leave the bar of every finished epoch. Default: False.
+
+    The bars can be read after the run as well; then they are closed.
 
     Raises:
         MisconfigurationException: `refresh_rate` or `process_position` is negative.
@@ -49,10 +53,12 @@ class TQDMProgressBar(TimedProgressBar):
                 raise MisconfigurationException(
                     f"TQDMProgressBar({name}={value!r}).", expected="an int >= 0.", fix=f"TQDMProgressBar({name}=1)"
                 )
-        self.refresh_rate = refresh_rate
+        self.refresh_rate = max(refresh_rate, _miniters()) if refresh_rate else 0
         self.process_position = process_position
         self.leave = leave
         self._bars: dict[str, Any] = {}
+        self._closed: dict[str, Any] = {}
+        self._handlers = LogHandlers()
         self._titles: dict[str, str] = {}
 
     @property
@@ -71,7 +77,9 @@ class TQDMProgressBar(TimedProgressBar):
     @property
     def val_progress_bar(self) -> Any:
         """The bar of the validation, or of the validation batches before training."""
-        return self._bar("sanity_check" if "sanity_check" in self._bars else "validate")
+        known = {**self._closed, **self._bars}
+        first = "sanity_check" in self._bars or ("sanity_check" in known and "validate" not in known)
+        return self._bar("sanity_check" if first else "validate")
 
     @val_progress_bar.setter
     def val_progress_bar(self, bar: Any) -> None:
@@ -138,6 +146,10 @@ class TQDMProgressBar(TimedProgressBar):
             "test": self.init_test_tqdm,
             "predict": self.init_predict_tqdm,
         }[stage]
+        if not self._bars and self.is_enabled:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None and stream.isatty():
+                    self._handlers.redirect(stream, _AboveBars(stream))
         self._bars[stage] = make()
         self._titles[stage] = self._description(stage)
 
@@ -157,15 +169,27 @@ class TQDMProgressBar(TimedProgressBar):
         if stage in self._bars:
             if moment is not None:
                 self.draw(stage, moment)
-            bar = self._bars.pop(stage)
+            bar = self._bars[stage]
             bar.leave = moment is not None
-            bar.close()
+            if moment is None and stage != "train":
+                bar.n = self._batch_idx + 1  # for whoever reads it later
+            self._close(stage)
             if stage == "train" and moment is not None and getattr(bar, "container", None) is not None:
                 sys.stdout.write(line(moment) + "\n")  # a notebook is saved without its widgets
 
     def stop(self) -> None:
         for stage in reversed(list(self._bars)):
-            self._bars.pop(stage).close()
+            self._close(stage)
+
+    def _close(self, stage: str) -> None:
+        bar = self._closed[stage] = self._bars.pop(stage)
+        bar.close()
+        if not self._bars:
+            self._handlers.restore()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the bars: they hold on to the terminal."""
+        return {**self.__dict__, "_bars": {}, "_closed": {}, "_handlers": LogHandlers()}
 
     def leave_epoch(self, moment: Moment) -> None:
         self.close("train", moment)
@@ -184,13 +208,14 @@ class TQDMProgressBar(TimedProgressBar):
         )
 
     def _bar(self, stage: str) -> Any:
-        if stage not in self._bars:
+        bar = self._bars.get(stage, self._closed.get(stage))
+        if bar is None:
             raise MisconfigurationException(
                 f"The {stage} bar of {type(self).__name__} was read while there is none.",
-                expected=f"a hook between the start and the end of {stage!r}.",
+                expected=f"a hook after the start of {stage!r}, or a run that has had this stage.",
                 fix=f"read it in such a hook, or override the init method that makes the {stage} bar.",
             )
-        return self._bars[stage]
+        return bar
 
     def _fill(self, bar: Any, moment: Moment) -> None:
         """Write the words beside the bar; in a narrow terminal without the bar, and the most important ones first."""
@@ -214,6 +239,30 @@ def _fitting(words: list[str], room: int) -> list[str]:
             break
         fitting.append(word)
     return fitting
+
+
+def _miniters() -> int:
+    """Return tqdm's own setting of the batches between two drawings."""
+    given = os.environ.get("TQDM_MINITERS", "1")
+    if not given.isdigit():
+        raise MisconfigurationException(
+            f"TQDM_MINITERS={given!r}.", expected="a number of batches, an int >= 0.", fix="unset TQDM_MINITERS"
+        )
+    return int(given)
+
+
+class _AboveBars:
+    """A terminal's stream, on which lines are written above the bars."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        _tqdm().write(text, file=self._stream, end="")
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @functools.cache
