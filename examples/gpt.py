@@ -158,6 +158,7 @@ def main() -> None:
         devices=args.devices,
         precision=args.precision,
         max_steps=args.max_steps,
+        log_every_n_steps=min(50, args.max_steps),
         accumulate_grad_batches=args.accumulate_grad_batches,
         gradient_clip_val=1.0,
         val_check_interval=min(200, args.max_steps),

@@ -41,6 +41,7 @@ def main() -> None:
         devices=args.pipeline * args.shard * args.tensor // args.num_nodes,
         num_nodes=args.num_nodes,
         max_steps=args.max_steps,
+        log_every_n_steps=min(50, args.max_steps),
         gradient_clip_val=1.0,
         val_check_interval=args.max_steps,
         check_val_every_n_epoch=None,

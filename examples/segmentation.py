@@ -90,7 +90,7 @@ class UNet(L.Module):
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
         images, masks = batch
         loss = F.cross_entropy(self(images), masks)
-        self.log("train_loss", loss, prog_bar=True)
+        self.log("train_loss", loss, prog_bar=True, on_epoch=True)
         return loss
 
     def validation_step(self, batch: list[torch.Tensor]) -> torch.Tensor:

@@ -19,7 +19,12 @@ from lightlib.errors import MisconfigurationException, UnknownNameError
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [".gitignore", "README.md", "config.yaml", "data.py", "model.py", "test_project.py"]
-SMALL = {"max_epochs: 8": "max_epochs: 2", "train_size: 4000": "train_size: 64", "val_size: 1000": "val_size: 32"}
+SMALL = {
+    "max_epochs: 8": "max_epochs: 2",
+    "log_every_n_steps: 10": "log_every_n_steps: 1",
+    "train_size: 4000": "train_size: 64",
+    "val_size: 1000": "val_size: 32",
+}
 
 
 def written(folder, template="classifier"):

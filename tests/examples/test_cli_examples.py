@@ -118,7 +118,7 @@ def test_gpt_learns() -> None:
 
 def test_segmentation_paints_masks() -> None:
     values = fit("segmentation", "--trainer.max_epochs=1", "--data.images=64", "--model.width=4")
-    assert values["train_loss"][-1] < values["train_loss"][0]
+    assert values["train_loss_step"][-1] < values["train_loss_step"][0]
     assert 0 < values["val_iou"][0] < 1
     assert [path.name for path in Path("masks").iterdir()] == ["epoch_00.png"]
 
