@@ -148,7 +148,7 @@ class TQDMProgressBar(TimedProgressBar):
         }[stage]
         if not self._bars and self.is_enabled:
             for stream in (sys.stdout, sys.stderr):
-                if stream is not None and stream.isatty():
+                if getattr(stream, "isatty", bool)():  # what a program has put in its place may have none
                     self._handlers.redirect(stream, _AboveBars(stream))
         self._bars[stage] = make()
         self._titles[stage] = self._description(stage)
