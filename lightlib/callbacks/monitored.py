@@ -118,14 +118,14 @@ def warn_for_unlogged(monitors: Iterable[tuple[str, str]], logged: Iterable[str]
 
     Args:
         monitors: What `monitors_of` returned.
-        logged: The names that the sanity check has logged.
+        logged: The names that the sanity check logged.
     """
     names = sorted(logged)
     for owner, monitor in monitors if names else ():
         mistyped = difflib.get_close_matches(monitor, names, n=1, cutoff=_TYPING_MISTAKE)
         if monitor not in names and (mistyped or _OF_VALIDATION.match(monitor)):
             report.warn(
-                f"{owner}(monitor={monitor!r}): the sanity check has logged no such metric.{nearest(monitor, names)}\n"
+                f"{owner}(monitor={monitor!r}): the sanity check logged no such metric.{nearest(monitor, names)}\n"
                 f"  Expected: one of {', '.join(map(repr, names))}, or a metric that training logs.\n"
                 f"  Fix: log it with self.log({monitor!r}, …), or change `monitor`.",
                 report.PossibleUserWarning,

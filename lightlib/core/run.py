@@ -333,11 +333,11 @@ class Run:
         )
 
     def _warn_when_nothing_was_handed_over(self) -> None:
-        """Warn when the first epoch ends before the loggers have got any of the values that were logged per step."""
+        """Warn when the first epoch ends before the loggers received any of the values that were logged per step."""
         names = ", ".join(map(repr, self.results.waiting_names()))
         if names and 0 < self.progress.step < self.plan.log_every:
             report.warn(
-                f"No logger has got a value of {names}: values per step are handed over every "
+                f"No logger received a value of {names}: values per step are handed over every "
                 f"log_every_n_steps={self.plan.log_every} steps, and the first epoch has only {self.progress.step}.\n"
                 "  Expected: an interval that is shorter than an epoch.\n"
                 f"  Fix: Trainer(log_every_n_steps={max(1, self.progress.step // 10)}), or self.log(…, on_epoch=True).",

@@ -24,7 +24,7 @@ def said(monitors, logged):
 @pytest.mark.parametrize("monitor", ["val_los", "val_accuracy", "valid/loss", "Val-Loss", "accurracy"])
 def test_what_should_have_been_logged_by_the_sanity_check_is_missed(monitor):
     (message,) = said([("EarlyStopping", monitor)], ["val_loss", "accuracy"])
-    assert message.startswith(f"EarlyStopping(monitor={monitor!r}): the sanity check has logged no such metric.")
+    assert message.startswith(f"EarlyStopping(monitor={monitor!r}): the sanity check logged no such metric.")
 
 
 @pytest.mark.parametrize("monitor", ["val_loss", "train_loss", "loss", "value_of_policy", "lr-SGD"])
@@ -57,6 +57,6 @@ def test_a_run_says_it_after_its_sanity_check():
     with pytest.warns(PossibleUserWarning) as caught:
         trainer.fit(Validated(), batches(1), batches(1))
     messages = [str(one.message) for one in caught]
-    assert "the sanity check has logged no such metric. Did you mean 'val_loss'?" in messages[0]
+    assert "the sanity check logged no such metric. Did you mean 'val_loss'?" in messages[0]
     assert "  Fix: log it with self.log('val_los', …), or change `monitor`." in messages[0]
     assert "nobody logged this metric" in messages[1]  # at the end of the epoch

@@ -542,7 +542,7 @@ class TestMonitors:
             (Net, "", "a logged metric, but no metric was logged at all."),
         ],
     )
-    @pytest.mark.filterwarnings("ignore:.*the sanity check has logged no such metric")
+    @pytest.mark.filterwarnings("ignore:.*the sanity check logged no such metric")
     @pytest.mark.parametrize("kind", [EarlyStopping, ModelCheckpoint])
     def test_of_a_callback(self, tmp_path, kind, module, hint, expected):
         callback = kind(monitor="val_los", **({"dirpath": tmp_path} if kind is ModelCheckpoint else {}))

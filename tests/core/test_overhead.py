@@ -108,7 +108,7 @@ class TestTraining:
         assert (three - one) / 2 <= 10
 
 
-@pytest.mark.filterwarnings("ignore:No logger has got a value")  # in the shorter of two runs that are compared
+@pytest.mark.filterwarnings("ignore:No logger received a value")  # in the shorter of two runs that are compared
 class TestDefaultTrainer:
     """A progress bar, TensorBoard every 50 steps, a ModelCheckpoint, and one `self.log`."""
 
