@@ -7,6 +7,7 @@ import io
 import logging
 import pickle
 import sys
+import types
 
 import pytest
 
@@ -120,3 +121,11 @@ def test_the_environment_can_make_tqdm_slower(monkeypatch):
     monkeypatch.setenv("TQDM_MINITERS", "often")
     with pytest.raises(MisconfigurationException, match=r"TQDM_MINITERS='often'(.|\n)*Fix: unset TQDM_MINITERS"):
         TQDMProgressBar()
+
+
+def test_a_stream_that_does_not_know_whether_it_is_a_terminal_is_none(clock: Clock, monkeypatch) -> None:
+    written: list[str] = []
+    stream = types.SimpleNamespace(write=written.append, flush=lambda: None)
+    monkeypatch.setattr(sys, "stdout", stream)
+    FakeTrainer(clock).fit(TQDMProgressBar())
+    assert "Epoch 3/3" in written[-2]
