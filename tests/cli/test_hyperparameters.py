@@ -17,6 +17,7 @@ from lightlib.report import PossibleUserWarning
 from tests.cli.parts import QUIET, AroundLine, BentLine, Built, PointsInTens, PointsOfLine, SteepLine, WithEncoder
 from tests.core.plain import same_weights
 
+pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short
 HERE = "tests.cli.parts"
 ENCODER = '--model.encoder={"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 2}}'
 CONFIGURED = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 2}}

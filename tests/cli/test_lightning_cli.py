@@ -41,6 +41,7 @@ from tests.cli.parts import (
 )
 from tests.core.plain import same_weights
 
+pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short
 HERE = "tests.cli.parts"
 
 

@@ -19,6 +19,7 @@ from tests.cli.parts import QUIET, Built, PlannedLine, PointsOfLine, SteepLine, 
 from tests.core.plain import same_weights
 from tests.processes import programs
 
+pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short
 HERE = "tests.cli.parts"
 
 

@@ -17,6 +17,7 @@ from tests.cli.parts import QUIET, BareLine, PointsOfLine, SteepLine
 from tests.core.plain import same_weights
 from tests.processes.ranks import ranks
 
+pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short
 LOGGED = [*(word for word in QUIET if "logger" not in word), "--trainer.logger=csv"]
 RUN = Path("lightning_logs/version_0")
 
