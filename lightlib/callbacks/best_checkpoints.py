@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightlib import report
+from lightlib import report, safe_files
 from lightlib.callbacks.checkpoint_folder import absolute
 from lightlib.callbacks.checkpoint_writer import CheckpointWriter
 from lightlib.callbacks.shared_clock import SharedClock
@@ -213,7 +213,7 @@ class BestCheckpoints(CheckpointWriter):
         target = Path(filepath or os.path.join(self.dirpath or "", "best_k_models.yaml"))
         lines = [f"{json.dumps(path)}: {_yaml(value.item())}\n" for path, value in self.best_k_models.items()]
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("".join(lines) or "{}\n", encoding="utf-8")
+        safe_files.replace(target, ("".join(lines) or "{}\n").encode())
 
 
 def as_number(value: Any) -> Tensor | None:

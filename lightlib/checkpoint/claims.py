@@ -10,7 +10,7 @@ import socket
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from lightlib import report
+from lightlib import report, safe_files
 from lightlib.errors import MisconfigurationException
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _lock(folder: str) -> int | None:
 
     path = os.path.join(folder, LOCK)
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = safe_files.descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
             try:
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -133,14 +133,14 @@ def _lock(folder: str) -> int | None:
 
 def _is_at(handle: int, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
     except FileNotFoundError:
         return False
 
 
 def _holder(folder: str) -> str:
     try:
-        with open(os.path.join(folder, LOCK), encoding="utf-8") as file:
+        with open(safe_files.descriptor(os.path.join(folder, LOCK), os.O_RDONLY), encoding="utf-8") as file:
             told = json.load(file)
         return f"process {int(told['process'])} on {str(told['host'])!r}"
     except (OSError, ValueError, KeyError, TypeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, BinaryIO
 
-from lightlib import report
+from lightlib import report, safe_files
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint import storage
 from lightlib.errors import LightlibError, MisconfigurationException
@@ -117,7 +117,8 @@ class SaveConfigCallback(Callback):
             path = storage.join(folder, f"{stem}-{number}{extension}")
         if self.multifile and not storage.is_remote(folder):
             storage.make_folder(folder)
-            self.parser.save(self.config, path, skip_none=False, overwrite=True, multifile=True)
+            with safe_files.exporting(storage.local_path(path)) as place:
+                self.parser.save(self.config, place, skip_none=False, overwrite=True, multifile=True)
         else:
             storage.write(path, lambda file: _put(file, text))
 

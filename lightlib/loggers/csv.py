@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lightlib import safe_files
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import log_files
 from lightlib.loggers.hyperparameters import plain
@@ -312,9 +313,9 @@ class ExperimentWriter:
         if is_url(path):
             files, key = filesystem(path)
             return files.cat_file(key).decode() if files.exists(key) else ""
-        if not os.path.exists(path):
+        if not os.path.lexists(path):
             return ""
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(safe_files.descriptor(path, os.O_RDONLY), encoding="utf-8", newline="") as file:
             return file.read()
 
     def _append(self, text: str) -> None:
@@ -322,7 +323,8 @@ class ExperimentWriter:
             self._replace(self._read() + text)
             return
         data = _encoded(text)
-        with open(self.metrics_file_path, "ab", buffering=0) as file:
+        handle = safe_files.descriptor(self.metrics_file_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        with open(handle, "ab", buffering=0) as file:
             end = file.tell()
             if file.write(data) != len(data):
                 file.truncate(end)
@@ -335,9 +337,7 @@ class ExperimentWriter:
             files, key = filesystem(path)
             files.pipe_file(key, data)
         else:
-            with open(path + ".part", "wb") as file:
-                file.write(data)
-            os.replace(path + ".part", path)
+            safe_files.replace(path, data)
         self._size, self._sum = len(data), zlib.crc32(data)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from lightlib import safe_files
 from lightlib.loggers.run_directory import filesystem, is_url
 
 __all__ = ["below", "cut", "file_names", "flush", "folder_names", "free_name", "remove", "rename", "size_of"]
@@ -68,7 +69,11 @@ def cut(path: str, size: int) -> None:
         files, key = filesystem(path)
         files.pipe_file(key, files.cat_file(key, 0, size) if size else b"")
     else:
-        os.truncate(path, size)
+        handle = safe_files.descriptor(path, os.O_WRONLY)
+        try:
+            os.ftruncate(handle, size)
+        finally:
+            os.close(handle)
 
 
 def remove(path: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
+from lightlib import safe_files
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import rank_zero_only
 
@@ -195,9 +196,7 @@ class RunDirectory:
             files, key = filesystem(path)
             files.pipe_file(key, text.encode())
             return
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(path + ".part", path)
+        safe_files.replace(path, text.encode())
 
     def _take(self) -> int:
         os.makedirs(self.root, exist_ok=True)

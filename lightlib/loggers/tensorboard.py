@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import io
 import os
+import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -135,7 +136,9 @@ class TensorBoardLogger(Logger):
             self._summary = Summary
             if path is not None:
                 event_files.wait_for_a_later_name(path)
-            self._experiment = SummaryWriter(log_dir=path, **self._writer_arguments)
+            # SummaryWriter opens its files by name, so nobody may know the name before and put a link there.
+            suffix = f".{secrets.token_hex(4)}{self._writer_arguments.get('filename_suffix', '')}"
+            self._experiment = SummaryWriter(path, **{**self._writer_arguments, "filename_suffix": suffix})
         return self._experiment
 
     def prepare(self) -> None:

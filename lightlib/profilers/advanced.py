@@ -7,6 +7,7 @@ import pstats
 from cProfile import Profile
 from io import StringIO
 
+from lightlib import safe_files
 from lightlib.errors import MisconfigurationException
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
 
@@ -94,7 +95,8 @@ class AdvancedProfiler(Profiler):
         super().describe()
         if self.dump_stats:
             for name, profile in self.profiled_actions.items():
-                profile.dump_stats(self.path(f"-{_file_name(name)}.prof"))
+                with safe_files.exporting(self.path(f"-{_file_name(name)}.prof")) as place:
+                    profile.dump_stats(place)
 
     def teardown(self, stage: str | None) -> None:
         if self._running:

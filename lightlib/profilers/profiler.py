@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightlib import report
+from lightlib import report, safe_files
 from lightlib.errors import MisconfigurationException, nearest
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Profiler(ABC):
             report.info(text)
             return
         path = self.path(".txt")
-        path.write_text(text, encoding="utf-8")
+        safe_files.replace(path, text.encode())
         report.info(f"The profile was written to {path}")
 
     def path(self, suffix: str) -> Path:

@@ -14,7 +14,7 @@ from torch.autograd.profiler import emit_nvtx as emit_nvtx_ranges
 from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerAction, profile, schedule
 
-from lightlib import report
+from lightlib import report, safe_files
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
 
@@ -200,7 +200,8 @@ class PyTorchProfiler(Profiler):
         if own is not None:
             own(profiler)
         elif self.export_to_chrome:
-            profiler.export_chrome_trace(str(self.path(f"-step{profiler.step_num}.trace.json")))
+            with safe_files.exporting(self.path(f"-step{profiler.step_num}.trace.json")) as place:
+                profiler.export_chrome_trace(place)
 
     def _check(self, profiler_kwargs: dict[str, Any]) -> None:
         known = set(inspect.signature(profile.__init__).parameters) - {"self", "use_cuda"}

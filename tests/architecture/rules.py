@@ -18,13 +18,14 @@ from scripts.architecture_tree import docstring_at_top
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "lightlib"
 
-BASE = ("errors", "report", "registry", "lazy", "version")
+BASE = ("errors", "report", "registry", "lazy", "safe_files", "version")
 PLUGINS = ("accelerators", "precision", "launch", "profilers", "loggers", "callbacks")
 BELOW_CORE = (*BASE, "checkpoint", *PLUGINS, "strategies")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "version": (),
     "lazy": (),
+    "safe_files": (),
     "report": ("errors",),
     "registry": ("errors", "report"),
     "checkpoint": BASE,

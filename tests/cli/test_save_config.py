@@ -126,6 +126,18 @@ def test_several_files_stay_several():
     assert saved.model.lr == 0.5
 
 
+def test_several_files_replace_links_and_do_not_follow_them(tmp_path):
+    Path("model.yaml").write_text("width: 3\nlr: 0.5\n")
+    Path("run.yaml").write_text("model: model.yaml\ndata: {count: 8}\n")
+    (tmp_path / "victim").write_text("precious")
+    Path(RUN).mkdir(parents=True)
+    Path(RUN, "model.yaml").symlink_to(tmp_path / "victim")
+    logger = ["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=.", "--trainer.logger.version=0"]
+    fitted("--config=run.yaml", *LOGGED[:-1], *logger, save_config_kwargs={"multifile": True})
+    assert yaml.safe_load(Path(RUN, "model.yaml").read_text()) == {"width": 3, "lr": 0.5}
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
 class Elsewhere(SaveConfigCallback):
     """Hands the configuration on."""
 
