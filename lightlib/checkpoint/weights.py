@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -20,6 +21,7 @@ __all__ = ["NOTED", "SUFFIX", "load", "outline", "save"]
 SUFFIX = ".safetensors"
 NOTED = ("epoch", "global_step")  # what of a checkpoint is written beside the weights
 _MAX_HEADER = 100_000_000  # bytes; the limit of the format
+_LARGEST = 2**63 - 1  # number that torch can have as a size
 _DTYPES = {
     "BOOL": torch.bool,
     "U8": torch.uint8,
@@ -101,7 +103,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
             tensors = package.torch.load_file(storage.local_path(name))
     except (OSError, ValueError, KeyError, package.SafetensorError) as error:
         raise _damaged(name, str(error)) from error
-    return {"state_dict": tensors, **{key: int(metadata[key]) for key in NOTED if metadata.get(key, "").isdigit()}}
+    noted = {key: metadata[key] for key in NOTED if re.fullmatch("[0-9]{1,18}", metadata.get(key, ""))}
+    return {"state_dict": tensors, **{key: int(text) for key, text in noted.items()}}
 
 
 def outline(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str], int]:
@@ -130,11 +133,13 @@ def outline(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def _described(entry: Mapping[str, Any], room: int) -> Tensor:
-    start, end = entry["data_offsets"]
-    shape, dtype = [int(size) for size in entry["shape"]], _DTYPES[entry["dtype"]]
-    fits = min(shape, default=0) >= 0 and end - start == math.prod(shape) * dtype.itemsize
-    if not fits or not 0 <= start <= end <= room:
-        raise ValueError(f"bytes {start} to {end} for {entry['dtype']} {entry['shape']}")
+    (start, end), shape, dtype = entry["data_offsets"], entry["shape"], _DTYPES[entry["dtype"]]
+    plain = all(type(number) is int and 0 <= number <= _LARGEST for number in (start, end, *shape))
+    # torch computes strides, in 64 bits, also of tensors that are empty
+    if not plain or math.prod(max(1, size) for size in shape) * dtype.itemsize > _LARGEST:
+        raise ValueError(f"bytes {start} to {end} for {entry['dtype']} {shape}")
+    if not start <= end <= room or end - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"bytes {start} to {end} for {entry['dtype']} {shape}")
     return torch.empty(shape, dtype=dtype, device="meta")
 
 

@@ -370,13 +370,38 @@ def test_a_damaged_safetensors_file_is_refused(tmp_path, data):
             call("w.safetensors")
 
 
-@pytest.mark.parametrize("shape", [[-1], [-2, -2], [2**63], [2**40, 2**40], [2**70, 0], [2**63, 2**63, 0], [1e400]])
-def test_a_safetensors_file_with_an_impossible_shape_is_refused(tmp_path, shape):
-    header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
-    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+@pytest.mark.parametrize(
+    ("shape", "end"),
+    [
+        ([-1], 4),
+        ([-1, -1], 4),
+        ([2**62, 4], 0),  # the product of 64 bits is 0
+        ([2**64], 0),
+        ([0, 2**62, 2**62], 0),  # an empty tensor, whose strides overflow
+        ([1.0], 4),
+        ([True], 4),
+        ("1", 4),
+        ([[1]], 4),
+        ([2], 4),
+        ([1], 2**70),
+        ([1], 4.0),
+        ([1e400], 0),
+    ],
+)
+def test_a_shape_that_no_tensor_has_is_refused(tmp_path, shape, end):
+    header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, end]}}).encode()
+    data = b"\0" * (4 if end else 0)
+    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
     for call in (load, inspect, verify):
         with pytest.raises(CheckpointError, match="could not be read as safetensors"):
             call("w.safetensors")
+
+
+@pytest.mark.parametrize("epoch", ["²", "9" * 5000, "-1", ""])
+def test_what_another_program_noted_as_the_epoch_is_no_number(tmp_path, epoch):
+    header = json.dumps({"__metadata__": {"epoch": epoch, "global_step": "7"}}).encode()
+    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    assert load("w.safetensors") == {"state_dict": {}, "global_step": 7}
 
 
 def test_safetensors_cut_or_grown_are_refused(tmp_path):
