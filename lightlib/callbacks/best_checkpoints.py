@@ -175,6 +175,7 @@ class BestCheckpoints(CheckpointWriter):
                 f"list of best files begins anew. Until its first save, the best one is {self.best_model_path!r}."
             )
             return
+        state_dict = self._own_files(state_dict)
         known = {path: torch.as_tensor(value) for path, value in state_dict.get("best_k_models", {}).items()}
         gone = {path for path in (*known, self.best_model_path) if path and not storage.exists(path)}
         if any(self._may_have_written(path) for path in self._future):
@@ -188,6 +189,26 @@ class BestCheckpoints(CheckpointWriter):
             self.best_model_path, self.best_model_score = "", None
         self._rank()
         self._restored = dict(state_dict.get("lightlib") or {})
+
+    def _own_files(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the state without files elsewhere: a forged one must not have them replaced, copied or removed."""
+        ours = dict(state.get("lightlib") or {})
+        one = {"last_model_path": state.get("last_model_path", ""), "latest": ours.get("latest", "")}
+        outside = {path for path in one.values() if path and not self._is_inside(path)}
+        several = [*state.get("best_k_models", {}), *ours.get("evicted", ())]
+        outside |= {path for path in several if not self._is_inside(path)}
+        if not outside:
+            return state
+        report.warn(
+            f"The checkpoint lists {', '.join(map(repr, sorted(outside)))} among the files of {type(self).__name__}, "
+            f"which writes to {self.dirpath!r} only: they are left alone."
+        )
+        ours["latest"] = "" if one["latest"] in outside else one["latest"]
+        ours["evicted"] = [path for path in ours.get("evicted", ()) if path not in outside]
+        best = {path: value for path, value in state.get("best_k_models", {}).items() if path not in outside}
+        last = "" if one["last_model_path"] in outside else one["last_model_path"]
+        ours["pending"] = ours.get("pending", "") if last else ""
+        return {**state, "best_k_models": best, "last_model_path": last, "lightlib": ours}
 
     def _take_position(self, trainer: Trainer, restored: dict[str, Any]) -> None:
         """Go on where the very same run was ended."""

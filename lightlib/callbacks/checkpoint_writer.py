@@ -203,15 +203,17 @@ class CheckpointWriter(Checkpoint):
         self._evicted.remove(path)
 
     def _may_remove(self, trainer: Trainer, path: str) -> bool:
-        assert self.dirpath is not None
         if folders.is_of_the_user(trainer, path):
             return False
+        return self._is_inside(path) and path not in self._foreign and path not in self._kept()
+
+    def _is_inside(self, path: str) -> bool:
+        """Whether a path, which may come from a forged checkpoint, leads to something in the folder."""
+        if self.dirpath is None:
+            return False
         separator = "/" if storage.is_remote(path) else os.sep
-        return (
-            path.startswith(self.dirpath.rstrip(separator) + separator)
-            and path not in self._foreign
-            and path not in self._kept()
-        )
+        folder = self.dirpath.rstrip(separator) + separator
+        return path.startswith(folder) and ".." not in path.split(separator) and path != folder
 
     def _kept(self) -> set[str]:
         """The files that are not to be removed."""

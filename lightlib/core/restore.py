@@ -15,7 +15,7 @@ from lightlib.checkpoint import lightning
 from lightlib.checkpoint.stored import whole
 from lightlib.core.checkpoint import OURS
 from lightlib.core.parts import Resume
-from lightlib.core.saving import AskedSave
+from lightlib.core.saving import asked_again
 from lightlib.core.seed import isolate_rng, part_random_numbers, rng_state
 from lightlib.core.user_encoding import shared
 from lightlib.errors import CheckpointError
@@ -117,7 +117,7 @@ def restore(run: Any, content: dict[str, Any], parts: Resume) -> None:
         run.begun = run.pending_rng is not None and bool(ours.get("begun", True))
         run.validates_first = bool(ours.get("validating"))
         if parts.whole:
-            run.asked = [AskedSave.of(run.trainer, asked) for asked in ours.get("asked", ())]
+            run.asked = asked_again(run.trainer, ours.get("asked", ()))
 
 
 def _restore_data(run: Any, ours: Mapping[str, Any], part: Mapping[str, Any], parts: Resume) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from lightlib.checkpoint import formats
+from lightlib import report
+from lightlib.checkpoint import formats, storage
 from lightlib.core.checkpoint import dump
 from lightlib.core.hooks import nothing
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError, shown
 
-__all__ = ["AskedSave", "check_format", "write_checkpoint"]
+__all__ = ["AskedSave", "asked_again", "check_format", "write_checkpoint"]
 
 
 class AskedSave:
@@ -22,14 +26,50 @@ class AskedSave:
     def __call__(self) -> None:
         self.trainer._write(self.path, self.weights_only, self.kind, self.writer)  # noqa: SLF001  its other half
 
-    @classmethod
-    def of(cls, trainer: Any, saved: dict[str, Any]) -> AskedSave:
-        """Return the save that `as_dict` describes."""
-        return cls(trainer, str(saved["path"]), bool(saved["weights_only"]), saved["kind"], None)
-
     def as_dict(self) -> dict[str, Any]:
         """Return what makes it again in a run that is resumed before it was made."""
         return {"path": self.path, "weights_only": self.weights_only, "kind": self.kind}
+
+
+def asked_again(trainer: Any, saved: Sequence[dict[str, Any]]) -> list[AskedSave]:
+    """Return the saves that were still to be made when a checkpoint was written; all processes call this.
+
+    The paths come from the checkpoint, which anybody may have made. A save is left out, with a warning, where it leads
+    out of the folders of this run or would replace something other than a checkpoint.
+    """
+    if not saved:
+        return []
+    allowed = trainer.strategy.broadcast([_may_be_made(trainer, str(one["path"])) for one in saved])
+    again = []
+    for one, may in zip(saved, allowed, strict=True):
+        if may:
+            again.append(AskedSave(trainer, str(one["path"]), bool(one["weights_only"]), one["kind"], None))
+        else:
+            report.warn(
+                f"A save to {one['path']!r} was due when the checkpoint was written. It is left out: it leads out of "
+                "the folders of this run or would replace something other than a checkpoint. If it was yours, call "
+                f"trainer.save_checkpoint({one['path']!r}) after fit."
+            )
+    return again
+
+
+def _may_be_made(trainer: Any, path: str) -> bool:
+    folders = [trainer.default_root_dir, *(logger.save_dir for logger in trainer.loggers)]
+    folders += [getattr(callback, "dirpath", None) for callback in trainer.checkpoint_callbacks]
+    folders += [os.path.dirname(trainer.ckpt_path)] if isinstance(trainer.ckpt_path, (str, os.PathLike)) else []
+    try:
+        if not any(_is_below(path, os.fspath(folder)) for folder in folders if folder is not None):
+            return False
+        return not storage.exists(path) or formats.label_of(path) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def _is_below(path: str, folder: str) -> bool:
+    if storage.is_remote(path) or storage.is_remote(folder):
+        return path.startswith(folder.rstrip("/") + "/") and ".." not in path.split("/")
+    real, above = (Path(storage.local_path(one)).resolve() for one in (path, folder))
+    return above in real.parents
 
 
 def check_format(given: Any) -> None:

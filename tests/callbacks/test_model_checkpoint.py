@@ -695,6 +695,35 @@ class TestState:
         assert kept(callback) == ["epoch=0-step=2.ckpt", "last.ckpt"]
         assert kept(resumed) == ["epoch=0-step=2.ckpt", "last.ckpt"]
 
+    @pytest.mark.parametrize("where", ["kept/../precious.txt", "precious.txt", "kept/../kept/../precious.txt"])
+    @pytest.mark.parametrize("part", ["best_k_models", "last_model_path", "latest", "evicted"])
+    def test_a_forged_state_does_not_reach_files_elsewhere(self, tmp_path, part, where):
+        """Such as to have them replaced by a checkpoint, copied to where others read, or removed."""
+        precious = tmp_path / "precious.txt"
+        precious.write_text("precious")
+        options = {"monitor": "m", "save_top_k": 1, "save_last": "link" if part == "latest" else True}
+        callback, trainer = started(tmp_path, **options)
+        trainer.epoch(m=2)
+        state = callback.state_dict()
+        forged = f"{tmp_path}/{where}"
+        state["lightlib"] |= {"pending": "last", "epoch": 0, "candidates": {"m": torch.tensor(2.0)}}
+        if part == "best_k_models":
+            state[part] = {forged: torch.tensor(9.0)}
+        elif part == "last_model_path":
+            state[part] = forged
+        else:
+            state["lightlib"][part] = [forged] if part == "evicted" else forged
+        resumed, again = started(tmp_path, FakeTrainer(tmp_path, continues=True), **options)
+        with pytest.warns(UserWarning, match=r"lists .*precious\.txt(.|\n)*left alone"):
+            resumed.load_state_dict(state)
+        again.progress = trainer.progress
+        resumed.on_train_start(again, None)
+        again.save_point()
+        again.epoch(m=1)
+        assert precious.read_text() == "precious"
+        assert not any("precious" in os.path.realpath(tmp_path / "kept" / name) for name in kept(resumed))
+        assert all((tmp_path / "kept" / name).read_text() != "precious" for name in kept(resumed))
+
     def test_files_that_are_gone(self, tmp_path):
         callback, trainer = started(tmp_path, monitor="m", save_top_k=2)
         trainer.epoch(m=1)

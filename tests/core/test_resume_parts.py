@@ -209,3 +209,21 @@ class TestWishes:
         assert torch.equal(second["lightlib"]["rng"]["torch"], first["lightlib"]["rng"]["torch"])
         for name, value in first["state_dict"].items():
             assert torch.equal(value, second["state_dict"][name])
+
+    @pytest.mark.parametrize("where", ["outside", "a file of something else"])
+    def test_a_forged_save_replaces_no_file(self, tmp_path, where):
+        """Reading a checkpoint is safe, so what it asks for may not write to where its author likes."""
+        _, trainer = run(fresh(), trainer_for(max_epochs=1), loaders())
+        (tmp_path / "run").mkdir()
+        trainer.save_checkpoint(tmp_path / "run" / "a.ckpt")
+        content = torch.load(tmp_path / "run" / "a.ckpt")
+        precious = tmp_path / "run" / "precious.txt" if where != "outside" else tmp_path / "precious.ckpt"
+        if where != "outside":
+            precious.write_text("precious")
+        content["lightlib"]["asked"] = [{"path": str(precious), "weights_only": False, "kind": "file"}]
+        torch.save(content, tmp_path / "run" / "a.ckpt")
+        other = trainer_for(max_epochs=2, default_root_dir=tmp_path / "run")
+        with pytest.warns(UserWarning, match=r"A save to '.*precious.*' was due(.|\n)*left out"):
+            run(fresh(9), other, loaders(), tmp_path / "run" / "a.ckpt")
+        assert precious.exists() == (where != "outside")
+        assert where == "outside" or precious.read_text() == "precious"
