@@ -29,6 +29,8 @@ VARIABLES_THAT_MAY_CHANGE = {
     "PL_GLOBAL_SEED",  # seed_everything says the seed to the processes that are started later
     "PL_SEED_WORKERS",  # likewise
     "LIGHTLIB_CHOSEN_SEED",  # likewise, of a seed that LightningCLI has made up
+    "GLOO_SOCKET_IFNAME",  # set for every process group of this process and of those that it starts
+    "LIGHTLIB_GLOO_SOCKET_IFNAME",  # likewise
     "TORCHINDUCTOR_CACHE_DIR",  # set by torch when its compiler is imported first
 }
 # Threads that a library keeps for the whole process, by the start of their name.

@@ -18,6 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 from lightlib import report
 from lightlib.errors import LightlibError
 from lightlib.launch.environment import Environment
+from lightlib.launch.network import listening_socket
 
 __all__ = ["meeting_place", "wait_for_all"]
 
@@ -67,8 +68,7 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
     """
     rank, size = environment.rank, environment.world_size
     if not environment.launched:
-        url = f"tcp://{environment.address}:{environment.port}"  # 0: any
-        return next(rendezvous(url, rank, size, timeout=patience))[0]
+        return vars(distributed)["HashStore"]()  # of this process alone: nothing listens
     address, port = environment.address, environment.port
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if environment.name == "torchrun" and agents:  # torchrun keeps the store
@@ -78,8 +78,9 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
     connect = partial(kind, address, port, size, rank == 0, patience, wait_for_workers=False, multi_tenant=True)
     if rank != 0:
         return _found(connect, environment, patience, word_after)
+    listening = listening_socket(environment)
     try:
-        return connect()
+        return connect() if listening is None else connect(master_listen_fd=listening.detach())
     except distributed.DistNetworkError as error:
         raise LightlibError(
             f"Rank 0 cannot wait for the others at {address}:{port}: {str(error).splitlines()[0]}",

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from lightlib.launch import network
-from lightlib.launch.environment import Environment
+from lightlib.launch.environment import Environment, HeldPort
 
 NAMES = {"here": "127.0.1.1", "elsewhere": "10.0.0.7", "10.0.0.9": "10.0.0.9"}
 
@@ -17,8 +17,9 @@ NAMES = {"here": "127.0.1.1", "elsewhere": "10.0.0.7", "10.0.0.9": "10.0.0.9"}
 @pytest.fixture
 def machine(monkeypatch):
     """A machine of the given name, with the interface eth1 to 10.0.0.9 and eth0 to the world."""
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "so that it is put back")
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    for variable in ("GLOO_SOCKET_IFNAME", "LIGHTLIB_GLOO_SOCKET_IFNAME"):
+        monkeypatch.setenv(variable, "so that it is put back")
+        monkeypatch.delenv(variable)
     asked = []
 
     def addressed(host):
@@ -28,7 +29,7 @@ def machine(monkeypatch):
 
     def interface(address):
         asked.append(address)
-        return {"10.0.0.9": "eth1", "192.0.2.1": "eth0"}.get(address)
+        return {"10.0.0.9": "eth1", "192.0.2.1": "eth0", "127.0.0.1": "lo"}.get(address)
 
     def choose(name, address="10.0.0.9", nodes=2):
         monkeypatch.setattr(socket, "gethostname", lambda: name)
@@ -47,7 +48,10 @@ def machine(monkeypatch):
         ("here", "here", 2, "eth0"),  # on rank 0's own machine, known by its name: whatever leads to the world
         ("nobody", "10.0.0.9", 2, "eth1"),  # a name without an address
         ("elsewhere", "10.0.0.9", 2, None),  # gloo finds it by itself
-        ("here", "10.0.0.9", 1, None),  # there is nobody else
+        ("elsewhere", "127.0.0.1", 1, "lo"),  # all are here, and nobody else is to reach them
+        ("here", "localhost", 1, "lo"),
+        ("here", "10.0.0.9", 1, None),  # there is nobody else, as far as can be told
+        ("elsewhere", "127.0.0.1", 2, None),
     ],
 )
 def test_gloo_is_told_where_its_own_choice_leads_nowhere(machine, name, address, nodes, expected):
@@ -58,6 +62,38 @@ def test_what_the_user_has_set_stays(machine, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
     chosen, asked = machine("here")
     assert (chosen, asked) == ("ib0", [])
+
+
+def test_a_choice_for_an_outer_run_does_not_hold_for_another(machine):
+    assert machine("elsewhere", "127.0.0.1", 1)[0] == "lo"
+    assert machine("elsewhere", "10.0.0.9", 2)[0] is None
+    assert machine("here", "10.0.0.9", 2)[0] == "eth1"
+    assert machine("here", "10.0.0.9", 1)[0] is None
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("address", "listens"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1")])
+def test_rank_0_listens_where_it_is_to_be_met(address, listens):
+    with network.listening_socket(Environment(address=address)) as made:
+        host, port = made.getsockname()
+        assert host == listens
+        socket.create_connection((host, port)).close()
+        assert network.listening_socket(Environment(address=address, port=port)) is None  # somebody listens there
+    network.listening_socket(Environment(address=address, port=port)).close()
+
+
+@pytest.mark.processes
+def test_the_port_may_be_held():
+    held = HeldPort()
+    with network.listening_socket(Environment(port=held.port)) as made:
+        assert made.getsockname() == ("127.0.0.1", held.port)
+    held.close()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("address", ["192.0.2.1", "a-name", socket.gethostname()])
+def test_torch_chooses_where_the_address_is_not_known_to_be_that_of_this_machine(address):
+    assert network.listening_socket(Environment(address=address)) is None
 
 
 def test_it_is_said(machine, monkeypatch):

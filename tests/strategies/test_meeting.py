@@ -76,6 +76,29 @@ def test_the_store_itself_waits_for_nobody(monkeypatch):
         wait_for_all(store, here, SHORT)
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost"])
+def test_nobody_but_this_machine_reaches_a_store_at_the_loopback(monkeypatch, address):
+    here = replace(given(monkeypatch, 0), address=address)
+    store = meeting_place(here, LONG)
+    with socket.socket() as another:  # which could not be, if the store listened everywhere
+        another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        another.bind(("127.0.0.2", here.port))
+        another.listen()
+    there = meeting_place(replace(here, rank=1), LONG)
+    there.set("key", "value")
+    assert store.get("key") == b"value"
+    again = meeting_place(here, LONG)  # by the same process, as after destroy_process_group
+    assert again.get("key") == b"value"
+
+
+def test_a_process_that_is_alone_listens_nowhere():
+    alone = Environment()
+    store = meeting_place(alone, SHORT)
+    wait_for_all(store, alone, SHORT)
+    assert isinstance(store, distributed.HashStore)
+
+
 def given(monkeypatch, rank):
     here = replace(place(rank, 2), address="127.0.0.1", port=free_port())
     for name, value in here.export().items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import sys
 import threading
@@ -9,9 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from lightlib.accelerators import CPUAccelerator
+from lightlib.launch.environment import detect
 from lightlib.strategies import process_group
 from tests.processes import programs
+from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the states of threads")
 
@@ -71,6 +76,32 @@ def test_threads_that_work_or_wait_for_the_lock_do_not_rest(monkeypatch):
     thread.join()
     for end in (read, write):
         os.close(end)
+
+
+@pytest.mark.processes
+def test_ranks_at_the_loopback_listen_nowhere_else():
+    assert ranks(2, listening_after_joining) == [(2, {"127.0.0.1"}), (1, {"127.0.0.1"})]  # gloo, and the store
+
+
+def listening_after_joining(rank):
+    del os.environ["GLOO_SOCKET_IFNAME"]  # the tests set it
+    collectives = process_group.join(detect(None), CPUAccelerator(), torch.device("cpu"))
+    found = listening()
+    collectives.barrier()
+    return len(found), set(found)
+
+
+def listening():
+    """The addresses at which this process listens."""
+    own = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            place, state, inode = (line.split()[column] for column in (1, 3, 9))
+            if state == "0A" and f"socket:[{inode}]" in own:
+                words = [bytes.fromhex(place[start : start + 8])[::-1] for start in range(0, len(place) - 5, 8)]
+                found.append(str(ipaddress.ip_address(b"".join(words))))
+    return found
 
 
 def name_this_thread(name):
