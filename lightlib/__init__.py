@@ -44,7 +44,7 @@ __all__ = [
     "seed_everything",
 ]
 
-__getattr__, __dir__ = lazy.attributes(
+_get, _names = lazy.attributes(
     __name__,
     {
         "Callback": "callbacks.callback",
@@ -63,3 +63,6 @@ __getattr__, __dir__ = lazy.attributes(
         "profilers", "strategies", "testing",
     ),
 )  # fmt: skip
+
+if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+    __getattr__, __dir__ = _get, _names

@@ -52,7 +52,7 @@ __all__ = [
     "default_progress_bar",
 ]
 
-__getattr__, __dir__ = lazy.attributes(
+_get, _names = lazy.attributes(
     __name__,
     {
         "Callback": "callback",
@@ -77,3 +77,6 @@ __getattr__, __dir__ = lazy.attributes(
         "default_progress_bar": "progress_bar",
     },
 )
+
+if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+    __getattr__, __dir__ = _get, _names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from lightlib import report
 from lightlib.callbacks.best_checkpoints import BestCheckpoints, as_number
@@ -72,7 +72,7 @@ class CheckpointGC(Callback):
         save_trial_best: int = 1,
         save_trial_latest: int = 1,
         monitor: str | None = None,
-        mode: str = "min",
+        mode: Literal["min", "max"] = "min",
         root: str | os.PathLike[str] | None = None,
     ) -> None:
         numbers = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -76,7 +76,7 @@ class EarlyStopping(Callback):
         min_delta: float = 0.0,
         patience: int = 3,
         verbose: bool = False,
-        mode: str = "min",
+        mode: Literal["min", "max"] = "min",
         strict: bool = True,
         check_finite: bool = True,
         stopping_threshold: float | None = None,

@@ -92,7 +92,7 @@ class ModelCheckpoint(GuardedSaves):
         save_top_k: int = 1,
         save_on_exception: bool = False,
         save_weights_only: bool = False,
-        mode: str = "min",
+        mode: Literal["min", "max"] = "min",
         auto_insert_metric_name: bool = True,
         every_n_train_steps: int | None = None,
         train_time_interval: timedelta | None = None,

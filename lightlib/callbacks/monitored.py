@@ -79,7 +79,7 @@ def final_at_epoch_end(trainer: Trainer) -> bool:
     if not validates(trainer):
         return True
     interval, plan = trainer.val_check_interval, trainer.plan
-    once_per_epoch = interval is None or (isinstance(interval, float) and interval == 1.0)
+    once_per_epoch = isinstance(interval, float) and interval == 1.0
     timed = plan is not None and plan.validate_every_seconds is not None
     return once_per_epoch and not timed and trainer.check_val_every_n_epoch == 1
 

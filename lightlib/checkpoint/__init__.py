@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Inspection", "Label", "Verified", "consolidate", "convert", "export", "inspect", "load", "verify"]
 
-__getattr__, __dir__ = lazy.attributes(
+_get, _names = lazy.attributes(
     __name__,
     {
         "Inspection": "inspection",
@@ -27,3 +27,6 @@ __getattr__, __dir__ = lazy.attributes(
         "verify": "verbs",
     },
 )
+
+if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+    __getattr__, __dir__ = _get, _names

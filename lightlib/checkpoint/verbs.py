@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -127,7 +127,7 @@ def _of_others(path: str) -> tuple[int, str]:
 def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
-    format: str | None = None,  # noqa: A002  the name that users look for
+    format: Literal["file", "directory", "safetensors"] | None = None,  # noqa: A002  the name that users look for
     *,
     overwrite: bool = False,
     trust: bool = False,
@@ -205,7 +205,7 @@ def export(
     target: str | os.PathLike[str],
     *,
     strip: str = "",
-    dtype: str | None = None,
+    dtype: Literal["float32", "float16", "bfloat16", "float64"] | None = None,
     overwrite: bool = False,
     trust: bool = False,
 ) -> None:

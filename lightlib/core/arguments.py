@@ -9,13 +9,14 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, LightlibError, nearest
 
 __all__ = ["REMOVED", "checked_call"]
 
+Init = TypeVar("Init", bound=Callable[..., None])
 _NOTHING = "nothing in its place"
 # Arguments of Lightning 1.x: what stands in their place, and what to write; `{value}` is the value that was given.
 REMOVED: dict[str, tuple[str, str]] = {
@@ -61,7 +62,7 @@ _PREFIXES = ("LIGHTLIB_", "PL_TRAINER_")
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
-def checked_call(init: Callable[..., None]) -> Callable[..., None]:
+def checked_call(init: Init) -> Init:
     """Decorate ``Trainer.__init__``: defaults from the environment, and an explanation for unknown arguments.
 
     Every argument can be defaulted by ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``, read as a Python literal.
@@ -87,7 +88,7 @@ def checked_call(init: Callable[..., None]) -> Callable[..., None]:
             _tell_variables(error, variables)
             raise
 
-    return checked
+    return cast(Init, checked)  # for type checkers it has the arguments of `init`
 
 
 def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeError:

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -15,7 +15,8 @@ from lightlib.errors import MisconfigurationException, UnknownNameError
 
 __all__ = ["CombinedLoader", "Place", "flatten", "holds_loaders", "length"]
 
-MODES = ("min_size", "max_size_cycle", "max_size", "sequential")
+Mode = Literal["min_size", "max_size_cycle", "max_size", "sequential"]
+MODES = get_args(Mode)
 
 
 class CombinedLoader:
@@ -38,7 +39,7 @@ class CombinedLoader:
         3
     """
 
-    def __init__(self, iterables: Any, mode: str = "min_size") -> None:
+    def __init__(self, iterables: Any, mode: Mode = "min_size") -> None:
         if mode not in MODES:
             raise UnknownNameError("mode of CombinedLoader", mode, MODES)
         self.iterables = iterables

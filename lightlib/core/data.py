@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lightlib import report
-from lightlib.core.combined import CombinedLoader, Place, length
+from lightlib.core.combined import CombinedLoader, Mode, Place, length
 from lightlib.core.lengths import by_rank, is_length_exact, limited, nothing_read, refuse_other_loaders
 from lightlib.core.prefetch import END, Prefetch
 from lightlib.core.reading import (
@@ -43,7 +43,7 @@ __all__ = ["Move", "TrainData", "combine"]
 Move = Callable[[Any, int], Any]
 
 
-def combine(loaders: Any, mode: str) -> CombinedLoader:
+def combine(loaders: Any, mode: Mode) -> CombinedLoader:
     """Return one loader or a collection of them as a CombinedLoader; one that is a CombinedLoader already stays."""
     return loaders if isinstance(loaders, CombinedLoader) else CombinedLoader(loaders, mode)
 

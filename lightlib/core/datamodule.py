@@ -15,6 +15,8 @@ from lightlib.core.interface import DataHooks
 from lightlib.core.loading import ClassOnly, load_datamodule
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from lightlib.core.trainer import Trainer
 
 __all__ = ["DataModule"]
@@ -68,7 +70,7 @@ class DataModule(DataHooks, HyperparametersMixin):
         batch_size: int = 1,
         num_workers: int = 0,
         **init_kwargs: Any,
-    ) -> DataModule:
+    ) -> Self:
         """Return a DataModule that serves data sets: the training one shuffled, each of the others a set or several.
 
         Args:

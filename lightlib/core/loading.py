@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import torch
 
@@ -20,22 +20,24 @@ from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 
 __all__ = ["ClassOnly", "load_datamodule", "load_from_checkpoint"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # LightningCLI puts these among the hyperparameters. No class is imported because a file names it, unless it is trusted.
 _NAMES_OF_CODE = ("_instantiator", "_class_path")
 _OLD_KEYS = ("hparams", "module_arguments")  # where versions of Lightning before 1.0 kept the hyperparameters
 
 
-class ClassOnly:
-    """A class method that refuses to be called on an instance, whose weights it would not change."""
+class ClassOnly(Generic[P]):
+    """A class method that returns a new object, and refuses to be called on an instance, which it would not change."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[Concatenate[type, P], Any]) -> None:
+        self.function: Any = function
         self.__doc__ = function.__doc__
 
-    def __get__(self, instance: object, owner: type) -> Callable[..., Any]:
+    def __get__(self, instance: object, owner: type[T]) -> Callable[P, T]:
         if instance is None:
-            bound: Callable[..., Any] = self.function.__get__(owner, type(owner))
+            bound: Callable[P, T] = self.function.__get__(owner, type(owner))
             return bound
 
         def refuse(*args: Any, **kwargs: Any) -> Any:  # noqa: ARG001  whatever it is called with
@@ -50,6 +52,7 @@ class ClassOnly:
 
 def load_from_checkpoint(
     cls: type,
+    /,
     checkpoint_path: Any,
     map_location: Any = None,
     hparams_file: str | Path | None = None,
@@ -93,6 +96,7 @@ def load_from_checkpoint(
 
 def load_datamodule(
     cls: type,
+    /,
     checkpoint_path: Any,
     map_location: Any = None,
     hparams_file: str | Path | None = None,

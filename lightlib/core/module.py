@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from lightlib import report
 from lightlib.core import export
@@ -21,10 +22,16 @@ from lightlib.core.optim import step_scheduler
 from lightlib.errors import LoggingError, MisconfigurationException
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from lightlib.core.results import Results
     from lightlib.core.trainer import Trainer
+    from lightlib.loggers.logger import Logger
 
 __all__ = ["Module"]
+
+Reduction = Literal["mean", "sum", "min", "max", "avg"]
+ClipAlgorithm = Literal["norm", "value"]
 
 report.share_rank()
 
@@ -141,7 +148,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         self,
         optimizer: Optimizer,
         gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
+        gradient_clip_algorithm: ClipAlgorithm | None = None,
     ) -> None:
         """Clip the unscaled gradients of one optimizer. Default: `clip_gradients` with the Trainer's values."""
         self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
@@ -150,7 +157,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         self,
         optimizer: Optimizer | LightningOptimizer,
         gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
+        gradient_clip_algorithm: ClipAlgorithm | None = None,
     ) -> None:
         """Clip the gradients of `optimizer`; the norm before clipping is then `trainer.gradient_norm`.
 
@@ -164,11 +171,19 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         """
         self._present_run().clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
+    @overload
+    def optimizers(self, use_pl_optimizer: Literal[True] = True) -> LightningOptimizer | list[LightningOptimizer]: ...
+    @overload
+    def optimizers(self, use_pl_optimizer: Literal[False]) -> Optimizer | list[Optimizer]: ...
+    @overload
+    def optimizers(
+        self, use_pl_optimizer: bool
+    ) -> LightningOptimizer | Optimizer | list[LightningOptimizer] | list[Optimizer]: ...
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
         """Return the optimizer, or the list of them: wrapped so that `step` counts and scales, or as they are."""
         return self._present_run().optimizers_for_user(use_pl_optimizer)
 
-    def lr_schedulers(self) -> Any:
+    def lr_schedulers(self) -> LRScheduler | list[LRScheduler] | None:
         """Return the scheduler, the list of them, or None."""
         schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
         if not schedulers:
@@ -219,7 +234,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         logger: bool | None = None,
         on_step: bool | None = None,
         on_epoch: bool | None = None,
-        reduce_fx: str | Callable[[Any], Any] = "mean",
+        reduce_fx: Reduction | Callable[[Any], Any] = "mean",
         enable_graph: bool = False,
         sync_dist: bool = False,
         sync_dist_group: Any = None,
@@ -265,7 +280,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         logger: bool | None = None,
         on_step: bool | None = None,
         on_epoch: bool | None = None,
-        reduce_fx: str | Callable[[Any], Any] = "mean",
+        reduce_fx: Reduction | Callable[[Any], Any] = "mean",
         enable_graph: bool = False,
         sync_dist: bool = False,
         sync_dist_group: Any = None,
@@ -325,12 +340,12 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         return self.trainer.run
 
     @property
-    def logger(self) -> Any:
+    def logger(self) -> Logger | None:
         """The first logger, or None."""
         return self._trainer.logger if self._trainer is not None else None
 
     @property
-    def loggers(self) -> list[Any]:
+    def loggers(self) -> list[Logger]:
         """All loggers."""
         return self._trainer.loggers if self._trainer is not None else []
 
@@ -396,12 +411,12 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     def configure_model(self) -> None:
         """Build (large) layers on the device and in the dtype of the run. Called for every entry point: build once."""
 
-    def freeze(self) -> Module:
+    def freeze(self) -> Self:
         """Let no parameter require a gradient, switch to evaluation mode, and return self."""
         self.requires_grad_(False)
         return self.eval()
 
-    def unfreeze(self) -> Module:
+    def unfreeze(self) -> Self:
         """Let every parameter require a gradient, switch to training mode, and return self."""
         self.requires_grad_(True)
         return self.train()

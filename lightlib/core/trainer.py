@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 
@@ -21,8 +21,9 @@ from lightlib.core.arguments import checked_call
 from lightlib.core.audit import Audit, audit
 from lightlib.core.check import callbacks_in, check_callbacks
 from lightlib.core.copied import restore_state, state_of
+from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import in_priority
-from lightlib.core.module import Module
+from lightlib.core.module import ClipAlgorithm, Module
 from lightlib.core.progress import Progress
 from lightlib.core.resolve import (
     Plugin,
@@ -131,7 +132,7 @@ class Trainer(TrainerViews):
         num_nodes: int = 1,
         precision: str | int | Precision | None = None,
         logger: Logger | Iterable[Logger] | bool | str | None = None,
-        callbacks: list[Callback] | Callback | None = None,
+        callbacks: Iterable[Callback] | Callback | None = None,
         fast_dev_run: int | bool = False,
         max_epochs: int | None = None,
         min_epochs: int | None = None,
@@ -153,8 +154,8 @@ class Trainer(TrainerViews):
         accumulate_grad_batches: int = 1,
         global_batch_size: int | None = None,
         gradient_clip_val: int | float | None = None,
-        gradient_clip_algorithm: str | None = None,
-        deterministic: bool | str | None = None,
+        gradient_clip_algorithm: ClipAlgorithm | None = None,
+        deterministic: bool | Literal["warn"] | None = None,
         benchmark: bool | None = None,
         inference_mode: bool = True,
         use_distributed_sampler: bool = True,
@@ -186,7 +187,7 @@ class Trainer(TrainerViews):
         self.profiler = profiler_of(profiler)
         wanted = False if self.settings.barebones else logger
         self._loggers = loggers_of(wanted, self.default_root_dir, bool(self.settings.fast_dev_run))
-        self.callbacks: Any = self._all_callbacks(callbacks, arguments)
+        self.callbacks = self._all_callbacks(callbacks, arguments)
         self.settings.limit_epochs(any(type(c).__name__ == "Timer" for c in self.callbacks))
         _set_torch_flags(self.settings)
         self.progress = Progress()
@@ -246,7 +247,7 @@ class Trainer(TrainerViews):
         model: Module,
         train_dataloaders: Any = None,
         val_dataloaders: Any = None,
-        datamodule: Any = None,
+        datamodule: DataModule | None = None,
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
         resume: Any = None,
@@ -282,7 +283,7 @@ class Trainer(TrainerViews):
         dataloaders: Any = None,
         ckpt_path: str | Path | None = None,
         verbose: bool = True,
-        datamodule: Any = None,
+        datamodule: DataModule | None = None,
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
         """Validate `model` (default: the last, with its best weights); return the metrics, one dict per loader.
@@ -308,7 +309,7 @@ class Trainer(TrainerViews):
         dataloaders: Any = None,
         ckpt_path: str | Path | None = None,
         verbose: bool = True,
-        datamodule: Any = None,
+        datamodule: DataModule | None = None,
         weights_only: bool | None = None,
     ) -> list[dict[str, float]]:
         """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader.
@@ -331,15 +332,46 @@ class Trainer(TrainerViews):
         self._session.tell(metrics, verbose)
         return metrics
 
+    @overload
     def predict(
         self,
         model: Module | None = None,
         dataloaders: Any = None,
-        datamodule: Any = None,
+        datamodule: DataModule | None = None,
+        *,
+        return_predictions: Literal[False],
+        ckpt_path: str | Path | None = None,
+        weights_only: bool | None = None,
+    ) -> None: ...
+    @overload
+    def predict(
+        self,
+        model: Module | None = None,
+        dataloaders: Any = None,
+        datamodule: DataModule | None = None,
+        return_predictions: Literal[True] | None = None,
+        ckpt_path: str | Path | None = None,
+        weights_only: bool | None = None,
+    ) -> list[Any]: ...
+    @overload
+    def predict(
+        self,
+        model: Module | None = None,
+        dataloaders: Any = None,
+        datamodule: DataModule | None = None,
         return_predictions: bool | None = None,
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
-    ) -> Any:
+    ) -> list[Any] | None: ...
+    def predict(
+        self,
+        model: Module | None = None,
+        dataloaders: Any = None,
+        datamodule: DataModule | None = None,
+        return_predictions: bool | None = None,
+        ckpt_path: str | Path | None = None,
+        weights_only: bool | None = None,
+    ) -> list[Any] | None:
         """Return what `predict_step` gives for each batch: a list, or a list of lists with several loaders.
 
         Args:
@@ -349,7 +381,7 @@ class Trainer(TrainerViews):
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
         if elsewhere.wanted(self):
-            return elsewhere.call(self, "predict", locals())
+            return elsewhere.call(self, "predict", locals())  # type: ignore[no-any-return]
         keep = return_predictions is not False
         self._session.begin(
             TrainerFn.PREDICTING, model, {"predict_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only
@@ -365,7 +397,7 @@ class Trainer(TrainerViews):
         weights_only: bool | None = None,
         storage_options: Any = None,
         *,
-        format: str | None = None,  # noqa: A002  the word for it
+        format: Literal["file", "directory"] | None = None,  # noqa: A002  the word for it
         writer: Any = None,
     ) -> None:
         """Write the state of the run to `filepath`, whole or not at all. All processes call this.

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
+from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.checkpoint import Checkpoint
 from lightlib.core.data import TrainData
+from lightlib.core.optim import SchedulerConfig
 from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.core.run import Run
@@ -18,16 +22,16 @@ from lightlib.core.settings import Settings
 from lightlib.core.states import RunningStage, TrainerState
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import Logger
+from lightlib.precision.precision import Precision
+from lightlib.profilers.profiler import Profiler
+from lightlib.strategies.strategy import Strategy
+
+if TYPE_CHECKING:
+    from lightlib.callbacks.early_stopping import EarlyStopping
+    from lightlib.callbacks.progress_base import ProgressBar
 
 __all__ = ["TrainerViews"]
 
-_SETTINGS = (
-    "accumulate_grad_batches", "barebones", "check_val_every_n_epoch", "fast_dev_run", "global_batch_size",
-    "gradient_clip_algorithm", "gradient_clip_val", "limit_predict_batches", "limit_test_batches",
-    "limit_train_batches", "limit_val_batches", "log_every_n_steps", "max_epochs", "max_steps", "max_time",
-    "min_epochs", "min_steps", "num_sanity_val_steps", "overfit_batches", "reload_dataloaders_every_n_epochs",
-    "val_check_interval",
-)  # fmt: skip
 _INSIDE = {
     "fit_loop": "`trainer.progress`, `trainer.plan` and `trainer.max_epochs`",
     "validate_loop": "`trainer.num_val_batches`",
@@ -46,16 +50,45 @@ _INSIDE = {
 _STAGES = {stage.value: stage for stage in RunningStage}
 
 
-class TrainerViews:
+class _Limits:
+    """What is read from the settings under the name of the Trainer's argument, and may be set between two calls."""
+
+    accumulate_grad_batches: int
+    barebones: bool
+    check_val_every_n_epoch: int | None
+    fast_dev_run: int
+    global_batch_size: int | None
+    gradient_clip_algorithm: str | None
+    gradient_clip_val: float | None
+    limit_predict_batches: int | float
+    limit_test_batches: int | float
+    limit_train_batches: int | float
+    limit_val_batches: int | float
+    log_every_n_steps: int
+    max_epochs: int | None
+    max_steps: int
+    max_time: float | None
+    min_epochs: int | None
+    min_steps: int | None
+    num_sanity_val_steps: float
+    overfit_batches: int | float
+    reload_dataloaders_every_n_epochs: int
+    val_check_interval: int | float
+
+
+_SETTINGS = frozenset(_Limits.__annotations__)
+
+
+class TrainerViews(_Limits):
     """The read-only side of a Trainer. Limits (`max_epochs`, …) may be set between two calls."""
 
     settings: Settings
     progress: Progress
     _state: TrainerState
-    strategy: Any
-    callbacks: Any
-    profiler: Any
-    precision_plugin: Any
+    strategy: Strategy
+    callbacks: list[Callback]
+    profiler: Profiler
+    precision_plugin: Precision
     default_root_dir: str
     num_nodes: int
     devices: list[torch.device]
@@ -63,11 +96,13 @@ class TrainerViews:
     run: Run | None
     _session: Any
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _SETTINGS and "settings" in self.__dict__:
-            return getattr(self.settings, name)
-        hint = f" Lightning's `{name}` is part of its inside; read {_INSIDE[name]}." if name in _INSIDE else ""
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}.{hint}")
+    if not TYPE_CHECKING:  # a name that is not there is an error for checkers as well
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _SETTINGS and "settings" in self.__dict__:
+                return getattr(self.settings, name)
+            hint = f" Lightning's `{name}` is part of its inside; read {_INSIDE[name]}." if name in _INSIDE else ""
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}.{hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SETTINGS:
@@ -82,9 +117,17 @@ class TrainerViews:
             object.__setattr__(self, name, value)
 
     # where the run is
-    current_epoch = property(lambda self: self.progress.epoch, doc="Epochs completed; the index of the running one.")
-    global_step = property(lambda self: self.progress.step, doc="Batches in which an optimizer stepped.")
     interrupted: bool = False
+
+    @property
+    def current_epoch(self) -> int:
+        """Epochs completed; the index of the running one."""
+        return self.progress.epoch
+
+    @property
+    def global_step(self) -> int:
+        """Batches in which an optimizer stepped."""
+        return self.progress.step
 
     @property
     def plan(self) -> Plan | None:
@@ -139,12 +182,35 @@ class TrainerViews:
     def _in(self, *stages: str) -> bool:
         return self.run is not None and self.run.stage in stages
 
-    training = property(lambda self: self._in("train"), doc="Whether a training batch or epoch hook runs.")
-    validating = property(lambda self: self._in("validate"), doc="Whether validation runs.")
-    testing = property(lambda self: self._in("test"), doc="Whether the test runs.")
-    predicting = property(lambda self: self._in("predict"), doc="Whether prediction runs.")
-    sanity_checking = property(lambda self: self._in("sanity_check"), doc="Whether the sanity check runs.")
-    evaluating = property(lambda self: self._in("validate", "test", "sanity_check"), doc="Whether an evaluation runs.")
+    @property
+    def training(self) -> bool:
+        """Whether a training batch or epoch hook runs."""
+        return self._in("train")
+
+    @property
+    def validating(self) -> bool:
+        """Whether validation runs."""
+        return self._in("validate")
+
+    @property
+    def testing(self) -> bool:
+        """Whether the test runs."""
+        return self._in("test")
+
+    @property
+    def predicting(self) -> bool:
+        """Whether prediction runs."""
+        return self._in("predict")
+
+    @property
+    def sanity_checking(self) -> bool:
+        """Whether the sanity check runs."""
+        return self._in("sanity_check")
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether an evaluation runs."""
+        return self._in("validate", "test", "sanity_check")
 
     @property
     def _train_data(self) -> TrainData | None:
@@ -164,9 +230,20 @@ class TrainerViews:
         evaluations = self._session.builder.evaluations if self._session.builder is not None else {}
         return list(evaluations[key].num_batches) if key in evaluations else []
 
-    num_val_batches = property(lambda self: self._num_batches("val"), doc="Validation batches, per loader.")
-    num_test_batches = property(lambda self: self._num_batches("test"), doc="Test batches, per loader.")
-    num_predict_batches = property(lambda self: self._num_batches("predict"), doc="Batches to predict, per loader.")
+    @property
+    def num_val_batches(self) -> list[float]:
+        """Validation batches, per loader."""
+        return self._num_batches("val")
+
+    @property
+    def num_test_batches(self) -> list[float]:
+        """Test batches, per loader."""
+        return self._num_batches("test")
+
+    @property
+    def num_predict_batches(self) -> list[float]:
+        """Batches to predict, per loader."""
+        return self._num_batches("predict")
 
     @property
     def num_sanity_val_batches(self) -> list[float]:
@@ -237,12 +314,12 @@ class TrainerViews:
         return last if last is not None and run is not None and run.module is last.module else run
 
     @property
-    def optimizers(self) -> list[Any]:
+    def optimizers(self) -> list[Optimizer]:
         """The optimizers; after an evaluation still those of the last fit."""
         return self._trained.optimizers if self._trained is not None else []
 
     @property
-    def lr_scheduler_configs(self) -> list[Any]:
+    def lr_scheduler_configs(self) -> list[SchedulerConfig]:
         """The schedules, with their interval, frequency and name."""
         return self._trained.schedules.configs if self._trained is not None else []
 
@@ -292,13 +369,30 @@ class TrainerViews:
 
         return [callback for callback in self.callbacks if isinstance(callback, getattr(callbacks, name))]
 
-    checkpoint_callbacks = property(lambda self: self._callbacks_of("Checkpoint"), doc="All checkpoint callbacks.")
-    early_stopping_callbacks = property(lambda self: self._callbacks_of("EarlyStopping"), doc="All EarlyStoppings.")
-    checkpoint_callback = property(lambda self: next(iter(self.checkpoint_callbacks), None), doc="The first of them.")
-    early_stopping_callback = property(lambda self: next(iter(self.early_stopping_callbacks), None), doc="The first.")
-    progress_bar_callback = property(
-        lambda self: next(iter(self._callbacks_of("ProgressBar")), None), doc="The progress bar, or None."
-    )
+    @property
+    def checkpoint_callbacks(self) -> list[Checkpoint]:
+        """All checkpoint callbacks."""
+        return self._callbacks_of("Checkpoint")
+
+    @property
+    def early_stopping_callbacks(self) -> list[EarlyStopping]:
+        """All EarlyStoppings."""
+        return self._callbacks_of("EarlyStopping")
+
+    @property
+    def checkpoint_callback(self) -> Checkpoint | None:
+        """The first checkpoint callback, or None."""
+        return next(iter(self.checkpoint_callbacks), None)
+
+    @property
+    def early_stopping_callback(self) -> EarlyStopping | None:
+        """The first EarlyStopping, or None."""
+        return next(iter(self.early_stopping_callbacks), None)
+
+    @property
+    def progress_bar_callback(self) -> ProgressBar | None:
+        """The progress bar, or None."""
+        return next(iter(self._callbacks_of("ProgressBar")), None)
 
     # loaders
     @property
@@ -310,31 +404,74 @@ class TrainerViews:
         evaluations = self._session.builder.evaluations if self._session.builder is not None else {}
         return evaluations[key].loaders if key in evaluations else None
 
-    val_dataloaders = property(lambda self: self._loaders("val"), doc="What was given as validation loaders.")
-    test_dataloaders = property(lambda self: self._loaders("test"), doc="What was given as test loaders.")
-    predict_dataloaders = property(lambda self: self._loaders("predict"), doc="What was given to be predicted.")
+    @property
+    def val_dataloaders(self) -> Any:
+        """What was given as validation loaders."""
+        return self._loaders("val")
+
+    @property
+    def test_dataloaders(self) -> Any:
+        """What was given as test loaders."""
+        return self._loaders("test")
+
+    @property
+    def predict_dataloaders(self) -> Any:
+        """What was given to be predicted."""
+        return self._loaders("predict")
 
     # metrics
-    callback_metrics = property(
-        lambda self: self.run.results.callback_metrics if self.run is not None else {}, doc="What callbacks read."
-    )
-    logged_metrics = property(
-        lambda self: self.run.results.logged_metrics if self.run is not None else {}, doc="What loggers got last."
-    )
-    progress_bar_metrics = property(
-        lambda self: self.run.results.progress_bar_metrics if self.run is not None else {}, doc="What the bar shows."
-    )
+    @property
+    def callback_metrics(self) -> dict[str, Tensor]:
+        """What callbacks read."""
+        return self.run.results.callback_metrics if self.run is not None else {}
+
+    @property
+    def logged_metrics(self) -> dict[str, Tensor]:
+        """What loggers got last."""
+        return self.run.results.logged_metrics if self.run is not None else {}
+
+    @property
+    def progress_bar_metrics(self) -> dict[str, float]:
+        """What the bar shows."""
+        return self.run.results.progress_bar_metrics if self.run is not None else {}
 
     # ranks and devices
-    global_rank = property(lambda self: self.strategy.global_rank, doc="This process's index among all.")
-    local_rank = property(lambda self: self.strategy.local_rank, doc="This process's index on its machine.")
-    node_rank = property(lambda self: self.strategy.node_rank, doc="This machine's index.")
-    world_size = property(lambda self: self.strategy.world_size, doc="How many processes there are.")
-    is_global_zero = property(lambda self: self.strategy.is_global_zero, doc="Whether this process writes and speaks.")
-    num_devices = property(lambda self: len(self.devices), doc="Devices of this machine.")
-    device_ids = property(
-        lambda self: [i if one.index is None else one.index for i, one in enumerate(self.devices)], doc="Their indices."
-    )
-    distributed_sampler_kwargs = property(
-        lambda self: {"num_replicas": self.strategy.data_size, "rank": self.strategy.data_rank}, doc="For samplers."
-    )
+    @property
+    def global_rank(self) -> int:
+        """This process's index among all."""
+        return self.strategy.global_rank
+
+    @property
+    def local_rank(self) -> int:
+        """This process's index on its machine."""
+        return self.strategy.local_rank
+
+    @property
+    def node_rank(self) -> int:
+        """This machine's index."""
+        return self.strategy.node_rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes there are."""
+        return self.strategy.world_size
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this process writes and speaks."""
+        return self.strategy.is_global_zero
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of this machine."""
+        return len(self.devices)
+
+    @property
+    def device_ids(self) -> list[int]:
+        """Their indices."""
+        return [i if one.index is None else one.index for i, one in enumerate(self.devices)]
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, int]:
+        """For samplers."""
+        return {"num_replicas": self.strategy.data_size, "rank": self.strategy.data_rank}

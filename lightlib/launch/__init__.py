@@ -25,7 +25,7 @@ __all__ = [
     "launched_processes",
 ]
 
-__getattr__, __dir__ = lazy.attributes(
+_get, _names = lazy.attributes(
     __name__,
     {
         "Environment": "environment",
@@ -39,3 +39,6 @@ __getattr__, __dir__ = lazy.attributes(
         "launched_processes": "subprocess",
     },
 )
+
+if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+    __getattr__, __dir__ = _get, _names

@@ -33,7 +33,7 @@ __all__ = [
     "rank_zero_experiment",
 ]
 
-__getattr__, __dir__ = lazy.attributes(
+_get, _names = lazy.attributes(
     __name__,
     {
         "CSVLogger": "csv",
@@ -51,3 +51,6 @@ __getattr__, __dir__ = lazy.attributes(
         "rank_zero_experiment": "logger",
     },
 )
+
+if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+    __getattr__, __dir__ = _get, _names

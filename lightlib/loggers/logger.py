@@ -7,7 +7,7 @@ import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import described, rank_zero_only
@@ -25,6 +25,9 @@ __all__ = [
     "prefixed",
     "rank_zero_experiment",
 ]
+
+L = TypeVar("L")
+T = TypeVar("T")
 
 
 class Logger(ABC):
@@ -237,7 +240,7 @@ def folder_of(*parts: str | None) -> str:
     return "/".join([first.rstrip("/"), *others]) if "://" in first else os.path.join(first, *others)
 
 
-def rank_zero_experiment(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def rank_zero_experiment(function: Callable[[L], T]) -> Callable[[L], T]:
     """Decorator of `experiment`: other processes than rank zero get an object that does nothing.
 
     Example:
@@ -251,8 +254,8 @@ def rank_zero_experiment(function: Callable[[Any], Any]) -> Callable[[Any], Any]
     """
 
     @functools.wraps(function)
-    def experiment(self: Any) -> Any:
-        return function(self) if rank_zero_only.rank == 0 else DummyExperiment()
+    def experiment(self: L) -> T:
+        return function(self) if rank_zero_only.rank == 0 else cast(T, DummyExperiment())
 
     return experiment
 

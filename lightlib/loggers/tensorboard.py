@@ -163,7 +163,7 @@ class TensorBoardLogger(Logger):
         """
         step = self._next_step if step is None else int(step)
         self._next_step = step + 1
-        writer = self.experiment
+        writer: Any = self.experiment
         summary = self._summary()
         for name, value in prefixed(metrics, self._prefix).items():
             if isinstance(value, Mapping):
@@ -207,8 +207,9 @@ class TensorBoardLogger(Logger):
             from torch.utils.tensorboard.summary import hparams  # optional: tensorboard
 
             self.log_metrics(metrics, step or 0)
+            writer: Any = self.experiment.file_writer
             for summary in hparams(flatten(self.hparams), dict(metrics)):  # type: ignore[no-untyped-call]
-                self.experiment.file_writer.add_summary(summary)
+                writer.add_summary(summary)
 
     @rank_zero_only
     def log_graph(self, model: nn.Module, input_array: Tensor | Any | None = None) -> None:

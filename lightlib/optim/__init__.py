@@ -13,4 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LAMB", "LARS", "Lion"]
 
-__getattr__, __dir__ = lazy.attributes(__name__, {"LAMB": "lamb", "LARS": "lars", "Lion": "lion"})
+_get, _names = lazy.attributes(__name__, {"LAMB": "lamb", "LARS": "lars", "Lion": "lion"})
+
+if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+    __getattr__, __dir__ = _get, _names

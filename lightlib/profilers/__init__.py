@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AdvancedProfiler", "PassThroughProfiler", "Profiler", "PyTorchProfiler", "SimpleProfiler"]
 
-__getattr__, __dir__ = lazy.attributes(
+_get, _names = lazy.attributes(
     __name__,
     {
         "AdvancedProfiler": "advanced",
@@ -24,3 +24,6 @@ __getattr__, __dir__ = lazy.attributes(
         "SimpleProfiler": "simple",
     },
 )
+
+if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+    __getattr__, __dir__ = _get, _names

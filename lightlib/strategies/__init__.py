@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 _PRESETS = ("DDPStrategy", "FSDPStrategy", "ModelParallelStrategy", "PipelineStrategy", "TensorParallelStrategy")
-__getattr__, __dir__ = lazy.attributes(
+_get, _names = lazy.attributes(
     __name__,
     {
         "ActivationCheckpoint": "activation_checkpoint",
@@ -77,3 +77,6 @@ __getattr__, __dir__ = lazy.attributes(
         **dict.fromkeys(_PRESETS, "presets"),
     },
 )
+
+if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+    __getattr__, __dir__ = _get, _names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -84,7 +84,9 @@ class Context(Axis):
 
     name = "context"
 
-    def __init__(self, size: int = 1, *, method: str = "all_to_all", overlap: int | None = None) -> None:
+    def __init__(
+        self, size: int = 1, *, method: Literal["all_to_all", "ring"] = "all_to_all", overlap: int | None = None
+    ) -> None:
         if method not in _METHODS:
             raise UnknownNameError("method of the context axis", method, _METHODS, fix='Context(method="all_to_all")')
         self.size, self.method, self.overlap = size, method, overlap

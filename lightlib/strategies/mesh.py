@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -95,10 +95,10 @@ class MeshStrategy(Strategy):
         activation_checkpointing: bool | ActivationCheckpoint = False,
         compile: bool | Compile = False,  # noqa: A002  torch's name
         extra_axes: Iterable[Axis] = (),
-        checkpoint_format: str = "file",
+        checkpoint_format: Literal["file", "directory"] = "file",
         timeout: timedelta | float | None = None,
         process_group_backend: str | None = None,
-        launcher: str = "subprocess",
+        launcher: Literal["subprocess", "spawn", "fork", "forkserver"] = "subprocess",
     ) -> None:
         self._shard: Shard = _axis("shard", shard, Shard)
         self._given: dict[str, Axis] = {

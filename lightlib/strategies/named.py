@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from lightlib.strategies.presets import (
     DDPStrategy,
@@ -15,10 +16,11 @@ from lightlib.strategies.strategy import Strategy
 
 __all__ = ["strategy"]
 
-_METHODS = {"": "popen", "_spawn": "spawn", "_fork": "fork", "_notebook": "fork"}
+_Method = Literal["popen", "spawn", "fork"]
+_METHODS: dict[str, _Method] = {"": "popen", "_spawn": "spawn", "_fork": "fork", "_notebook": "fork"}
 
 
-def _ddp(method: str, unused: bool) -> Callable[[], Strategy]:
+def _ddp(method: _Method, unused: bool) -> Callable[[], Strategy]:
     return lambda: DDPStrategy(start_method=method, find_unused_parameters=unused)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -19,8 +19,7 @@ from lightlib.strategies.tensor import Tensor
 
 __all__ = ["DDPStrategy", "FSDPStrategy", "ModelParallelStrategy", "PipelineStrategy", "TensorParallelStrategy"]
 
-_LAUNCHERS = {"popen": "subprocess", "subprocess": "subprocess"}
-_FORMATS = {"full": "file", "sharded": "directory"}
+_FORMATS: dict[str, Literal["file", "directory"]] = {"full": "file", "sharded": "directory"}
 _SHARDINGS = {"FULL_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD": True, "_HYBRID_SHARD_ZERO2": False}
 
 
@@ -44,12 +43,12 @@ class DDPStrategy(MeshStrategy):
     def __init__(
         self,
         *,
-        ddp_comm_hook: str | Callable[..., Any] | None = None,
+        ddp_comm_hook: Literal["bf16", "fp16", "powersgd"] | Callable[..., Any] | None = None,
         ddp_comm_state: Any = None,
         ddp_comm_wrapper: Callable[..., Any] | None = None,
         process_group_backend: str | None = None,
         timeout: timedelta | float | None = None,
-        start_method: str = "popen",
+        start_method: Literal["popen", "subprocess", "spawn", "fork", "forkserver"] = "popen",
         zero: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -64,7 +63,7 @@ class DDPStrategy(MeshStrategy):
             ),
             timeout=timeout,
             process_group_backend=process_group_backend,
-            launcher=_LAUNCHERS.get(start_method, start_method),
+            launcher="subprocess" if start_method == "popen" else start_method,
         )
 
 
@@ -106,7 +105,7 @@ class FSDPStrategy(MeshStrategy):
         mixed_precision: tuple[torch.dtype, torch.dtype] | None = None,
         reshard_after_forward: bool | int | None = None,
         meta: bool = False,
-        state_dict_type: str = "full",
+        state_dict_type: Literal["full", "sharded"] = "full",
         process_group_backend: str | None = None,
         timeout: timedelta | float | None = None,
     ) -> None:

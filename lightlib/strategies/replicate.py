@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, distributed, nn
@@ -69,7 +69,7 @@ class Replicate(Axis):
         bucket_cap_mb: float | None = None,
         gradient_as_bucket_view: bool = True,
         broadcast_buffers: bool = True,
-        comm_hook: str | Callable[..., Any] | None = None,
+        comm_hook: Literal["bf16", "fp16", "powersgd"] | Callable[..., Any] | None = None,
         comm_state: Any = None,
         comm_wrapper: Callable[..., Any] | None = None,
         wrapper: Wrapper | None = None,

@@ -51,14 +51,14 @@ trainer:
   callbacks:
   - ModelSummary
   - class_path: EarlyStopping
-    init_args: {monitor: x, mode: min}
+    init_args: {monitor: x, patience: 1}
   - class_path: lightning.pytorch.callbacks.EarlyStopping
     init_args:
       monitor: x
-      mode: mix
+      patience: -1
 """
-WELL = STOPS.replace("mix", "min")
-STOP = ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=x", "--trainer.callbacks.mode=mix")
+WELL = STOPS.replace("-1", "1")
+STOP = ("--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=x", "--trainer.callbacks.patience=-1")
 PICKY = f"trainer:\n  callbacks+:\n    class_path: {HERE}.Picky\n    init_args:\n      how: "
 TWO = "trainer.callbacks (a.yaml, line 2, and on the command line), trainer.enable_checkpointing (on the command line)"
 CASES: list[tuple[list[str], tuple[str, ...], str]] = [  # files, options, and the place
@@ -75,9 +75,9 @@ CASES: list[tuple[list[str], tuple[str, ...], str]] = [  # files, options, and t
     ),
     (["model:\n  note: x\n  width: 0\n"], (), "model.width (a.yaml, line 3)"),
     (["model:\n  width: 2\n"], ("--model.width=-1",), "model.width (on the command line)"),
-    ([STOPS], (), "trainer.callbacks.mode (a.yaml, line 9)"),
-    ([WELL, STOPS], (), "trainer.callbacks.mode (b.yaml, line 9)"),
-    ([WELL], STOP, "trainer.callbacks.mode (on the command line)"),
+    ([STOPS], (), "trainer.callbacks.patience (a.yaml, line 9)"),
+    ([WELL, STOPS], (), "trainer.callbacks.patience (b.yaml, line 9)"),
+    ([WELL], STOP, "trainer.callbacks.patience (on the command line)"),
     ([PICKY + "named"], (), "trainer.callbacks.how (a.yaml, line 5)"),
     ([PICKY + "well", PICKY + "named"], (), "trainer.callbacks.how (b.yaml, line 5)"),
     ([PICKY + "unnamed"], (), "trainer.callbacks (a.yaml, line 3)"),
@@ -130,7 +130,7 @@ def test_places_go_along_to_other_processes() -> None:
     [
         ("precision: 16-mixd", "trainer.precision: 16-mixed"),
         ("max_epochs: -3", "trainer.max_epochs: -1"),
-        ("gradient_clip_algorithm: nor", "trainer.gradient_clip_algorithm: norm"),
+        ("gradient_clip_val: -1.0", "trainer.gradient_clip_val: 1.0"),
     ],
 )
 def test_how_to_mend_it_is_said_as_it_is_configured(tmp_path, given, fix):

@@ -1,0 +1,88 @@
+"""Type checkers find the mistakes of programs that use lightlib, and none in a program without any."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lightlib
+from tests.processes import programs
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PROGRAMS = [HERE / "planted_errors.py", HERE / "realistic.py"]
+PLANTED = [
+    number
+    for number, line in enumerate(PROGRAMS[0].read_text(encoding="utf-8").splitlines(), 1)
+    if line.endswith("# planted")
+]
+PYRIGHT = Path(sys.executable).with_name("basedpyright")
+
+
+def output_of(*command):
+    """What a checker prints. It finds lightlib as an installed package, whose types count by the file py.typed."""
+    done = subprocess.run(
+        [*map(str, command), *map(str, PROGRAMS)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=programs.HANGS_AFTER,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr  # it has found errors
+    return done.stdout
+
+
+def by_line(found):
+    """The messages by the place of the error, in one text for each program."""
+    return "\n".join(f"{Path(file).name}:{line}: {message}" for file, line, message in sorted(found))
+
+
+def check(found):
+    wrong = by_line(one for one in found if Path(one[0]) != PROGRAMS[0])
+    assert not wrong
+    assert sorted({line for _, line, _ in found}) == PLANTED, by_line(found)
+
+
+def test_twelve_errors_are_planted():
+    assert len(PLANTED) == 12
+
+
+@pytest.mark.processes
+def test_mypy_finds_the_planted_errors_and_no_others():
+    cache = ROOT / ".mypy_cache" / "programs"
+    text = output_of(sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "--cache-dir", cache)
+    check(
+        [(file, int(line), what) for file, line, what in re.findall(r"^(.+?):(\d+): error: (.*)$", text, re.MULTILINE)]
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not PYRIGHT.exists(), reason="needs basedpyright, which the extra dev installs")
+def test_pyright_finds_the_planted_errors_and_no_others(tmp_path):
+    (tmp_path / "strict.json").write_text('{"typeCheckingMode": "strict"}')
+    text = output_of(PYRIGHT, "--pythonpath", sys.executable, "-p", "strict.json", "--outputjson")
+    check(
+        [
+            (one["file"], one["range"]["start"]["line"] + 1, one["message"])
+            for one in json.loads(text)["generalDiagnostics"]
+            if one["severity"] == "error"
+        ]
+    )
+
+
+@pytest.mark.processes
+def test_the_program_without_errors_runs():
+    ended = programs.run(PROGRAMS[1])
+    assert ended.returncode == 0, ended.stderr
+    assert "torch.Size([16]) 0.1 1" in ended.stdout
+
+
+def test_the_marker_of_types_is_part_of_the_package():
+    assert Path(lightlib.__file__).with_name("py.typed").is_file()
