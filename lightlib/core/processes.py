@@ -61,12 +61,13 @@ class Processes:
     def _begin_to_watch(self, launcher: SubprocessLauncher | None) -> None:
         from lightlib.strategies.process_group import store  # optional: only with several processes
 
-        strategy, met = self._trainer.strategy, store()
-        if met is None or _watch:
+        strategy, found = self._trainer.strategy, store()
+        if found is None or _watch:
             return
+        met, attempt = found
         wait = (strategy.timeout or _HOW_LONG).total_seconds()
         last = None if launcher is None else partial(_end_children, launcher)
-        _watch.append(Watch(met, strategy.global_rank, strategy.world_size, wait, before_end=last))
+        _watch.append(Watch(met, strategy.global_rank, strategy.world_size, wait, name=attempt, before_end=last))
         _watch[-1].install()
 
     def begin(self, signals: Signals) -> None:

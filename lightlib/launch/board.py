@@ -44,6 +44,11 @@ class Board:
         self._store = _own_connection(store)
         self._prefix = prefix
 
+    @classmethod
+    def of_watches(cls, store: Store, name: str) -> Board:
+        """Return the board on which the watches of this name leave their notes."""
+        return cls(store, f"lightlib/watch/{name}/")
+
     def news(self) -> int:
         """Return how many notes there have been."""
         return self.count("news")

@@ -71,7 +71,7 @@ class Watch:
         self.timeout = timeout
         self.before_end = before_end
         self.timing = timing
-        self._board = Board(store, f"lightlib/watch/{name}/")
+        self._board = Board.of_watches(store, name)
         self._inquiry = Inquiry(self._board, rank, world_size, timeout, timing.answer)
         self._parent = _launcher()
         self._round = 0

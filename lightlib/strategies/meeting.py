@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -15,47 +15,16 @@ from typing import Any
 from torch import distributed
 from torch.distributed.rendezvous import rendezvous
 
-from lightlib import report
 from lightlib.errors import LightlibError
 from lightlib.launch.environment import Environment
 from lightlib.launch.network import listening_socket
+from lightlib.strategies.attempt import agree_on_attempt
+from lightlib.strategies.waiting import POLL, Waiting, named
 
-__all__ = ["meeting_place", "wait_for_all"]
+__all__ = ["meet", "meeting_place", "wait_for_all"]
 
-_POLL = 0.02
-_LONGEST_POLL = 0.5
 _SECONDS_TO_CONNECT = 5.0
 _MARK = secrets.token_hex(8)  # of this program: in containers process ids are alike
-
-
-class _Waiting:
-    """How long this process has waited: after `word_after` seconds it says so, and when its patience ends it raises."""
-
-    def __init__(self, environment: Environment, patience: timedelta, word_after: float) -> None:
-        self.environment, self.patience, self.word_after = environment, patience.total_seconds(), word_after
-        self._begun, self._silent = time.monotonic(), True
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._begun
-
-    @property
-    def due(self) -> bool:
-        """Whether something is to be said or raised now."""
-        return self.seconds >= self.patience or (self._silent and self.seconds >= self.word_after)
-
-    def speak(self, whom: str, speaker: bool, cause: BaseException | None = None) -> None:
-        """Say once for whom this process waits, if it is the `speaker`; raise at the end, or because of `cause`."""
-        rank, seconds = self.environment.rank, self.seconds
-        if cause is not None or seconds >= self.patience:
-            raise LightlibError(
-                f"Rank {rank} has waited {min(seconds, self.patience):.3g} s for {whom}.",
-                expected="all of them, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
-                fix="see what they have printed; DDPStrategy(timeout=...) gives them more seconds.",
-            ) from cause
-        if speaker:
-            report.log.info(f"Rank {rank} waits for {whom}.")
-        self._silent = False
 
 
 def meeting_place(environment: Environment, patience: timedelta, word_after: float = 30.0) -> Any:
@@ -91,14 +60,12 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
 
 def _found(connect: Callable[[], Any], environment: Environment, patience: timedelta, word_after: float) -> Any:
     """Return what `connect` returns, once somebody listens: within torch this thread would not hear Ctrl-C."""
-    waiting = _Waiting(environment, patience, word_after)
+    waiting = Waiting(environment, patience, word_after)
     whom = f"rank 0 at {environment.address}:{environment.port}"
-    pause = _POLL
     while (why := _silence(environment)) is not None:
         if waiting.due:
             waiting.speak(f"{whom} ({why})", speaker=environment.local_rank == 0)
-        time.sleep(pause)
-        pause = min(1.2 * pause, _LONGEST_POLL)  # thousands may ask
+        waiting.pause()
     outcome: list[Any] = []
 
     def look() -> None:
@@ -113,7 +80,7 @@ def _found(connect: Callable[[], Any], environment: Environment, patience: timed
     while thread.is_alive():
         if waiting.due:
             waiting.speak(whom, speaker=environment.local_rank == 0)
-        thread.join(_POLL)
+        thread.join(POLL)
     if isinstance(outcome[0], distributed.DistError):
         waiting.speak(whom, speaker=True, cause=outcome[0])
     if isinstance(outcome[0], Exception):
@@ -130,6 +97,20 @@ def _silence(environment: Environment) -> str | None:
     return None
 
 
+def meet(meeting: Any, environment: Environment, patience: timedelta, word_after: float = 30.0) -> str:
+    """Return when all processes have come: what their keys in the store begin with, to be told from earlier ones.
+
+    The store of torchrun's agent outlives the processes that it restarts; any other one is rank 0's own and ends with
+    it, so nothing has to be told apart there, and this is an empty string.
+
+    The arguments and errors are those of `wait_for_all`.
+    """
+    if environment.name == "torchrun":
+        return agree_on_attempt(meeting, environment, Waiting(environment, patience, word_after))
+    wait_for_all(meeting, environment, patience, word_after)
+    return ""
+
+
 def wait_for_all(meeting: Any, environment: Environment, patience: timedelta, word_after: float = 30.0) -> None:
     """Return when all processes have come: within torch a process would not hear Ctrl-C, nor say whom it waits for.
 
@@ -143,7 +124,7 @@ def wait_for_all(meeting: Any, environment: Environment, patience: timedelta, wo
         LightlibError: Names those that have not come; or another process has come as this rank.
     """
     _come(meeting, environment)
-    missing, waiting = list(range(environment.world_size)), _Waiting(environment, patience, word_after)
+    missing, waiting = list(range(environment.world_size)), Waiting(environment, patience, word_after)
     while missing:
         if meeting.check([f"lightlib/here/{missing[0]}"]):
             del missing[0]
@@ -151,16 +132,13 @@ def wait_for_all(meeting: Any, environment: Environment, patience: timedelta, wo
             if waiting.due:
                 missing = [rank for rank in missing if not meeting.check([f"lightlib/here/{rank}"])]
             if waiting.due and missing:
-                waiting.speak(_named(missing, environment), speaker=environment.rank == 0)
-            time.sleep(_POLL)
+                waiting.speak(named(missing, environment), speaker=environment.rank == 0)
+            time.sleep(POLL)
 
 
 def _come(meeting: Any, place: Environment) -> None:
     """Say at the store that this process is here, unless another one has said so in its place."""
     key, me = f"lightlib/here/{place.rank}", f"process {os.getpid()} of {socket.gethostname()}"
-    if place.name == "torchrun":  # whose store outlives those that it starts again
-        meeting.set(key, me)
-        return
     came = meeting.compare_set(key, "", f"{me}|{_MARK}").decode()
     if came != f"{me}|{_MARK}":
         raise LightlibError(
@@ -169,8 +147,3 @@ def _come(meeting: Any, place: Environment) -> None:
             expected="one process for each rank, and a port for each run.",
             fix="choose another MASTER_PORT for one of two runs, or end what is left of an earlier one.",
         )
-
-
-def _named(missing: Sequence[int], place: Environment) -> str:
-    shown = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
-    return f"{len(missing)} of the {place.world_size} processes at {place.address}:{place.port}: rank {shown}"

@@ -17,13 +17,14 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment import Environment
 from lightlib.launch.network import choose_interface
+from lightlib.strategies.attempt import ended_if_replaced
 from lightlib.strategies.collectives import Collectives, ProcessGroup
-from lightlib.strategies.meeting import meeting_place, wait_for_all
+from lightlib.strategies.meeting import meet, meeting_place
 
 __all__ = ["DEFAULT_TIMEOUT", "join", "refuse_without_collectives", "store"]
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
-_met: list[Any] = []
+_met: list[tuple[Any, str]] = []
 _MARGIN = timedelta(seconds=20)  # the watch names the process that hangs before torch gives up
 _GLOO_THREAD = "pt_gloo_runloop"
 _SECONDS_TO_STIR = 0.01  # who waits for Python's lock asks for it every 5 ms
@@ -66,16 +67,17 @@ def join(
         choose_interface(environment)
     wait = (timeout or DEFAULT_TIMEOUT) + _MARGIN
     meeting = meeting_place(environment, wait)
-    _met.append(meeting)
-    wait_for_all(meeting, environment, wait)
-    distributed.init_process_group(
-        backend,
-        store=PrefixStore("lightlib", meeting),
-        rank=environment.rank,
-        world_size=environment.world_size,
-        timeout=wait,
-        device_id=device if device.type == "cuda" else None,
-    )
+    attempt = meet(meeting, environment, wait)
+    _met.append((meeting, attempt))
+    with ended_if_replaced(meeting, attempt, environment.rank) if attempt else contextlib.nullcontext():
+        distributed.init_process_group(
+            backend,
+            store=PrefixStore(f"lightlib/{attempt}" if attempt else "lightlib", meeting),
+            rank=environment.rank,
+            world_size=environment.world_size,
+            timeout=wait,
+            device_id=device if device.type == "cuda" else None,
+        )
     atexit.register(_leave)
     return ProcessGroup(device)
 
@@ -91,8 +93,8 @@ def refuse_without_collectives(strategy: str, accelerator: Accelerator) -> None:
         )
 
 
-def store() -> Any:
-    """Return the store at which the processes met, or None when nobody has met through `join`."""
+def store() -> tuple[Any, str] | None:
+    """Return the store at which the processes met and the name of this attempt, or None without a `join`."""
     return _met[-1] if _met else None
 
 
