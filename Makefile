@@ -33,7 +33,7 @@ DECLARED := pyproject.toml constraints.txt
 
 # What breaks runs, disks and files in hundreds of ways; docs/campaigns.md says what each does and how to repeat a case.
 #   OPTIONS   passed on to the campaign, or to pytest:   make campaign-kill OPTIONS='--seed 7 --only ddp'
-CAMPAIGNS := $(addprefix campaign-,kill files disk corruption s3 layouts)
+CAMPAIGNS := $(addprefix campaign-,kill torchrun files disk corruption s3 layouts)
 OPTIONS ?=
 
 .DELETE_ON_ERROR:
@@ -45,8 +45,8 @@ help:
 	@echo 'make test-fast   run those that start no process and open no port: for every save (two minutes)'
 	@echo 'make test-times  as make test, and print where the time went'
 	@echo 'make slow    run the slow tests: many processes, or minutes'
-	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-files, campaign-disk,'
-	@echo '                 campaign-corruption, campaign-s3, campaign-layouts (about two hours; each also alone)'
+	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-torchrun, campaign-files,'
+	@echo '                 campaign-disk, campaign-corruption, campaign-s3, campaign-layouts (about two hours; each also alone)'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
 	@echo 'make clean   remove the environment and what the tools left'
