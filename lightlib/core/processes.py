@@ -122,11 +122,10 @@ class Processes:
 
 def _dead_before_the_meeting(launcher: SubprocessLauncher, rank: int, returncode: int, tail: str) -> None:
     """End this process when one that it has started is gone: it would wait for it to no end."""
-    failure = Failure.of_death(rank, returncode, tail)
     if _watch:
         _watch[-1].report_death(rank, returncode, tail)
-    else:
-        end_process(failure.text, partial(_end_children, launcher))
+    elif returncode != 0 or launcher.meets:
+        end_process(Failure.of_death(rank, returncode, tail).text, partial(_end_children, launcher))
 
 
 def _end_children(launcher: SubprocessLauncher) -> None:

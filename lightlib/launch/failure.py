@@ -84,7 +84,7 @@ class Failure:
             "lost",
             f"rank {rank} lost its connection to another rank, which did not say why",
             f"Rank {rank} lost its connection to another rank, and no rank said why: one that is killed (SIGKILL, "
-            f"out of memory) cannot. What rank {rank} saw:\n{_trace(error)}",
+            f"out of memory) or calls os._exit cannot. What rank {rank} saw:\n{_trace(error)}",
             _now(),
         )
 
@@ -97,6 +97,7 @@ class Failure:
             summary = f"rank {rank} was killed by {name}" + (f" ({cause})" if cause else "")
         else:
             summary = f"rank {rank} ended with exit code {returncode}"
+            summary += " while the run still needed it" if returncode == 0 else ""
         text = f"R{summary[1:]}."
         if tail.strip():
             text = f"The last lines that rank {rank} wrote to stderr:\n{textwrap.indent(tail.rstrip(), '  ')}\n{text}"

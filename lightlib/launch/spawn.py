@@ -225,21 +225,31 @@ def _wait(processes: list[Any], folder: Path, patience: Patience) -> _Failure | 
     while running:
         connection.wait([process.sentinel for process in running], timeout=patience.poll)
         running = [process for process in running if process.exitcode is None]
-        if any(process.exitcode for process in processes) or any(folder.glob("failed-*")):
+        failed = any(process.exitcode or _is_missed(process, folder) for process in processes)
+        if failed or any(folder.glob("failed-*")):
             time.sleep(patience.poll)  # a process that was killed is the cause of what the others say at the same time
-            killed = [process for process in processes if (process.exitcode or 0) < 0]
+            killed = [process for process in processes if (process.exitcode or 0) < 0 or _is_missed(process, folder)]
             _end(processes, patience.grace)
             return _first(processes, killed, folder)
     return None
 
 
+def _is_missed(process: Any, folder: Path) -> bool:
+    """Whether a process has ended with exit code 0 before it had done its part, as by `os._exit`."""
+    return process.exitcode == 0 and not (folder / f"done-{_rank_of(process)}").exists()
+
+
+def _rank_of(process: Any) -> int:
+    return int(process.name.removeprefix("rank "))
+
+
 def _first(processes: list[Any], killed: list[Any], folder: Path) -> _Failure:
-    """Return the failure that came first: a process that was killed, else what was written down first."""
+    """Return the failure that came first: a process that ended without a word, else what was written down first."""
     written = list(map(_read_failure, folder.glob("failed-*"))) + list(map(_read_end, folder.glob("ended-*")))
     if written and not killed:
         return min(written, key=lambda failure: (failure.echo, failure.time))
-    process = next(process for process in (*killed, *processes) if process.exitcode)
-    return _Failure(int(process.name.removeprefix("rank ")), 0.0, "", None, process.exitcode)
+    process = next(iter(killed or (process for process in processes if process.exitcode)))
+    return _Failure(_rank_of(process), 0.0, "", None, process.exitcode)
 
 
 def _read_failure(path: Path) -> _Failure:
@@ -259,6 +269,7 @@ def _raise(failure: _Failure) -> None:
             sys.stderr.write(f"Rank {failure.rank} has ended the program.\n\n{failure.trace}")
         raise failure.error
     how = "failed" if failure.code is None else how_it_ended(failure.code)
+    how += " before it had done its part" if failure.code == 0 else ""
     raise ProcessFailedError(failure.rank, how, failure.trace) from failure.error
 
 
@@ -366,6 +377,7 @@ def _run(sent: Any, place: Environment, folder: str, threads: int | None) -> Non
         result = function(place.rank)
         if place.local_rank == 0:
             _write_result(result, Path(folder))
+        Path(folder, f"done-{place.rank}").touch()
     except BaseException as error:  # noqa: BLE001  it is raised again where the processes were started
         _write_failure(error, place.rank, Path(folder))
         sys.exit(1)

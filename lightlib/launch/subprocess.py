@@ -140,10 +140,11 @@ class SubprocessLauncher:
         return place
 
     def on_death(self, callback: OnDeath) -> None:
-        """Call `callback(rank, exit code, last lines of stderr)` for each process that ends in failure, once.
+        """Call `callback(rank, exit code, last lines of stderr)` for each process that ends before this one, once.
 
-        It is called in another thread, soon for those that have ended already. A process that was interrupted (Ctrl-C,
-        or an end that all agreed on) is reported only when this one goes on without it.
+        It is called in another thread, soon for those that have ended already. Whether a process is missed that ended
+        with exit code 0 is for the callback to find out. A process that was interrupted (Ctrl-C, or an end that all
+        agreed on) is reported only when this one goes on without it.
         """
         with self._lock:
             self._callbacks.append(callback)
@@ -264,8 +265,8 @@ class SubprocessLauncher:
             threading.Thread(target=_tell, args=(callbacks, [child]), name="lightlib on_death", daemon=True).start()
 
     def _concerns(self, child: _Child) -> bool:
-        missing = self.meets and child.rank not in self._stopped
-        return missing or child.process.returncode in _INTERRUPTED or self._has_failed(child)
+        code, asked_to = child.process.returncode, child.rank in self._stopped
+        return code in _INTERRUPTED or self._has_failed(child) or (code == 0 and not asked_to)
 
     def _has_failed(self, child: _Child) -> bool:
         return child.process.returncode not in (0, *_INTERRUPTED) and child.rank not in self._stopped

@@ -76,6 +76,7 @@ class Watch:
         self._parent = _launcher()
         self._round = 0
         self._running = False
+        self._left = True  # whether the others can know that the last run has ended on this rank
         self._closed = self._store_gone = False
         self._host_left = 0  # the last round which rank 0 has left
         self._agreements: dict[str, Agreement] = {}
@@ -88,6 +89,7 @@ class Watch:
         self._known_at = 0.0
         self._known_in_run = False
         self._told = False  # whether it is in the store, for rank 0 to tell
+        self._ended_well: dict[int, Failure] = {}  # what to announce of ranks with exit code 0 if they are missed
         self._handled_at: float | None = None  # when the main thread had the failure in its hands
         self._handling = False
         self._news = -1
@@ -130,6 +132,8 @@ class Watch:
         self._do(lambda: self._board.write(f"{self._round}/here/{self.rank}", ""))
         self._news = -1
         self._running = True
+        if self._ended_well:
+            self._do(self._miss)
         self._wake.set()
 
     def stop(self) -> None:
@@ -144,7 +148,7 @@ class Watch:
             self._board.write(f"{self._round}/left/{self.rank}", "")
             self._step_agreements()
 
-        self._do(leave)
+        self._left = self._do(leave)
         self._running = False
 
     def close(self) -> None:
@@ -158,6 +162,8 @@ class Watch:
     def _at_exit(self) -> None:
         """Rank 0, which may keep the store, waits for those that are in the run, and says how that ended."""
         self.stop()
+        if not self._left:
+            self._do(lambda: None)  # the store was slow: its launcher would miss a rank that ends without a word
         if self.rank == 0 and self._failure is None and self._round:
             self._linger()
             if (failure := self.look()) is not None:
@@ -289,13 +295,26 @@ class Watch:
 
         Args:
             rank: Which one.
-            returncode: As `subprocess` has it: negative for a signal.
+            returncode: As `subprocess` has it: negative for a signal. With 0 it is a failure only if the rank was in a
+                run, or is not there for the next one.
             tail: The last lines that it wrote to stderr.
         """
         stopping = any(self._agreements[kind].asked_at is not None for kind in KINDS[1:] if self._agreements)
-        if returncode == 0 or (stopping and returncode in CODES_OF_SIGNALS):
+        if stopping and returncode in CODES_OF_SIGNALS:
             return
-        self._announce(Failure.of_death(rank, returncode, tail), lethal=True)
+        failure = Failure.of_death(rank, returncode, tail)
+        if returncode == 0:
+            self._ended_well[rank] = failure
+            self._do(self._miss)
+        else:
+            self._announce(failure, lethal=True)
+
+    def _miss(self) -> None:
+        """Announce the first rank that has ended with exit code 0 before this run has ended on it."""
+        for rank, failure in list(self._ended_well.items()):
+            if self._running and self._board.read(f"{self._round}/left/{rank}") is None:
+                self._announce(replace(failure, time=time.time()), lethal=True)
+                return
 
     def install(self) -> None:
         """Take over `sys.excepthook`: an exception that nobody catches ends all ranks, with the right last lines."""

@@ -75,6 +75,12 @@ def test_a_rank_that_is_killed(strategy):
     assert ended.lines[-1] == "Rank 1 was killed by SIGKILL (often: out of memory)."
 
 
+@pytest.mark.parametrize("what", ["leave", "leave in setup"])
+def test_a_rank_that_leaves_with_exit_code_0(what):
+    ended = fails(what, 1)
+    assert ended.lines[-1] == "Rank 1 ended with exit code 0 while the run still needed it."
+
+
 def test_the_first_rank_is_killed():
     fails("kill", 0, code=-9)  # nobody is left who could write, but whoever has started it sees the signal
 
@@ -127,6 +133,7 @@ def test_ranks_with_different_models():
         pytest.param("kill", 0, 1, "Rank 0 was killed by SIGKILL (often: out of memory).", marks=slow),
         ("sleep", 1, 1, "No progress for 0.5 s. Rank 1 has been at train, epoch 0, batch 5, step 5 in "),
         pytest.param("exit", 1, 3, "SystemExit: 3", marks=slow),
+        pytest.param("leave", 1, 1, "Rank 1 ended with exit code 0 before it had done its part.", marks=slow),
     ],
 )
 def test_copies_of_the_process(what, rank, code, last):

@@ -255,6 +255,21 @@ class TestFailures:
     def test_one_ends_without_a_word(self):
         assert str(self.failed(lambda rank: os._exit(3) if rank else None)) == "Rank 1 ended with exit code 3."
 
+    def test_one_leaves_as_if_all_was_done_and_another_complains(self, tmp_path):
+        def fail(rank):
+            if rank == 1:
+                leave_pid(tmp_path / "one")
+                os._exit(0)
+            assert ends(pid_in(tmp_path / "one"))
+            raise RuntimeError("Connection closed by peer")
+
+        assert str(self.failed(fail)) == "Rank 1 ended with exit code 0 before it had done its part."
+
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_one_leaves_as_if_all_was_done_and_nobody_complains(self, rank):
+        error = self.failed(lambda mine: os._exit(0) if mine == rank else None)
+        assert str(error) == f"Rank {rank} ended with exit code 0 before it had done its part."
+
     def test_a_result_that_cannot_be_sent(self):
         assert "pickle" in str(self.failed(lambda rank: lambda: None))
 

@@ -378,6 +378,15 @@ class TestEnds:
         assert (code, out) == (1, "1 -9\n")
         assert err.splitlines()[-1] == "Rank 1 was killed by SIGKILL (often: out of memory)."
 
+    def test_one_ends_well_before_rank_0(self):
+        code, out, err = run("""
+        launcher, rank = start()
+        launcher.on_death(lambda *told: (print(*told[:2], flush=True), say("told")))
+        if rank: sys.exit(0)
+        hear("told")
+        """)
+        assert (code, out, err) == (0, "1 0\n", "")
+
     def test_one_ends_well_while_it_is_waited_for(self):
         code, out, err = run("""
         launcher, rank = start(3)

@@ -200,6 +200,49 @@ def test_a_rank_that_exits_without_a_word():
     assert first.text.strip() == "Rank 1 ended with exit code 3."
 
 
+def exit_as_if_all_was_done(rank: int, watch: Watch) -> None:
+    def train() -> None:
+        if rank == 1:
+            os._exit(0)
+        threading.Thread(target=launcher, daemon=True).start()
+        time.sleep(1000)
+
+    def launcher() -> None:
+        others_ended()
+        watch.report_death(1, 0, "I have seen enough")
+
+    run(watch, train)
+
+
+@pytest.mark.processes
+def test_a_rank_that_leaves_a_run_with_exit_code_0():
+    first, second = watched_ranks(2, exit_as_if_all_was_done, ENDS_RANKS)
+    assert (first.code, second.code) == (1, 0)
+    assert first.text.strip().splitlines() == [
+        "The last lines that rank 1 wrote to stderr:",
+        "  I have seen enough",
+        "Rank 1 ended with exit code 0 while the run still needed it.",
+    ]
+
+
+def ends_after_its_run(rank: int, watch: Watch) -> None:
+    run(watch, lambda: None)
+    if rank == 0:
+        others_ended()
+        watch.report_death(1, 0)
+        assert watch.look() is None
+        sys.stderr.write("alone\n")
+        sys.stderr.flush()
+        run(watch, lambda: time.sleep(1000))
+
+
+@pytest.mark.processes
+def test_a_rank_that_has_ended_is_missed_by_the_next_run_only():
+    first, second = watched_ranks(2, ends_after_its_run, ENDS_RANKS)
+    assert (first.code, second.code) == (1, 0)
+    assert first.text == "alone\n\nRank 1 ended with exit code 0 while the run still needed it.\n"
+
+
 def caught_and_run_again(rank: int, watch: Watch) -> None:
     for attempt in range(3):
         try:

@@ -46,6 +46,8 @@ def fail() -> None:
         time.sleep(1e5)
     if given.what == "exit":
         sys.exit(3)
+    if given.what.startswith("leave"):
+        os._exit(0)
     raise ValueError(f"the sample of rank {os.environ['RANK']} is broken")
 
 
@@ -64,11 +66,11 @@ class Net(L.Module):
             fail()
 
     def setup(self, stage: str) -> None:
-        if due("setup"):
+        if due("setup", "leave in setup"):
             fail()
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        if self.global_step == 5 and due("kill", "sleep", "exit", "training_step"):
+        if self.global_step == 5 and due("kill", "sleep", "exit", "leave", "training_step"):
             fail()
         x, y = batch
         loss = F.cross_entropy(self.net(x), y)
