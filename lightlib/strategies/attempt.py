@@ -1,4 +1,4 @@
-"""Attempts: ranks that torchrun restarts agree on keys that no earlier attempt has used in the store that stays."""
+"""Attempts: ranks that torchrun restarts agree on keys of their own in the store that it keeps."""
 
 from __future__ import annotations
 

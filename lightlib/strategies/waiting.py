@@ -1,4 +1,4 @@
-"""Waiting: how long a process has waited for other ranks, what it prints meanwhile, and the error at the end."""
+"""Waiting: how long a process has waited for other ranks, what it prints then, and the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Torchrun campaign: ranks are killed in every phase and restarted, and the run ends like one that was not."""
+"""Torchrun campaign: ranks are killed in every phase and restarted, and lose nothing."""
 
 from __future__ import annotations
 

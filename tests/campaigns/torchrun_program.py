@@ -1,4 +1,4 @@
-"""The program of the torchrun campaign: that of all campaigns, and in each attempt one rank kills itself somewhere."""
+"""The program of the torchrun campaign: in each attempt one rank of it kills itself somewhere."""
 
 from __future__ import annotations
 

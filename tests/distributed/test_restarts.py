@@ -1,4 +1,4 @@
-"""Torchrun restarts ranks that were killed: they rendezvous in the store of the attempt before, and resume."""
+"""Torchrun restarts ranks that were killed: they use no key of the attempt before, and resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts: whichever processes are killed, and whenever, those that replace them agree and use no earlier key."""
+"""Attempts: whichever processes are killed, and whenever, those that replace them agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's script for torchrun, one rank of which kills itself in each of its first attempts: `restarted.py KILLS`."""
+"""A user's script for torchrun, one rank of which kills itself in each of its first attempts."""
 
 from __future__ import annotations
 
