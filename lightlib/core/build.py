@@ -34,7 +34,7 @@ from lightlib.core.resolve import accumulation_of, largest_batch, plan_of
 from lightlib.core.results import Results
 from lightlib.core.run import PREDICT, TEST, Run, Stage
 from lightlib.core.settings import Settings
-from lightlib.core.sharding import Share, batch_size_of_loader, say_once
+from lightlib.core.sharding import Ends, Share, batch_size_of_loader, say_once
 from lightlib.core.sources import check_loaders
 from lightlib.core.states import TrainerFn
 from lightlib.core.user_state import Look, UserState
@@ -60,6 +60,7 @@ class Builder:
         sources: By "train", "val", "test", "predict": a function that gives the loaders, or None.
         profiler: None unless one is on.
         compiler: Compiles the steps, when the user gave a module from torch.compile.
+        ends: Compares where the data end on the processes; None with one.
 
     Attributes:
         loaded: The training data, once they have been asked for.
@@ -76,10 +77,11 @@ class Builder:
         sources: dict[str, Source | None],
         profiler: Any = None,
         compiler: Callable[..., Any] | None = None,
+        ends: Ends | None = None,
     ) -> None:
         self.trainer, self.module, self.datamodule, self.callbacks = trainer, module, datamodule, callbacks
         self.strategy, self.settings, self.sources, self.profiler = strategy, settings, sources, profiler
-        self.compiler = compiler
+        self.compiler, self.ends = compiler, ends
         self.results = Results(self._attribute_of)
         if compiler is not None:  # logging is Python's work: one graph break, and no recompilation
             self.results.log = torch.compiler.disable(self.results.log)  # type: ignore[method-assign, no-untyped-call]
@@ -146,7 +148,7 @@ class Builder:
             return None
         broadcast, gather = strategy.collectives.broadcast, strategy.collectives.all_gather_object
         deals = self.settings.use_distributed_sampler or strategy.data_size == 1  # then all read the same batches
-        return Share(strategy.data_rank, strategy.data_size, broadcast, gather, deals)
+        return Share(strategy.data_rank, strategy.data_size, broadcast, gather, deals, self.ends)
 
     def move(self) -> Callable[[Any, int], Any] | None:
         """Return what brings a batch to the device, or None when nothing is to be done."""

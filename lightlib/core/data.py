@@ -14,7 +14,14 @@ import torch
 
 from lightlib import report
 from lightlib.core.combined import CombinedLoader, Mode, Place, length
-from lightlib.core.lengths import by_rank, is_length_exact, limited, nothing_read, refuse_other_loaders
+from lightlib.core.lengths import (
+    by_rank,
+    is_length_exact,
+    limited,
+    nothing_read,
+    refuse_other_ends,
+    refuse_other_loaders,
+)
 from lightlib.core.prefetch import END, Prefetch
 from lightlib.core.reading import (
     Source,
@@ -126,6 +133,7 @@ class TrainData:
                 "Training data: the lengths of the loaders are not sure, so before each batch all processes agree "
                 "whether each has one more (one small collective). An epoch ends with the shortest."
             )
+        self._ends = None if self._share is None or self._trusted or self._agrees else self._share.ends
         self._stateful = any(source.has_state for source in self.sources)
         with_workers = all(getattr(x, "num_workers", 0) for x in flattened)
         alone = with_workers and not self._stateful and not self._agrees
@@ -241,14 +249,18 @@ class TrainData:
 
     def _first_read(self, iterator: Iterator[Any]) -> Callable[[], Any]:
         """Begin to read as this loader has to be read; return what gives the next batch."""
+        if self._ends is not None:
+            self._ends.follow_data(lambda: self.position)
         if self._ahead_of_device and self._prefetch is not None:
             self._prefetch.start(iterator)
             self.exhausted = self._prefetch.ended
-            return self._prefetch.take
+            self._compare_ends(self.position)
+            return self._prefetch.take if self._ends is None else self._take_ahead
         read: Callable[[], Any] = partial(next, iterator, END)
         if not self._trusted:
             self._look_ahead(self.position)
             self.exhausted = self._ahead is END
+            self._compare_ends(self.position)
             read = self._read_ahead
         if self._watches and any(source.draws_here and source.stream is None for source in self.sources):
             return partial(self._watch, read, self.position + 1)
@@ -294,7 +306,21 @@ class TrainData:
         batch, self._behind = self._ahead, None
         if self.position + 1 < self.num_batches:
             self._look_ahead(self.position + 1)
+            if self._ahead is END:
+                self._compare_ends(self.position + 1)
         return batch
+
+    def _take_ahead(self) -> Any:
+        assert self._prefetch is not None
+        batch = self._prefetch.take()
+        if self.position + 1 < self.num_batches:
+            self._compare_ends(self.position + 1)
+        return batch
+
+    def _compare_ends(self, batches: int) -> None:
+        """When the data have ended after `batches`, wait until they have on all processes, and refuse other numbers."""
+        if self._ends is not None and batches and self._nothing_ahead():
+            refuse_other_ends(self._ends.end_of_data(batches))
 
     def _refuse_short_loader(self) -> None:
         raise MisconfigurationException(

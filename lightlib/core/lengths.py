@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from lightlib.core.sharding import Dealt
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["by_rank", "is_length_exact", "limited", "nothing_read", "refuse_other_loaders"]
+__all__ = ["by_rank", "is_length_exact", "limited", "nothing_read", "refuse_other_ends", "refuse_other_loaders"]
 
 
 def limited(total: float, limit: float, argument: str, name: str) -> float:
@@ -65,6 +65,22 @@ def refuse_other_loaders(numbers: list[int], name: str) -> None:
             f"The processes have different numbers of {name} loaders: {by_rank(numbers)}.",
             expected="the same loaders on every rank.",
             fix="let nothing that decides about loaders depend on the rank.",
+        )
+
+
+def refuse_other_ends(numbers: dict[int, int]) -> None:
+    """Refuse processes whose streams end after different numbers of batches; a negative one means that there are more.
+
+    Raises:
+        MisconfigurationException: Names the ranks and their numbers.
+    """
+    if len(set(numbers.values())) > 1:
+        told = ", ".join(f"rank {rank}: {number if number >= 0 else 'more'}" for rank, number in numbers.items())
+        raise MisconfigurationException(
+            f"The processes have different numbers of training batches: {told}.",
+            expected="the same stream on every rank, of which each keeps its share of the batches.",
+            fix="let nothing in the stream depend on the rank; if each rank has a stream of its own, "
+            "Trainer(use_distributed_sampler=False) reads it as it is and ends the epoch with the shortest.",
         )
 
 

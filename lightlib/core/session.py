@@ -165,7 +165,7 @@ class Session:
             name: find(name, given.get(f"{name}_dataloaders"), module, datamodule)
             for name in ("train", "val", "test", "predict")
         }
-        builder = Builder(
+        self.builder = builder = Builder(
             trainer,
             module,
             datamodule,
@@ -175,8 +175,8 @@ class Session:
             sources,
             self.profiler,
             self._compiler,
+            self.processes.watch,
         )
-        self.builder = builder
         builder.time_sources(given)
         module._results = builder.results  # noqa: SLF001  so that `self.log` finds it without a detour
         val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, cycle, islice
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import (
     BatchSampler,
@@ -34,6 +34,7 @@ from lightlib.errors import MisconfigurationException
 __all__ = [
     "Dealt",
     "DealtBatches",
+    "Ends",
     "IndexStream",
     "Share",
     "batch_size_of_loader",
@@ -57,6 +58,13 @@ _SIZES, _RANKS = ("num_replicas", "_num_replicas", "world_size", "_world_size"),
 _SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose data sets ask torch.distributed
 
 
+class Ends(Protocol):
+    """What is used of a `lightlib.launch.watch.Watch`."""
+
+    def follow_data(self, given: Callable[[], int]) -> None: ...
+    def end_of_data(self, batches: int) -> dict[int, int]: ...
+
+
 @dataclass(frozen=True)
 class Share:
     """Which part of the data this process reads, and how the processes talk about it.
@@ -66,6 +74,7 @@ class Share:
         broadcast: Returns the first process's object on every process.
         gather: Returns the objects of all processes, in the order of their ranks.
         deals: Whether the loaders' batches are dealt here. False: every loader is read as it is.
+        ends: Tells whether the data of all processes end after equally many batches; None where nobody can.
     """
 
     rank: int
@@ -73,6 +82,7 @@ class Share:
     broadcast: Callable[[Any], Any]
     gather: Callable[[Any], list[Any]]
     deals: bool = True
+    ends: Ends | None = None
 
 
 @cache

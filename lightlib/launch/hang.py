@@ -35,9 +35,10 @@ _NAMES = {
     "reduce_scatter_tensor": "the reduce-scatter",
     "_engine_run_backward": "the all-reduce of gradients (backward)",
     "agree": "the agreement about a stop",
+    "end_of_data": "the comparison of where the data end",
 }
 _COLLECTIVE = ("torch.distributed", "torch.nn.parallel", "lightlib.strategies")
-_AGREE = ("lightlib.launch.watch", "agree")
+_IN_WATCH = {("lightlib.launch.watch", "agree"), ("lightlib.launch.watch", "end_of_data")}
 _CALLS = re.compile(r"\.wait\(|\bdist\.|\bdistributed\.|\bc10d\.")
 _WRAPPERS = ("wrapper", "decorator", "inner", "_fn", "_wrapper", "<lambda>")
 
@@ -135,7 +136,7 @@ def _collective(frames: Sequence[tuple[FrameType, int]]) -> str:
     found = ""
     for frame, _ in frames:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
-        if module.startswith(_COLLECTIVE) or name == "_engine_run_backward" or (module, name) == _AGREE:
+        if module.startswith(_COLLECTIVE) or name == "_engine_run_backward" or (module, name) in _IN_WATCH:
             if name not in _WRAPPERS:
                 found = _NAMES.get(name, f"{name} of {module}")
         elif not found and _is_between(module):

@@ -16,6 +16,7 @@ from typing import NoReturn
 from lightlib.launch import failure as failures
 from lightlib.launch.agreement import END, Agreement, Position
 from lightlib.launch.board import Board, Store, StoreGoneError
+from lightlib.launch.ends import Ends
 from lightlib.launch.failure import Failure, OtherRankError
 from lightlib.launch.hang import place_of_error
 from lightlib.launch.inquiry import Inquiry
@@ -25,6 +26,7 @@ __all__ = ["END", "Failure", "OtherRankError", "Watch"]
 
 KINDS = ("stop", "terminate", "interrupt")
 CODES_OF_SIGNALS = (130, 143, -2, -15)
+_SECONDS_TO_LOOK_AGAIN = (0.001, 0.1)
 
 
 class Watch:
@@ -73,6 +75,7 @@ class Watch:
         self.timing = timing
         self._board = Board.of_watches(store, name)
         self._inquiry = Inquiry(self._board, rank, world_size, timeout, timing.answer)
+        self._ends = Ends(self._board, rank, world_size)
         self._parent = _launcher()
         self._round = 0
         self._running = False
@@ -129,6 +132,7 @@ class Watch:
         self._agreements = {kind: self._agreement(kind, 0) for kind in KINDS}
         self._position, self._on_request = position, on_request
         self._inquiry.begin(position, describe)
+        self._ends.begin(str(self._round))
         self._do(lambda: self._board.write(f"{self._round}/here/{self.rank}", ""))
         self._news = -1
         self._running = True
@@ -239,6 +243,40 @@ class Watch:
         path = f"{self._round}/{kind}/{attempt}"
         patience = max(self.timing.arrival, 2 * self.timing.poll)
         return Agreement(kind, path, self.rank, self.world_size, patience)
+
+    # data
+    def follow_data(self, given: Callable[[], int]) -> None:
+        """A pass through the data begins; `given` returns how many batches of it the main thread has been given."""
+        self._ends.follow(given)
+
+    def end_of_data(self, batches: int) -> dict[int, int]:
+        """Wait until it is known whether the data of all ranks end after as many batches as here.
+
+        Returns:
+            Numbers of batches by rank, `ends.MORE` where there are more; empty when it cannot be known.
+
+        Raises:
+            OtherRankError: A rank has failed in the meantime.
+        """
+        found: list[dict[int, int]] = []
+        known = threading.Event()
+
+        def look() -> None:
+            outcome = None if found else self._ends.outcome()
+            if outcome is not None:
+                found.append(outcome)
+                known.set()
+
+        self._do(lambda: self._ends.publish(batches))
+        pause = _SECONDS_TO_LOOK_AGAIN[0]
+        while not known.wait(pause):
+            if self._failure is not None:
+                raise OtherRankError(self._failure)
+            if self._store_gone or self._closed or not self._thread.is_alive():
+                return {}
+            self._do(look)
+            pause = min(2 * pause, _SECONDS_TO_LOOK_AGAIN[1])
+        return found[0]
 
     # failures
     @property
@@ -433,7 +471,7 @@ class Watch:
                 self._give_up_tasks()
 
     def _pause(self) -> float:
-        busy = self._inquiry.pending or any(one.pending for one in self._agreements.values())
+        busy = self._inquiry.pending or self._ends.pending or any(one.pending for one in self._agreements.values())
         return self.timing.busy_poll if self._running and busy else self.timing.poll
 
     def _give_up_tasks(self) -> None:
@@ -456,6 +494,8 @@ class Watch:
                 self._host_left = now
         if self._running and (news != self._news or any(one.pending for one in self._agreements.values())):
             self._step_agreements()
+        if self._running and (news != self._news or self._ends.pending):
+            self._ends.step()
         verdict = self._inquiry.step(news != self._news) if self._failure is None else None
         self._news = news
         if verdict is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +29,7 @@ from lightlib.core.combined import CombinedLoader
 from lightlib.core.data import TrainData
 from lightlib.core.evaluation import EvalData
 from lightlib.core.mute import run_mute
+from lightlib.core.prefetch import END
 from lightlib.core.results import Results
 from lightlib.core.seed import rng_state, set_rng_state
 from lightlib.core.sharding import Share
@@ -487,6 +489,85 @@ class TestUnequal:
             assert "different numbers of training loaders: rank 0: 2, rank 1: 1." in str(error)
         for error in together(2, lambda share: evaluate([[[1]], [[1]]] if share.rank else [[[1]]], share, deals=False)):
             assert isinstance(error, Exception)
+
+
+class Told:
+    """Stands for the watch: it is asked where the data end, and knows where those of the other process do."""
+
+    def __init__(self, other):
+        self.other, self.asked, self.given = other, [], None
+
+    def follow_data(self, given):
+        self.given = given
+
+    def end_of_data(self, batches):
+        self.asked.append((batches, self.given()))
+        return {0: batches, 1: self.other or batches}
+
+
+class Ahead:
+    """Reads one batch ahead, as the Prefetch of a CUDA device does."""
+
+    def __init__(self):
+        self.taken = 0
+
+    @property
+    def ended(self):
+        return self.batch is END
+
+    def start(self, iterator):
+        self.iterator = iterator
+        self.batch = next(iterator, END)
+
+    def take(self):
+        batch, self.batch = self.batch, next(self.iterator, END)
+        self.taken += 1
+        return batch
+
+    def stop(self):
+        self.iterator, self.batch = iter(()), END
+
+
+class TestEndsOfStreams:
+    """Streams without a length that are dealt: each process reads all of its own, and they may differ."""
+
+    def share(self, other=None, **arguments):
+        return replace(Processes(2, **arguments).shares[0], ends=Told(other))
+
+    def test_each_end_is_compared_once(self):
+        share = self.share()
+        assert train(Unsized([[i] for i in range(6)]), share, epochs=2) == [[[0], [2], [4]]] * 2
+        assert share.ends.asked == [(3, 2), (3, 2)]  # with the last batch in hand, so that no process is ahead
+
+    @pytest.mark.parametrize(("other", "told"), [(4, "rank 0: 3, rank 1: 4"), (-1, "rank 0: 3, rank 1: more")])
+    def test_other_ends_are_refused(self, other, told):
+        with pytest.raises(MisconfigurationException) as caught:
+            train(Unsized([[i] for i in range(6)]), self.share(other))
+        assert f"The processes have different numbers of training batches: {told}." in str(caught.value)
+        assert "Trainer(use_distributed_sampler=False)" in str(caught.value)
+
+    @pytest.mark.parametrize(("limit", "asked"), [(1.0, [(3, 2)] * 2), (2, [])])
+    def test_so_are_those_of_a_stream_that_is_copied_ahead_to_a_device(self, limit, asked):
+        share, ahead = self.share(), Ahead()
+        loader = Unsized([[i] for i in range(6)])
+        loader.num_workers = 1
+        found = train(loader, share, epochs=2, prefetch=ahead, limit=limit)
+        assert found == [[[0], [2], [4]][: None if limit == 1.0 else limit]] * 2
+        assert share.ends.asked == asked
+        assert ahead.taken == sum(map(len, found))
+
+    def test_a_limit_is_no_end(self):
+        share = self.share()
+        assert train(Unsized([[i] for i in range(6)]), share, limit=3) == [[[0], [2], [4]]]
+        assert share.ends.asked == []
+
+    @pytest.mark.parametrize(
+        ("loader", "deals"), [([[0], [1]], True), (Unsized([[0], [1]]), False)], ids=["a list", "not dealt"]
+    )
+    def test_what_is_known_or_agreed_on_otherwise_is_not_compared(self, loader, deals):
+        share = self.share(deals=deals)
+        train(loader, share)
+        assert share.ends.asked == []
 
 
 def evaluate(loaders, share, limit=1.0, limits=None, **arguments):

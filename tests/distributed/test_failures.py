@@ -120,6 +120,17 @@ def test_unequal_data_is_found_before_the_first_batch():
     assert ended.lines[-1].startswith("  Fix: Trainer(limit_train_batches=13)")
 
 
+@pytest.mark.parametrize(("longer", "told"), [(0, "rank 0: more, rank 1: 4."), (1, "rank 0: 4, rank 1: more.")])
+def test_dealt_streams_of_unequal_length_are_found_where_the_shorter_one_ends(longer, told):
+    ended = fails("streams", longer)
+    message = f"MisconfigurationException: The processes have different numbers of training batches: {told}"
+    assert message in ended.lines[-3]
+    assert f"Rank {1 - longer} failed first:" in ended.text
+    assert ended.lines[-1].endswith(
+        "Trainer(use_distributed_sampler=False) reads it as it is and ends the epoch with the shortest."
+    )
+
+
 @slow
 def test_ranks_with_different_models():
     ended = fails("models", 0)

@@ -16,7 +16,7 @@ import torch
 import torch._dynamo  # DDP and optimizers would import it within the run: for seconds a busy machine shows no progress
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lightlib as L
 from lightlib.core import processes
@@ -89,6 +89,16 @@ class Net(L.Module):
         return torch.optim.AdamW(self.parameters(), 0.01)
 
 
+class Stream(IterableDataset):
+    """A stream that is longer on one rank."""
+
+    def __init__(self, samples: TensorDataset, count: int) -> None:
+        self.samples, self.count = samples, count
+
+    def __iter__(self) -> Any:
+        return iter([self.samples[i] for i in range(self.count)])
+
+
 class Stage(nn.Module):
     """A layer of a pipeline, which is on one rank only, and fails there."""
 
@@ -144,7 +154,8 @@ def main() -> None:
     data = TensorDataset(torch.randn(160, 4), torch.randint(2, (160,)))
     if given.what == "unequal" and rank == 1:
         data = TensorDataset(*(tensor[:100] for tensor in data.tensors))
-    trainer.fit(module, DataLoader(data, 8), DataLoader(data, 8))
+    train = Stream(data, 64 + 32 * (rank == given.rank)) if given.what == "streams" else data
+    trainer.fit(module, DataLoader(train, 8), DataLoader(data, 8))
     print("came to the end", trainer.global_rank)
 
 
