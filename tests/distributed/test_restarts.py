@@ -25,18 +25,23 @@ SETUPS = {
 }
 
 
-def restarted(setup: str, *kills: Kill) -> None:
-    """Run the script that is killed; it must end well, with all kills done."""
-    with contextlib.closing(HeldPort()) as held:
-        options = [option.format(port=held.port) for option in SETUPS[setup]]
-        options += ["--nproc-per-node=2", f"--max-restarts={len(kills)}", "--monitor-interval=0.05"]
-        command = ["-m", "torch.distributed.run", *options, SCRIPTS / "restarted.py", as_argument(list(kills))]
-        program = Program(*command, merged=True, starts=2 * (1 + len(kills)))
-        text, _ = program.communicate()
-        assert program.returncode == 0, text
-        assert_all_end(program.pid, text)
+def started(kills: list[Kill], ranks: int, restarts: int, *options: str) -> Program:
+    """Start one of torchrun's agents, with so many ranks of the script that is killed."""
+    command = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"]
+    command += ["--monitor-interval=0.05", *options, SCRIPTS / "restarted.py", as_argument(kills)]
+    return Program(*command, merged=True, starts=ranks * (1 + restarts))
+
+
+def assert_all_end_well(agents: list[Program], kills: list[Kill]) -> None:
+    """Check that all agents end well, all kills were done, and the weights are those of a run without them."""
+    texts = [agent.communicate()[0] for agent in agents]
+    assert [agent.returncode for agent in agents] == [0] * len(agents), "\n".join(texts)
+    for agent, text in zip(agents, texts, strict=True):
+        assert_all_end(agent.pid, text)
     hits = [path.read_text() for path in sorted(Path().glob("killed*"))]
-    assert hits == list(map(str, kills)), text
+    assert hits == list(map(str, kills)), "\n".join(texts)
+    end = {name: value.tolist() for name, value in torch.load("end.pt").items()}
+    assert end == {name: value.tolist() for name, value in plain_loop().items()}
 
 
 def plain_loop() -> dict[str, torch.Tensor]:
@@ -56,6 +61,17 @@ def plain_loop() -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("setup", SETUPS)
 def test_a_killed_rank_is_restarted_and_the_run_ends_like_one_that_was_not_killed(setup):
-    restarted(setup, Kill(1, "batch", 4), Kill(0, "agreement", 4), Kill(0, "batch", 2), Kill(1, "group", 1))
-    end = torch.load("end.pt")
-    assert {name: value.tolist() for name, value in plain_loop().items()} == {n: v.tolist() for n, v in end.items()}
+    kills = [Kill(1, "batch", 4), Kill(0, "agreement", 4), Kill(0, "batch", 2), Kill(1, "group", 1)]
+    with contextlib.closing(HeldPort()) as held:
+        options = [option.format(port=held.port) for option in SETUPS[setup]]
+        agent = started(kills, 2, len(kills), *options)
+        assert_all_end_well([agent], kills)
+
+
+def test_agents_that_restart_their_own_ranks_only():
+    """Nobody tells the other machine: its rank stays, in an attempt that has lost one, or in the next agreement."""
+    kills = [Kill(1, "group", 1), Kill(0, "agreement", 4), Kill(0, "group", 1), Kill(0, "batch", 3)]
+    with contextlib.closing(HeldPort()) as held:
+        options = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={held.port}"]
+        agents = [started(kills, 1, 1 + len(kills), *options, f"--node-rank={node}") for node in (0, 1)]
+        assert_all_end_well(agents, kills)
