@@ -39,8 +39,7 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
     if not environment.launched:
         return vars(distributed)["HashStore"]()  # of this process alone: nothing listens
     address, port = environment.address, environment.port
-    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if environment.name == "torchrun" and agents:  # torchrun keeps the store
+    if _by_torchrun(environment) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun keeps it
         made = partial(rendezvous, "env://", rank, size, timeout=patience)
         return _found(lambda: next(made())[0], environment, patience, word_after)
     kind: Any = vars(distributed)["TCPStore"]  # which torch does not say that it exports
@@ -56,6 +55,13 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
             expected="an address of the machine of rank 0, with a port that nobody uses.",
             fix="choose another MASTER_PORT, the same for all processes (`ss -ltnp` shows who uses this one).",
         ) from error
+
+
+def _by_torchrun(environment: Environment) -> bool:
+    """Whether torchrun says where to rendezvous, also when a ClusterEnvironment of the user's has read it."""
+    if environment.name in ("torchrun", "local"):
+        return environment.name == "torchrun"
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("MASTER_PORT") == str(environment.port)
 
 
 def _found(connect: Callable[[], Any], environment: Environment, patience: timedelta, word_after: float) -> Any:
@@ -105,7 +111,7 @@ def meet(meeting: Any, environment: Environment, patience: timedelta, word_after
 
     The arguments and errors are those of `wait_for_all`.
     """
-    if environment.name == "torchrun":
+    if _by_torchrun(environment):
         return agree_on_attempt(meeting, environment, Waiting(environment, patience, word_after))
     wait_for_all(meeting, environment, patience, word_after)
     return ""

@@ -14,7 +14,7 @@ __all__ = ["POLL", "Waiting", "named"]
 
 POLL = 0.02
 _LONGEST_POLL = 0.5
-_SHARE = 0.02
+_SHARE = 0.1
 
 
 class Waiting:

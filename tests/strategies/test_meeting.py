@@ -15,7 +15,7 @@ from torch import distributed
 from lightlib.errors import LightlibError
 from lightlib.launch.environment import Environment, free_port
 from lightlib.strategies import meeting
-from lightlib.strategies.meeting import meeting_place, wait_for_all
+from lightlib.strategies.meeting import meet, meeting_place, wait_for_all
 
 SHORT = timedelta(seconds=0.2)
 LONG = timedelta(hours=1)  # nobody waits so long: the test would be ended
@@ -104,6 +104,19 @@ def given(monkeypatch, rank):
     for name, value in here.export().items():
         monkeypatch.setenv(name, value)
     return here
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["torchrun", "TorchElasticEnvironment"])
+def test_the_store_of_torchrun_is_used_by_whichever_name_it_was_found(monkeypatch, name):
+    agent = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    here = replace(place(0, 1), name=name, address="127.0.0.1", port=agent.port)
+    told = {"TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for variable, value in {**here.export(), **told}.items():
+        monkeypatch.setenv(variable, value)
+    store = meeting_place(here, timedelta(seconds=60))
+    assert meet(store, here, LONG) != meet(store, here, LONG)  # names of two attempts
+    assert agent.check(["lightlib/attempt"])
 
 
 @pytest.mark.processes
