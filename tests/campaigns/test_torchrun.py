@@ -1,4 +1,4 @@
-"""What the torchrun campaign draws and prints; the kills themselves are in tests/distributed/test_restarts.py."""
+"""What the torchrun campaign draws and prints; kills are in tests/distributed/test_restarts.py."""
 
 from __future__ import annotations
 
