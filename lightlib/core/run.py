@@ -146,6 +146,7 @@ class Run:
         self.warned_nonfinite = False
         self.started_at = self.validated_at = monotonic()
         self.clock = SharedClock()
+        self.user_state = UserState(self, saves=False)
         for name, part in parts.items():
             setattr(self, name, part)
 

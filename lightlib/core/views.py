@@ -469,7 +469,8 @@ class TrainerViews(_Limits):
     @property
     def device_ids(self) -> list[int]:
         """Their indices."""
-        return [i if one.index is None else one.index for i, one in enumerate(self.devices)]
+        indices: list[int | None] = [device.index for device in self.devices]
+        return [place if index is None else index for place, index in enumerate(indices)]
 
     @property
     def distributed_sampler_kwargs(self) -> dict[str, int]:
