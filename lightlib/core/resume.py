@@ -116,17 +116,14 @@ def after_damage(found: Found, error: CheckpointError) -> Found:
 
 def _auto(trainer: Any, fn: TrainerFn) -> Found:
     folders = _folders(trainer)
-    usable = [
-        one
-        for one in _seen_in(folders, trainer)
-        if not (one.label and one.label.weights_only and fn is TrainerFn.FITTING)
-    ]
-    ordered = _newest_first(usable)
+    _warn_of_saves_that_cannot_be_resumed(trainer, fn)
+    seen = list(_seen_in(folders, trainer))
+    ordered = _newest_first([one for one in seen if fn is not TrainerFn.FITTING or one.is_resumable])
     for one, error in _damaged_before(ordered):
         report.warn(f"ckpt_path='auto': {one.path!r} is skipped: {str(error).splitlines()[0]}")
         ordered.remove(one)
     if not ordered:
-        _say_nothing_found("auto", folders)
+        _say_nothing_found("auto", folders, [one for one in seen if not one.is_resumable])
         return Found(skips=True)
     first, *rest = [Found(one.path, True, one.label, skips=True) for one in ordered]
     _say_chosen(first)
@@ -162,9 +159,29 @@ def _say_chosen(found: Found) -> None:
     report.info(f"ckpt_path='auto': the newest checkpoint is {found.path!r}{where}.")
 
 
-def _say_nothing_found(asked: str, folders: Sequence[str]) -> None:
+def _warn_of_saves_that_cannot_be_resumed(trainer: Any, fn: TrainerFn) -> None:
+    """Warn when no callback of a run saves what ``ckpt_path="auto"`` resumes from."""
+    savers = [one for one in trainer.checkpoint_callbacks if hasattr(one, "save_weights_only")]
+    if fn is TrainerFn.FITTING and savers and all(one.save_weights_only for one in savers):
+        report.warn(
+            "ckpt_path='auto' together with save_weights_only=True: the checkpoints of this run hold weights alone, so "
+            "it begins again from epoch 0 when it is killed.\n"
+            "  Fix: leave out save_weights_only, or add a second ModelCheckpoint(save_last=True) without it.",
+            report.PossibleUserWarning,
+        )
+
+
+def _say_nothing_found(asked: str, folders: Sequence[str], weights: Sequence[_Seen] = ()) -> None:
     what = "last checkpoint" if asked == "last" else "checkpoint"
     where = f" in {_listed(folders)}" if folders else ""
+    if weights:
+        report.warn(
+            f"ckpt_path={asked!r}: the run begins from nothing, because the {len(weights)} checkpoints{where} hold "
+            f"weights alone (the newest is {_newest_first(weights)[0].path!r}).\n"
+            "  Fix: ModelCheckpoint without save_weights_only=True saves what a resume needs; "
+            "fit(…, ckpt_path=path, resume='weights') trains on from such weights.",
+        )
+        return
     report.info(f"ckpt_path={asked!r}: there is no {what}{where}, so the run begins from nothing.")
 
 

@@ -304,3 +304,20 @@ def test_newest_known(tmp_path):
     assert newest_known(trainer(callback(tmp_path, best_model_path=best, last_model_path=last))) == last
     assert newest_known(trainer(callback(tmp_path, best_model_path=best, last_model_path="gone"))) == best
     assert newest_known(trainer(callback(tmp_path))) == ""
+
+
+class TestWeightsAlone:
+    def test_auto_names_the_checkpoints_that_hold_weights_alone(self, tmp_path):
+        write(tmp_path / "one.ckpt", serial=1, weights_only=True)
+        newest = write(tmp_path / "two.ckpt", serial=2, weights_only=True)
+        with pytest.warns(LightlibWarning, match="because the 2 checkpoints in .* hold weights alone") as warned:
+            assert find("auto", tmp_path).path is None
+        assert repr(newest) in str(warned[0].message)
+        assert find("auto", tmp_path, fn=TEST).path == newest
+
+    def test_auto_is_warned_of_when_the_run_saves_weights_alone(self, tmp_path):
+        weights, whole = (callback(tmp_path, save_weights_only=only) for only in (True, False))
+        with pytest.warns(LightlibWarning, match="together with save_weights_only=True.*begins again from epoch 0"):
+            find("auto", weights)
+        assert find("auto", weights, whole).path is None
+        assert find("auto", weights, fn=TEST).path is None
