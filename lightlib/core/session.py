@@ -198,15 +198,7 @@ class Session:
         else:
             run = builder.run(stage, trainer.progress, hooks, loggers, train_data, self._looked(module))
             run.progress.begun *= not (train_data and run.progress.epoch_batch == 0)  # a further fit begins it again
-        if (
-            origin.content is None
-            and train_data
-            and self.fit_run
-            and self.fit_run.train_data
-            and trainer.progress.epoch_batch
-        ):
-            train_data.load_state_dict(self.fit_run.train_data.state_dict())  # a further fit goes on within the epoch
-            run.results.load_state_dict(self.fit_run.results.state_dict(), module.get_submodule)
+            self._continue_epoch(run, train_data)
         self.fit_run = run if fn is TrainerFn.FITTING else self.fit_run
         run.signals = self.signals
         self.processes.attach(run)
@@ -228,6 +220,13 @@ class Session:
             restore(run, content, origin.parts)
             run.resumed_whole = origin.continues
         return run
+
+    def _continue_epoch(self, run: Run, train_data: Any) -> None:
+        """Put a further fit of this Trainer where the last one ended within an epoch."""
+        last = self.fit_run
+        if train_data and last and last.train_data and run.progress.epoch_batch:
+            train_data.load_state_dict(last.train_data.state_dict())
+            run.results.load_state_dict(last.results.state_dict(), run.module.get_submodule)
 
     def _looked(self, module: Module) -> Look | None:
         """Return what the user's objects were when the fit began that this one continues."""

@@ -245,7 +245,7 @@ class IndexStream:
         self.indices, self.share, self.seeding, self.place = indices, share, seeding, place
         self.skip: int | None = None  # None: draw anew
         self.pending: list[Any] = []  # what the saved run had drawn and not used, for its workers
-        self._draws_at_once = type(_sampler(getattr(indices, "items", indices)) or indices) in _DRAW_AT_ONCE
+        self._draws_late = _draws_late(indices)
         self._recent: deque[Any] = deque(maxlen=_RECENT)
         self._ready: list[Iterable[Any]] = []
         self._drawing: Iterator[Iterable[Any]] = iter(())
@@ -294,7 +294,7 @@ class IndexStream:
         items: Iterator[Any] = chain(pending, first, drawn)
         self._recent.clear()
         self._drawn_so_far = skip
-        if not self._draws_at_once:
+        if self._draws_late:
             items = self._remembered(items)
         if self.seeding is None:
             yield items
@@ -458,6 +458,12 @@ def _dealt(indices: Any, share: Share, training: bool) -> Any:
         dealt = Dealt(indices.sampler, share, last, 0 if type(indices.sampler) in _DRAW_AT_ONCE else _BLOCK)
         return BatchSampler(dealt, indices.batch_size, indices.drop_last)
     return Dealt(indices, share, last, 0 if type(_sampler(indices) or indices) in _DRAW_AT_ONCE else _BLOCK)
+
+
+def _draws_late(indices: Any) -> bool:
+    """Whether a sampler may draw from the global generators as it is read; what is sharded is drawn apart from them."""
+    drawn = _sampler(indices) or indices
+    return not isinstance(indices, Dealt) and not isinstance(drawn, Dealt) and type(drawn) not in _DRAW_AT_ONCE
 
 
 def is_left_alone(loader: Any, share: Share, name: str) -> bool:

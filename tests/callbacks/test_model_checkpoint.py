@@ -195,7 +195,6 @@ class TestWhen:
             ({}, True),
             ({"val_check_interval": 0.5}, False),
             ({"val_check_interval": 1}, False),
-            ({"val_check_interval": None}, True),
             ({"check_val_every_n_epoch": 2}, False),
             ({"plan": SimpleNamespace(validate_every_seconds=60)}, False),
             ({"check_val_every_n_epoch": None}, False),

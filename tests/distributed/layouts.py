@@ -48,6 +48,8 @@ LAYOUTS = {
 class Watches(L.Callback):
     """Notes which samples each step sees; writes checkpoints of both formats after so many."""
 
+    not_in_checkpoint = ("seen",)
+
     def __init__(self, paths: dict[str, str]) -> None:
         self.paths = paths
         self.seen: list[list[int]] = []

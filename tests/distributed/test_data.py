@@ -30,6 +30,8 @@ QUIET = {
 class Reads(L.Module):
     """A classifier that keeps the numbers of the samples it was trained and evaluated with."""
 
+    not_in_checkpoint = ("epochs", "validated", "ended")
+
     def __init__(self):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))

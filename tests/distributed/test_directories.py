@@ -25,6 +25,8 @@ pytestmark = pytest.mark.processes
 class Averages(L.Callback):
     """Keeps weights of each step, and an average as a part of the checkpoint."""
 
+    not_in_checkpoint = ("weights", "average")
+
     def __init__(self) -> None:
         self.weights: dict[int, Any] = {}
         self.average: Any = None
