@@ -39,6 +39,7 @@ ALL += [
     Configuration("one", workers=2, asynchronous=True, own=True),
     Configuration("one", format="directory", own=True),
 ]
+ALL += [Configuration("ddp", workers=2, own=True)]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
