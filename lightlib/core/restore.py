@@ -17,7 +17,7 @@ from lightlib.core.checkpoint import OURS
 from lightlib.core.parts import Resume
 from lightlib.core.saving import asked_again
 from lightlib.core.seed import isolate_rng, part_random_numbers, rng_state
-from lightlib.core.user_encoding import shared
+from lightlib.core.user_encoding import shared, well_formed
 from lightlib.errors import CheckpointError
 
 __all__ = ["other_weights", "restore", "restore_datamodule", "restore_weights"]
@@ -150,8 +150,8 @@ def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Any) -> Mapping[str, 
 def _user_state(part: Mapping[str, Any] | None, ranks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return what had changed in the user's objects here; of other processes' that which all had the same."""
     if part is not None:
-        return part.get("user")
-    states = [one["user"] for one in ranks if "user" in one]
+        return well_formed(part["user"]) if "user" in part else None
+    states = [well_formed(one["user"]) for one in ranks if "user" in one]
     if len(states) < len(ranks):
         return None
     found, differing = shared(states)

@@ -238,7 +238,8 @@ class Run:
         received = self.signals.received
         if received is None or not (self.train_data is None or self.between_windows()):
             return
-        if not self.leavable or (self.weights_before and self.weights_before != _fingerprint(self.module)):
+        changed = self.weights_before and self.weights_before != _fingerprint(self.module)
+        if not self.leavable or changed or not self.user_state.may_be_left:
             return  # in a validation that has changed something: it runs to its end first
         kind = "terminate" if isinstance(received, SystemExit) else "interrupt"
         if self.agreement is None or self.agreement.reached(kind, self.position()):

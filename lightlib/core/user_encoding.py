@@ -33,7 +33,7 @@ from lightlib.core.user_values import (
     state_of,
 )
 
-__all__ = ["encode", "restored", "shared"]
+__all__ = ["encode", "restored", "shared", "well_formed"]
 
 _DEEPEST = 12
 _CONTAINERS = (list, tuple, deque, set, frozenset, dict, OrderedDict, Counter, defaultdict)
@@ -331,6 +331,28 @@ _RESTORE: dict[str, Callable[[Any, Any, Known, bool], Any]] = {
     **dict.fromkeys(("path", "timedelta", "datetime", "date", "time"), _restore_plain),
     **dict.fromkeys(("generator", "metric", "state", "object"), _restore_object),
 }
+
+
+def well_formed(state: Any) -> dict[str, Any]:
+    """Return the user state of a checkpoint.
+
+    Raises:
+        TypeError: It has another form than ours.
+    """
+    kinds: dict[str, Any] = {"values": dict, "gone": list, "epoch": (dict, type(None))}
+    kinds |= dict.fromkeys(("training", "requires_grad", "metrics"), dict)
+    wrong = [name for name, kind in kinds.items() if not isinstance(state, dict) or not isinstance(state[name], kind)]
+    if wrong:
+        raise TypeError(f"its user state has no {wrong[0]!r} of the right kind")
+    attributes = [
+        one for part in (state["values"], state["epoch"] or {}) for own in part.values() for one in own.values()
+    ]
+    if not all(isinstance(one, dict) and {"value", "same"} <= one.keys() for one in attributes):
+        raise TypeError("its user state holds something that is no attribute")
+    if not all(isinstance(one, list) and len(one) == 2 for one in state["gone"]):
+        raise TypeError("its user state names attributes that are gone in another way")
+    found: dict[str, Any] = state
+    return found
 
 
 def shared(states: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:

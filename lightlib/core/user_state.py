@@ -19,7 +19,7 @@ from lightlib.core.user_digest import digest
 from lightlib.core.user_encoding import encode, restored
 from lightlib.core.user_objects import Owner, known_parts, owners_of, within
 from lightlib.core.user_source import LIBRARIES, root_of, updated
-from lightlib.core.user_values import ABSENT, Known, Unsaveable, has_protocol
+from lightlib.core.user_values import ABSENT, COPIED, LARGEST, Known, TooLarge, Unsaveable, has_protocol
 
 __all__ = ["Look", "Missing", "UserState"]
 
@@ -31,6 +31,8 @@ _FIXES = {
     "load_state_dict and read it with torchdata's StatefulDataLoader",
     "loader": "give the object state_dict and load_state_dict",
 }
+_LARGE = {"large": True}
+_DAMAGED = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError, OverflowError)
 _Values = dict[str, dict[str, Any]]
 
 
@@ -90,6 +92,8 @@ class UserState:
         self._epoch: tuple[int, _Values] | None = None  # of what loaders read, as the epoch began that is given first
         self._resumed: Mapping[str, Any] | None = None  # until the epoch that was saved is read again
         self._held: dict[str, Any] | None = None  # while a validation runs
+        self._digests_held: tuple[Any, Any] | None = None  # in its place, when that is too large
+        self._told_size = False
         self._sticky: set[tuple[str, str]] = set()
         self._reported: set[str] = set()
 
@@ -117,18 +121,33 @@ class UserState:
         began = self._changed(only_read=True) if resumed is None else resumed["epoch"]
         self._epoch = self.run.progress.epoch, began
         if resumed is not None:
-            self._give(resumed["epoch"])
+            self._give(_completed(resumed["epoch"], resumed["values"]))
         yield
         if resumed is not None:
             self._apply(resumed)
 
     def hold(self) -> None:
         """A validation begins: a checkpoint that is written within it holds what there is now."""
-        self._held = copy.deepcopy(self.capture()) if self.start is not None else None
+        if self.start is None:
+            return
+        now = self._look(self.start)
+        values = self._encoded(now, COPIED)
+        if _completed(values, {}) == values:
+            self._held = copy.deepcopy(self._state(now, values))
+        else:
+            self._digests_held = now.digests, now.metrics
+
+    @property
+    def may_be_left(self) -> bool:
+        """Whether a checkpoint can be written within the validation: what is too large to be copied has not changed."""
+        if self._digests_held is None or self.start is None:
+            return True
+        now = self._look(self.start)
+        return (now.digests, now.metrics) == self._digests_held
 
     def release(self) -> None:
         """The validation has ended."""
-        self._held = None
+        self._held = self._digests_held = None
 
     def loading(self) -> dict[str, Any]:
         """Return what `train_dataloader` may depend on, as it is called: random numbers and the user's objects."""
@@ -146,7 +165,7 @@ class UserState:
         if self.start is not None:
             self._stick(then["values"])
             before = self._changed()
-            self._give(then["values"])
+            self._give(_completed(then["values"], before))
         with isolate_rng():
             set_rng_state(then["rng"])
             progress.epoch = then["epoch"]
@@ -155,7 +174,7 @@ class UserState:
             finally:
                 progress.epoch = epoch
         if before is not None:
-            self._give(before)
+            self._give(_completed(before, {}))
 
     @contextmanager
     def unsaved(self, moment: str) -> Iterator[None]:
@@ -187,10 +206,14 @@ class UserState:
             return self._held
         if self.start is None:
             return {}
-        now, start, self.missing = self._look(self.start), self.start, []
+        now, self.missing = self._look(self.start), []
         values = self._encoded(now)
         self.missing += [*_in_workers(now.owners), *self._without_attribute()]
-        present = {place for place, _ in now.digests}
+        return self._state(now, values)
+
+    def _state(self, now: Look, values: _Values) -> dict[str, Any]:
+        assert self.start is not None
+        start, present = self.start, {place for place, _ in now.digests}
         at, began = self._epoch or (-1, None)
         gone = [[*key] for key in start.digests if key[0] in present and key not in now.digests]
         return {
@@ -229,11 +252,18 @@ class UserState:
     def _changed(self, only_read: bool = False) -> _Values:
         """Return copies of the values that have changed."""
         owners = [owner for owner in self._owners() if owner.read or not only_read]
-        return copy.deepcopy(self._encoded(self._look(self.start, owners)))
+        return copy.deepcopy(self._encoded(self._look(self.start, owners), COPIED))
 
-    def _encoded(self, now: Look) -> _Values:
+    def _encoded(self, now: Look, room: int = LARGEST) -> _Values:
+        """Return the values that have changed, as plain values.
+
+        Args:
+            now: The user's objects.
+            room: How many bytes the values may take. Of less than for a checkpoint what is larger is marked, and what
+                cannot be saved is not noted as missing: a checkpoint does so.
+        """
         assert self.start is not None
-        start, known = self.start, now.known.again()
+        start, known = self.start, now.known.again(room)
         found: _Values = {}
         known.types = start.known.types
         for owner in now.owners:
@@ -245,13 +275,30 @@ class UserState:
                 if not (is_new or key in self._sticky or _has_a_position(value)):
                     continue
                 self._sticky.add(key)  # a resumed run saves it as well, also where it is again what it was
+                left = known.room
                 try:
                     same = start.ids.get(key) == id(value)
                     one = {"value": encode(value, known, path), "same": same}
                     found.setdefault(owner.place, {})[name] = one
                 except Unsaveable as error:
-                    self.missing.append(Missing(path, str(error), error.fix or _FIXES[owner.kind]))
+                    known.room = left
+                    if room == LARGEST:
+                        self.missing.append(Missing(path, str(error), error.fix or _FIXES[owner.kind]))
+                    elif isinstance(error, TooLarge):
+                        found.setdefault(owner.place, {})[name] = {"value": _LARGE, "same": False}
+        if room == LARGEST:
+            self._tell_size(LARGEST - known.room, found)
         return found
+
+    def _tell_size(self, size: int, values: _Values) -> None:
+        """Tell once that the automatic part of checkpoints is large: it may be a cache."""
+        if size > COPIED and not self._told_size:
+            self._told_size = True
+            names = ", ".join(f"{place}.{name}" for place, own in values.items() for name in own)
+            report.info(
+                f"Each checkpoint holds {size >> 20} MiB that changed in your objects since training began: {names}. "
+                "What a resumed run does not need (a cache): name it in the class attribute `not_in_checkpoint = (…,)`."
+            )
 
     def _metrics(self, now: Look) -> dict[str, Any]:
         assert self.start is not None
@@ -300,6 +347,8 @@ class UserState:
                     owners[place].take(name, restored(one["value"], there.get(name, ABSENT), known, one["same"]))
                 except Unsaveable as error:
                     lost.append(f"{place}.{name}: {error}")
+                except _DAMAGED as error:
+                    lost.append(f"{place}.{name}: {type(error).__name__}: {error}")
         if lost:
             report.warn(
                 "The checkpoint holds changes of objects that this run cannot take:"
@@ -368,6 +417,17 @@ def _digest(value: Any, known: Known, path: str) -> Any:
 def _digest_of_metric(metric: Any, known: Known) -> Any:
     states = {name: digest(one, known.again(), name) for name, one in metric.metric_state.items()}
     return metric.update_count, states
+
+
+def _completed(values: _Values, others: _Values) -> _Values:
+    """Return values with those of `others` in place of what was too large to be copied."""
+    found: _Values = {}
+    for place, own in values.items():
+        for name, one in own.items():
+            filled = others.get(place, {}).get(name) if one["value"] == _LARGE else one
+            if filled is not None:
+                found.setdefault(place, {})[name] = filled
+    return found
 
 
 def _differing(before: Mapping[str, bool], now: Mapping[str, bool]) -> dict[str, bool]:

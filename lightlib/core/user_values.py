@@ -16,9 +16,11 @@ from lightlib.core.user_source import LIBRARIES, root_of
 
 __all__ = [
     "ABSENT",
+    "COPIED",
     "SCALARS",
     "TIMES",
     "Known",
+    "TooLarge",
     "Unsaveable",
     "attributes_of",
     "full_name",
@@ -31,6 +33,7 @@ __all__ = [
 
 ABSENT: Any = object()
 LARGEST = 2**28  # bytes that the automatic part of a checkpoint may have, on each rank
+COPIED = 2**24  # and of what is copied when an epoch or a validation begins
 MOST = 50_000  # values within one attribute that are compared
 SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 TIMES = (datetime.datetime, datetime.date, datetime.time)
@@ -46,6 +49,10 @@ class Unsaveable(Exception):
     def __init__(self, why: str, fix: str = "") -> None:
         super().__init__(why)
         self.fix = fix
+
+
+class TooLarge(Unsaveable):
+    """A value that takes more bytes than there are left."""
 
 
 @dataclass
@@ -83,11 +90,11 @@ class Known:
         """Count bytes that are to be written.
 
         Raises:
-            Unsaveable: They are too many.
+            TooLarge: They are too many.
         """
         self.room -= size
         if self.room < 0:
-            raise Unsaveable(f"it takes a checkpoint's automatic part to more than {LARGEST >> 20} MiB")
+            raise TooLarge(f"it takes a checkpoint's automatic part to more than {LARGEST >> 20} MiB")
 
 
 def has_protocol(value: Any) -> bool:

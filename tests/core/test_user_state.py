@@ -580,3 +580,86 @@ def test_on_checkpoint_written_is_told_what_it_changes_too_late(tmp_path):
 
     with pytest.warns(L.report.PossibleUserWarning, match=r"module.written: on_checkpoint_written changes it, after"):
         run(case(Late), str(tmp_path / "one.ckpt"), 2)
+
+
+class Caches(Dataset):
+    """Keeps what it has computed: 20 MiB."""
+
+    def __init__(self):
+        self.samples, self.cache = TensorDataset(*samples(8)), {}
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        self.cache[index] = torch.zeros(640, 1024)
+        return self.samples[index]
+
+
+def test_a_large_state_is_told_once_and_restored_but_not_copied_at_each_epoch(tmp_path, caplog):
+    caplog.set_level("INFO", "lightlib")
+    path = str(tmp_path / "one.ckpt")
+    run(case(Net, loader=lambda: DataLoader(Caches(), 4)), path, 3)
+    assert len([text for text in caplog.messages if "Each checkpoint holds 20 MiB" in text]) == 1
+    saved = torch.load(path)["lightlib"]["user"]
+    assert saved["epoch"] == {"data set of the training loader": {"cache": {"value": {"large": True}, "same": False}}}
+    _, _, trainer = run(case(Net, loader=lambda: DataLoader(Caches(), 4), max_steps=4), ckpt_path=path)
+    assert len(trainer.train_dataloader.dataset.cache) == 8
+
+
+class Slots:
+    __slots__ = ("count",)
+
+    def __init__(self):
+        self.count = 0
+
+
+class CountsInSlots(Net):
+    def __init__(self):
+        super().__init__()
+        self.slots = Slots()
+
+    def weight(self, loss):
+        self.slots.count += 1
+        return loss / self.slots.count
+
+
+def test_objects_with_slots(tmp_path):
+    check(case(CountsInSlots), tmp_path, stops=(2, 7))
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        [],
+        {"values": []},
+        {"gone": [1]},
+        {"values": {"module": {"best": 3}}},
+        {"epoch": 5},
+    ],
+)
+def test_a_damaged_user_state_is_refused_before_anything_is_trained(forged, tmp_path):
+    path = tmp_path / "one.ckpt"
+    run(case(PlainValues), str(path), 2)
+    content = torch.load(path)
+    user = content["lightlib"]["user"]
+    content["lightlib"]["user"] = {**user, **forged} if isinstance(forged, dict) else forged
+    torch.save(content, path)
+    with pytest.raises(L.errors.CheckpointError, match="position cannot be taken over"):
+        run(case(PlainValues), ckpt_path=str(path))
+
+
+@pytest.mark.parametrize("name", ["training_step", "__class__", "trainer", "hparams.x"])
+def test_a_forged_user_state_replaces_no_method_and_no_property(name, tmp_path):
+    path = tmp_path / "one.ckpt"
+    run(case(PlainValues), str(path), 2)
+    content = torch.load(path)
+    values = content["lightlib"]["user"]["values"]["module"]
+    values[name] = {"value": {"tensor": 3}, "same": True}
+    values["nested"] = {"value": {"nonsense": 3}, "same": True}
+    torch.save(content, path)
+    with pytest.warns(L.report.LightlibWarning, match="that this run cannot take") as warned:
+        run(case(PlainValues, max_steps=3), ckpt_path=str(path))
+    text = str(warned[0].message)
+    assert f"module.{name}: " in text
+    assert "module.nested: KeyError: 'nonsense'" in text
