@@ -71,7 +71,8 @@ class LearningRateMonitor(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Check that there is a logger, and find the names."""
-        self._logged_step = trainer.global_step
+        if not trainer.progress.batch:
+            self._logged_step = 0
         if not trainer.loggers and not trainer.fast_dev_run:
             raise MisconfigurationException(
                 "LearningRateMonitor has nowhere to log to: the Trainer has no logger.",
@@ -88,6 +89,14 @@ class LearningRateMonitor(Callback):
                 f"LearningRateMonitor(log_momentum=True), but {', '.join(without)} has no momentum: 0 is logged.",
                 report.PossibleUserWarning,
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return which step was logged last: after an overflow a resumed run has it before itself once more."""
+        return {"logged_step": self._logged_step}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` returned."""
+        self._logged_step = int(state_dict["logged_step"])
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
         """Log what the coming step will use, if that step is logged."""

@@ -119,6 +119,22 @@ def test_only_steps_that_are_logged_and_each_once_while_accumulating():
     assert [step for step, _ in trainer.logged] == [2, 4]
 
 
+def test_a_step_that_overflowed_is_not_logged_again_by_a_resumed_run():
+    sgd = torch.optim.SGD(parameters(), lr=0.1)
+    first, second = LearningRateMonitor("step"), LearningRateMonitor("step")
+    logged(first, [sgd])
+    second.load_state_dict(first.state_dict())
+    trainer = FakeTrainer(loggers=[object()], log_every_n_steps=1, optimizers=[sgd], lr_scheduler_configs=[])
+    trainer.progress.batch, trainer.progress.step = 2, 1  # the second step was tried, and skipped
+    second.on_train_start(trainer, None)
+    second.on_train_batch_start(trainer, None, None, 0)
+    assert trainer.logged == []
+    trainer.progress.batch, trainer.progress.step = 0, 1
+    second.on_train_start(trainer, None)
+    second.on_train_batch_start(trainer, None, None, 0)
+    assert len(trainer.logged) == 1
+
+
 def test_log_every_n_steps_zero_is_never():
     callback = LearningRateMonitor("step")
     trainer = FakeTrainer(loggers=[object()], log_every_n_steps=0, optimizers=[torch.optim.SGD(parameters(), lr=0.1)])
