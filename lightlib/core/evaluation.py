@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from lightlib.core.combined import length
 from lightlib.core.data import Move, combine
+from lightlib.core.gather import batches_of
 from lightlib.core.generators import set_generator_state, state_of_generator
 from lightlib.core.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
 from lightlib.core.prefetch import END
@@ -137,7 +138,7 @@ class EvalData:
 
     def _begin(self, loader: int) -> Iterator[Any]:
         begin_pass(self.read[loader], self._seed, self._epoch())
-        return iter(self.combined.flattened[loader])
+        return batches_of(self.combined.flattened[loader])
 
     def batches(self, limits: list[float] | None = None) -> Iterator[tuple[Any, int, int]]:
         """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
@@ -176,7 +177,7 @@ class EvalData:
             agrees = self._lockstep and not (self._one_by_one and is_length_exact(loader))
             for one in self.read[index : index + 1] if self._one_by_one else self.read:
                 begin_pass(one, self._seed, self._epoch())
-            iterator = iter(loader)
+            iterator = batches_of(loader)
             if not limit and self._most[index]:  # what the first `next` draws, all processes draw together
                 next(iterator, END)
             for i in count():

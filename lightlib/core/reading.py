@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from lightlib import report
+from lightlib.core.gather import batches_of
 from lightlib.core.generators import generators_in, set_generator_state, state_of_generator
 from lightlib.core.prefetch import END
 from lightlib.core.seed import rng_state, set_rng_state
@@ -135,8 +136,7 @@ class Source:
         yield iterator
 
     def _iterate(self) -> Iterator[Any]:
-        iterator: Iterator[Any] = iter(self.loader)
-        return iterator
+        return batches_of(self.loader)
 
     def _next_pass(self, turn: int) -> None:
         self._before, self.turn, self.is_begun, self._loaded = self.began, turn, True, None

@@ -59,6 +59,7 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("handle",),
     ("combined",),
     ("prefetch",),
+    ("gather",),
     ("workers",),
     ("sharding",),
     ("lengths",),

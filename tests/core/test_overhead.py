@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.calls import count_calls
 from lightlib.callbacks import RichProgressBar, timed_progress
 from lightlib.core.trainer import Trainer
-from tests.core.plain import Net, batches, quiet_trainer
+from tests.core.plain import Net, batches, loader, quiet_trainer
 
 LONG, SHORT = 200, 100
 
@@ -61,6 +61,10 @@ def forward():
     return per_batch(run)
 
 
+def in_memory(n):
+    return loader(16 * n, 16, shuffle=True)
+
+
 class Logs(Net):
     """Logs so many names per step, with these arguments."""
 
@@ -96,6 +100,18 @@ class TestTraining:
 
     def test_bare_with_accumulation_and_clipping(self, plain):
         assert fit(Net(), accumulate_grad_batches=4, gradient_clip_val=1.0) - plain <= 45
+
+    def test_data_in_memory_are_read_with_fewer_calls_than_the_loop_by_hand_has(self):
+        def by_hand(n):
+            net = Net()
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x, y in in_memory(n):
+                optimizer.zero_grad()
+                cross_entropy(net.net(x), y).backward()
+                optimizer.step()
+
+        ours = per_batch(lambda n: quiet_trainer(limit_val_batches=0).fit(Net(), in_memory(n)))
+        assert ours < per_batch(by_hand) - 30
 
     def test_each_log(self):
         none, one, three = (fit(Logs(names)) for names in (0, 1, 3))
