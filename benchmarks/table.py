@@ -21,7 +21,8 @@ one run. All frameworks run in turns in one process, on one torch thread of a CP
 time less that of the plain loops before and after it, in {rounds} turns of {steps} steps ({fewer} turns of the
 realistic run), without the start of a run. With everything off it is the median step; in the realistic run, where
 things are done seldom, it is the mean, in processor time. The network is a Linear 32-32, ReLU, Linear 32-2 with SGD
-and 16 rows per batch from a DataLoader.
+and 16 rows per batch from a DataLoader, which takes a batch's rows at once. With data in memory it is a DataLoader over
+a TensorDataset, which takes them one by one.
 
 Realistic is: a loss logged per step, per epoch and in the bar, a progress bar in a terminal, TensorBoard every 50
 steps, one torchmetrics Accuracy, clipping by norm, and a schedule that steps with the optimizer. The plain loop

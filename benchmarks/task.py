@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-__all__ = ["BARE", "LOGGED", "LOGGED_EVERYWHERE", "REALISTIC", "Clock", "Rows", "Switches", "Task", "tiny"]
+__all__ = ["BARE", "IN_MEMORY", "LOGGED", "LOGGED_EVERYWHERE", "REALISTIC", "Clock", "Rows", "Switches", "Task", "tiny"]
 
 LOG_EVERY = 50
 MAX_NORM = 1.0
@@ -33,6 +33,7 @@ class Switches:
         accuracy: A torchmetrics Accuracy is updated at every step.
         clip: Gradients are clipped to the norm 1.
         schedule: A learning-rate schedule advances at every step.
+        in_memory: Data are read as most scripts on small data do it: a TensorDataset, and nothing said about batches.
     """
 
     log: dict[str, bool] | None = None
@@ -41,10 +42,12 @@ class Switches:
     accuracy: bool = False
     clip: bool = False
     schedule: bool = False
+    in_memory: bool = False
 
 
 _EVERYWHERE = {"on_step": True, "on_epoch": True, "prog_bar": True}
 BARE = Switches()
+IN_MEMORY = Switches(in_memory=True)
 LOGGED = Switches(log={})
 LOGGED_EVERYWHERE = Switches(log=_EVERYWHERE)
 REALISTIC = Switches(log=_EVERYWHERE, bar=True, tensorboard=True, accuracy=True, clip=True, schedule=True)
@@ -71,7 +74,8 @@ class Clock:
     """A collate function that looks at the time at every batch, from number `first` to number `last`.
 
     Every framework asks a DataLoader for its batches, so that what passes between two of them is a step, whatever a
-    framework does in it, and what comes before the first and after the last is left out.
+    framework does in it, and what comes before the first and after the last is left out. With data in memory it is the
+    network that looks, for the DataLoader has no collate function of ours there.
     """
 
     def __init__(self, first: int, last: int) -> None:
@@ -133,9 +137,17 @@ class Task:
     def network(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return self.new_network()
+            network = self.new_network()
+        if self.switches.in_memory:
+            network.register_forward_pre_hook(self._look)
+        return network
 
-    def loader(self) -> DataLoader[Batch]:
+    def _look(self, *_: Any) -> None:
+        self.clock((self.rows.inputs, self.rows.targets))
+
+    def loader(self) -> DataLoader[Any]:
+        if self.switches.in_memory:
+            return DataLoader(TensorDataset(self.rows.inputs, self.rows.targets), self.batch_size)
         return DataLoader(self.rows, self.batch_size, collate_fn=self.clock)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -63,8 +63,9 @@ def test_checkpoints(monkeypatch):
 @pytest.mark.processes
 def test_step():
     rows, targets = rows_of(step)
-    assert [row.who for row in rows] == ["plain PyTorch", "lightlib"] * 2
-    assert not targets  # there is nothing to compare with
+    assert [row.who for row in rows] == ["plain PyTorch", "lightlib"] * 3
+    (target,) = targets  # there is nothing else to compare with
+    assert (target.value, target.limit) == (rows[-1].median, 0.0)
 
 
 def test_a_peer_that_fails_does_not_end_the_measurement(monkeypatch):
