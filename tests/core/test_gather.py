@@ -213,6 +213,16 @@ def test_data_that_change_within_an_epoch_are_seen(change):
     assert first != reads_while(change, make, iter) == reads_while(change, make, batches_of)
 
 
+def test_data_that_no_longer_fit_are_refused_as_the_loader_refuses_them():
+    for iterate in (iter, batches_of):
+        loader = DataLoader(data(), 4)
+        batches = iterate(loader)
+        next(batches)
+        loader.dataset.tensors = (loader.dataset.tensors[0].to_sparse(), loader.dataset.tensors[1])
+        with pytest.raises(RuntimeError, match="sparse tensors are not"):
+            next(batches)
+
+
 def _other_indices(subset):
     subset.indices = list(reversed(subset.indices))
 
