@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import enum
 import io
@@ -26,6 +27,7 @@ from lightlib.core.user_values import (
     Unsaveable,
     attributes_of,
     full_name,
+    give,
     has_protocol,
     is_runs,
     is_users_object,
@@ -167,7 +169,9 @@ def _size(state: Any) -> int:
         return state.nbytes
     if isinstance(state, Mapping):
         return sum(map(_size, state.values())) + 16
-    return sum(map(_size, state)) + 16 if isinstance(state, (list, tuple)) else 16
+    if isinstance(state, (str, bytes)):
+        return len(state)
+    return sum(map(_size, state)) + 16 if isinstance(state, (list, tuple, set)) else 16
 
 
 def _refuse_positions(value: Any) -> None:
@@ -278,7 +282,7 @@ def _restore_record(encoded: Any, current: Any, known: Known, same: bool) -> Any
     target = current if same and type(current) is kind else object.__new__(kind)
     now = attributes_of(target)
     for name, one in encoded["attributes"].items():
-        object.__setattr__(target, name, restored(one, now.get(name, ABSENT), known))
+        give(target, name, restored(one, now.get(name, ABSENT), known))
     return target
 
 
@@ -306,13 +310,13 @@ def _restore_object(encoded: Any, current: Any, known: Known, same: bool) -> Any
     if kind == "generator":
         set_generator_state(current, saved)
     elif kind == "metric":
-        load_metric_state(current, saved)
+        load_metric_state(current, copy.deepcopy(saved))
     elif kind == "state":
-        current.load_state_dict(saved)
+        current.load_state_dict(copy.deepcopy(saved))  # it may keep and change what it gets, which is saved again
     else:
         now = attributes_of(current)
         for name, one in saved.items():
-            object.__setattr__(current, name, restored(one, now.get(name, ABSENT), known))
+            give(current, name, restored(one, now.get(name, ABSENT), known))
     return current
 
 

@@ -16,7 +16,7 @@ from lightlib.core.logged import is_metric
 from lightlib.core.module import Module
 from lightlib.core.sharding import is_plain_batches
 from lightlib.core.user_source import is_of_torch, root_of, saves, stored
-from lightlib.core.user_values import Known, Unsaveable, attributes_of, has_protocol, is_users_object
+from lightlib.core.user_values import Known, attributes_of, give, has_protocol, is_users_object
 from lightlib.core.workers import users_own
 
 __all__ = ["Owner", "known_parts", "loaders_of", "owners_of", "within"]
@@ -76,26 +76,21 @@ class Owner:
                 yield name, self.held._buffers[name]  # noqa: SLF001  likewise: a property may hide it
 
     def take(self, name: str, value: Any) -> None:
-        """Give the object an attribute without asking its `__setattr__`, which may do more than that.
+        """Give the object an attribute, a hyperparameter or a buffer.
 
         Raises:
-            Unsaveable: It is no attribute that an instance may have: only a forged checkpoint holds such a one.
+            Unsaveable: It is no attribute that an instance may have.
         """
         if value is self.held:
             return
-        of_class = getattr(type(self.held), name, None)
-        if name.startswith("__") or callable(of_class) or isinstance(of_class, property):
-            raise Unsaveable(f"{type(self.held).__name__} has a method or property of this name")
         if name.startswith(_HPARAMS):
             self.held.hparams[name.removeprefix(_HPARAMS)] = value
             return
         buffers = self.held._buffers if isinstance(self.held, nn.Module) else {}  # noqa: SLF001  as above
         if name in buffers:
             buffers[name] = value
-        elif hasattr(self.held, "__dict__"):
-            self.held.__dict__[name] = value
         else:
-            object.__setattr__(self.held, name, value)
+            give(self.held, name, value)
 
     def drop(self, name: str) -> None:
         """Take away an attribute that the saved run had taken away."""

@@ -286,6 +286,10 @@ class UserState:
                         self.missing.append(Missing(path, str(error), error.fix or _FIXES[owner.kind]))
                     elif isinstance(error, TooLarge):
                         found.setdefault(owner.place, {})[name] = {"value": _LARGE, "same": False}
+                except Exception as error:  # noqa: BLE001  the user's code that runs must not make a save fail
+                    known.room = left
+                    if room == LARGEST:
+                        self.missing.append(Missing(path, f"to look at it failed: {error!r}", _FIXES[owner.kind]))
         if room == LARGEST:
             self._tell_size(LARGEST - known.room, found)
         return found

@@ -6,6 +6,7 @@ import datetime
 import enum
 import sys
 from dataclasses import dataclass, field, is_dataclass, replace
+from types import MemberDescriptorType
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ __all__ = [
     "Unsaveable",
     "attributes_of",
     "full_name",
+    "give",
     "has_protocol",
     "is_runs",
     "is_users_object",
@@ -111,7 +113,8 @@ def attributes_of(value: Any) -> dict[str, Any]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                 own.setdefault(name, getattr(value, name))
-    for name in getattr(type(value), "not_in_checkpoint", ()):
+    without = getattr(type(value), "not_in_checkpoint", ())
+    for name in (without,) if isinstance(without, str) else without:
         own.pop(name, None)
     return {name: one for name, one in own.items() if not name.startswith("__")}
 
@@ -144,6 +147,21 @@ def state_of(value: Any) -> Any:
         return value.state_dict()
     except Exception as error:
         raise Unsaveable(f"its state_dict() failed: {error!r}") from error
+
+
+def give(held: Any, name: str, value: Any) -> None:
+    """Give an object an attribute without asking its `__setattr__`, which may do more than that.
+
+    Raises:
+        Unsaveable: It is no attribute that an instance may have: only a forged checkpoint holds such a one.
+    """
+    of_class = getattr(type(held), name, None)
+    if name.startswith("__") or callable(of_class) or isinstance(of_class, property):
+        raise Unsaveable(f"{type(held).__name__} has a method or property of this name")
+    if hasattr(held, "__dict__") and not isinstance(of_class, MemberDescriptorType):
+        held.__dict__[name] = value
+    else:
+        object.__setattr__(held, name, value)
 
 
 def full_name(kind: type) -> str:

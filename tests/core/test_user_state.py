@@ -663,3 +663,60 @@ def test_a_forged_user_state_replaces_no_method_and_no_property(name, tmp_path):
     text = str(warned[0].message)
     assert f"module.{name}: " in text
     assert "module.nested: KeyError: 'nonsense'" in text
+
+
+class Hides(Net):
+    """Replaces a container that refuses to be looked into, and leaves one attribute out by its name alone."""
+
+    not_in_checkpoint = "scratch"
+
+    def on_train_epoch_start(self):
+        self.odd, self.scratch = Refuses([1]), object()
+
+
+class Refuses(list):
+    def __len__(self):
+        raise NotImplementedError("no length")
+
+
+def test_a_value_that_cannot_be_looked_at_is_reported_and_the_save_succeeds(tmp_path):
+    path = str(tmp_path / "one.ckpt")
+    with pytest.warns(L.report.PossibleUserWarning, match=r"module\.odd: to look at it failed: NotImpl") as warned:
+        run(case(Hides), path, 2)
+    assert "scratch" not in str(warned[0].message)
+    assert "user" in torch.load(path)["lightlib"]
+
+
+class KeepsWhatItGets(KeepsPlace):
+    def load_state_dict(self, state):
+        self.chunk = state["chunk"]
+
+
+def test_a_run_that_is_stopped_twice_in_one_epoch_and_whose_sampler_keeps_the_loaded_list(tmp_path):
+    twice = case(Net, loader=lambda: data(sampler=KeepsWhatItGets(20)))
+    losses, weights, _ = run(twice)
+    first, _, _ = run(twice, str(tmp_path / "one.ckpt"), 6)
+    second, _, _ = run(twice, str(tmp_path / "two.ckpt"), 2, ckpt_path=str(tmp_path / "one.ckpt"))
+    third, after, _ = run(twice, ckpt_path=str(tmp_path / "two.ckpt"))
+    assert first + second + third == losses
+    assert all(map(torch.equal, after, weights))
+
+
+def test_a_forged_object_within_a_list_gets_no_method(tmp_path):
+    class Holds(Net):
+        def __init__(self):
+            super().__init__()
+            self.memories = [Memory()]
+
+        def weight(self, loss):
+            self.memories[0].items.append(1)
+            return loss
+
+    path = tmp_path / "one.ckpt"
+    run(case(Holds), str(path), 2)
+    content = torch.load(path)
+    (held,) = content["lightlib"]["user"]["values"]["module"]["memories"]["value"]
+    held["object"]["__len__"] = 3
+    torch.save(content, path)
+    with pytest.warns(L.report.LightlibWarning, match="module.memories: Memory has a method or property of this name"):
+        run(case(Holds, max_steps=3), ckpt_path=str(path))
