@@ -15,6 +15,7 @@ import torch
 
 from benchmarks import calls, checkpoints, distributed, end_to_end, evaluation, first_step, imports, step, table
 from benchmarks.measure import FULL, QUICK, Result, load
+from benchmarks.peers import PEERS
 
 __all__ = ["main"]
 
@@ -38,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS), help="some of the benchmarks"
     )
-    parser.add_argument("--output", type=Path, help=f"where to write; default: {RESULTS.name}, if all was measured")
+    parser.add_argument(
+        "--output", type=Path, help=f"where to write; default: {RESULTS.name}, if all was measured, of every framework"
+    )
     given = parser.parse_args(arguments)
     size = QUICK if given.quick else FULL
     quiet()
@@ -49,8 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results += BENCHMARKS[name](size)
         print(f"{monotonic() - began:.0f} s", file=sys.stderr)
     print(table.versions(), table.text(results), sep="\n\n")
-    complete = not given.quick and len(given.only) == len(BENCHMARKS)
-    output = given.output or (RESULTS if complete else None)
+    missing = {peer.distribution or peer.package: None for peer in PEERS if not peer.installed}
+    whole = not given.quick and len(given.only) == len(BENCHMARKS)
+    if whole and missing and given.output is None:
+        print(f"\n{RESULTS.name} is left as it is, for it compares with all: pip install {' '.join(missing)}")
+    output = given.output or (RESULTS if whole and not missing else None)
     if output is not None:
         output.write_text(table.markdown(results, size, (before, load())), encoding="utf-8")
     return 0

@@ -34,14 +34,21 @@ print(json.dumps([seconds, megabytes() - before]))
 def run(size: Size) -> Iterator[Result]:
     """Yield the seconds and megabytes of every import, and the target."""
     peers = [LIGHTLIB, *(PEERS if size.all_imports else [LIGHTNING])]
-    costs: dict[Peer, list[tuple[float, float]]] = {peer: [] for peer in peers if peer.installed}
+    costs: dict[Peer, list[tuple[float, float]]] = {peer: [] for peer in peers}
+    notes = {peer: "" if peer.installed else NOT_INSTALLED for peer in peers}
     for _ in range(size.processes):
-        for peer, found in costs.items():
-            found.append(cost_of(peer.statement))
+        for peer in peers:
+            if notes[peer]:
+                continue
+            try:
+                costs[peer].append(cost_of(peer.statement))
+            except subprocess.CalledProcessError as error:
+                if peer is LIGHTLIB:
+                    raise
+                notes[peer] = f"failed: {error.stderr.splitlines()[-1]}"
     for what, unit, k in (("s of import over torch", "s", 0), ("MB of import over torch", "MB", 1)):
         for peer in peers:
-            values = [cost[k] for cost in costs.get(peer, [])]
-            yield Row(what, peer.name, values, unit, "" if peer.installed else NOT_INSTALLED)
+            yield Row(what, peer.name, [cost[k] for cost in costs[peer]], unit, notes[peer])
     own = Row("", LIGHTLIB.name, [seconds for seconds, _ in costs[LIGHTLIB]], "s")
     yield Target("import lightlib over torch", own.median, _LIMIT, "s")
 

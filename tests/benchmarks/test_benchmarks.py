@@ -74,6 +74,14 @@ def test_a_peer_that_fails_does_not_end_the_measurement(monkeypatch):
     assert failed.note == "failed: ModuleNotFoundError"
 
 
+@pytest.mark.processes
+def test_an_import_that_fails_does_not_end_the_measurement(monkeypatch):
+    monkeypatch.setattr(Peer, "installed", True)
+    monkeypatch.setattr(imports, "LIGHTLIB", Peer("lightlib", "json", "lightlib", "import json"))
+    failed = [row for row in imports.run(SMALLEST) if isinstance(row, Row) and row.who == "Missing"]
+    assert [row.note for row in failed] == ["failed: ModuleNotFoundError: No module named 'no_such_framework'"] * 2
+
+
 @pytest.mark.parametrize(
     ("medians", "met"),
     [
@@ -209,3 +217,19 @@ def test_a_quick_run_is_printed_and_only_written_where_it_is_told_to(tmp_path, c
     assert not (tmp_path / "RESULTS.md").exists()
     assert main(["--quick", "--only", "evaluation", "--output", str(tmp_path / "own.md")]) == 0
     assert "µs per predicted batch" in (tmp_path / "own.md").read_text(encoding="utf-8")
+
+
+def test_results_are_kept_while_a_framework_is_missing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("benchmarks.__main__.BENCHMARKS", {"evaluation": lambda size: iter(RESULTS)})
+    monkeypatch.setattr("benchmarks.__main__.RESULTS", tmp_path / "RESULTS.md")
+    monkeypatch.setattr("benchmarks.__main__.quiet", lambda: None)
+    monkeypatch.setattr("benchmarks.__main__.PEERS", (LIGHTLIB, MISSING))
+    assert main([]) == 0
+    assert (
+        "RESULTS.md is left as it is, for it compares with all: pip install no_such_framework"
+        in capsys.readouterr().out
+    )
+    assert not (tmp_path / "RESULTS.md").exists()
+    monkeypatch.setattr("benchmarks.__main__.PEERS", (LIGHTLIB,))
+    assert main([]) == 0
+    assert (tmp_path / "RESULTS.md").exists()
