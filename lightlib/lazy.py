@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any
 
 __all__ = ["attributes"]
@@ -31,11 +33,11 @@ def attributes(
 
     def get(name: str) -> Any:
         if name in within:
-            return importlib.import_module(f"{package}.{name}")
+            return _import(f"{package}.{name}")
         if name not in files:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         file, _, original = files[name].partition(":")
-        value = getattr(importlib.import_module(f"{package}.{file}"), original or name)
+        value = getattr(_import(f"{package}.{file}"), original or name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -44,3 +46,18 @@ def attributes(
         return sorted({*own, *files, *within})
 
     return get, names
+
+
+def _import(module: str) -> ModuleType:
+    """Import with Python's garbage collector held off.
+
+    An import makes thousands of objects that stay, and among them there is nothing to collect; but their number makes
+    Python look through all of torch's, which takes longer than to import lightlib.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        if collects:
+            gc.enable()

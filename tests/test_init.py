@@ -42,3 +42,23 @@ def test_in_a_program_of_its_own_nothing_is_imported_before_it_is_used():
     )
     done = programs.interpreter("-c", code)
     assert (done.returncode, done.stdout) == (0, "[]\nx CSVLogger\n"), done.stderr
+
+
+@pytest.mark.processes
+def test_an_import_does_not_wake_the_garbage_collector():
+    code = (
+        "import gc, torch\n"
+        "woken = []\n"
+        "gc.callbacks.append(lambda phase, found: woken.append(found['generation']))\n"
+        "import lightlib\n"
+        "woken.clear()\n"
+        "get = lightlib.__getattr__\n"
+        "trainer = get('Trainer')\n"
+        "during = len(woken)\n"
+        "print(during, gc.isenabled())\n"
+        "gc.disable()\n"
+        "get('CombinedLoader')\n"
+        "print(gc.isenabled())\n"
+    )
+    done = programs.interpreter("-c", code)
+    assert (done.returncode, done.stdout) == (0, "0 True\nFalse\n"), done.stderr
