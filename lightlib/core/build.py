@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from operator import methodcaller
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hooks import STEPS, Hooks, method_of, overrides, scoped
 from lightlib.core.interface import DataHooks
 from lightlib.core.module import Module
-from lightlib.core.optim import Schedules, closure_of, configure, step_scheduler
+from lightlib.core.optim import Schedules, closure_of, configure, step_scheduler, zeroing
 from lightlib.core.plan import Plan
 from lightlib.core.prefetch import Prefetch
 from lightlib.core.progress import Progress
@@ -357,7 +356,7 @@ class Builder:
         if overrides(module, Module, "optimizer_zero_grad"):
             by_user = scoped(self.results, "optimizer_zero_grad", module.optimizer_zero_grad)
             return lambda optimizer: by_user(run.progress.epoch, run.progress.epoch_batch, optimizer)
-        return methodcaller("zero_grad")
+        return zeroing(run.optimizers, profiled=self.profiler is not None)
 
 
 def _needs_closure(optimizers: list[Any]) -> MisconfigurationException:

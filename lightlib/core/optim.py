@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -18,8 +19,18 @@ from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
 
-__all__ = ["SchedulerConfig", "Schedules", "closure_of", "configure", "gradients", "scale_gradients", "step_scheduler"]
+__all__ = [
+    "SchedulerConfig",
+    "Schedules",
+    "closure_of",
+    "configure",
+    "gradients",
+    "scale_gradients",
+    "step_scheduler",
+    "zeroing",
+]
 
+_ZERO_GRAD = Optimizer.zero_grad  # before anyone puts another in its place
 _KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau")
 _GROUP_KEYS = ("optimizer", "lr_scheduler", "monitor", "frequency")
 _INTERVALS = ("step", "epoch")
@@ -444,3 +455,19 @@ def scale_gradients(optimizers: Sequence[Any], factor: Any) -> None:
             optimizer.scale_gradients(factor)
     for gradient in gradients([optimizer for optimizer in optimizers if not hasattr(optimizer, "scale_gradients")]):
         gradient.mul_(factor)
+
+
+def zeroing(optimizers: Sequence[Any], profiled: bool = False) -> Callable[[Any], None]:
+    """Return what is called with one of these optimizers to drop its gradients.
+
+    torch's `Optimizer.zero_grad` also writes an entry of the profiler, which takes longer than the rest of it. So it is
+    called where there is a profiler, or where an optimizer has a method of its own or one that was put in its place.
+    """
+    by_torch = (getattr(optimizer.zero_grad, "__func__", None) is _ZERO_GRAD for optimizer in optimizers)
+    return _drop_gradients if not profiled and all(by_torch) else methodcaller("zero_grad")
+
+
+def _drop_gradients(optimizer: Optimizer) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None

@@ -8,6 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from lightlib.core.module import Module
 from lightlib.errors import MisconfigurationException
+from lightlib.profilers import SimpleProfiler
 from tests.core.bad_input import refused
 from tests.core.plain import Net, batches, network, quiet_trainer, same_weights
 
@@ -439,6 +440,45 @@ class TestOverridden:
                 optimizer.step()
         assert seen == [(0, 0), (0, 2), (0, 4)]
         assert same_weights(module.net, net)
+
+    def test_an_optimizer_drops_its_gradients_in_its_own_way(self):
+        class Decays(torch.optim.SGD):
+            """Gradients decay in place of vanishing."""
+
+            def zero_grad(self, set_to_none=True):
+                for p in self.param_groups[0]["params"]:
+                    if p.grad is not None:
+                        p.grad.mul_(0.5)
+
+        class Own(Net):
+            def configure_optimizers(self):
+                return Decays(self.parameters(), lr=0.1)
+
+        data, module = batches(4), Own()
+        quiet_trainer().fit(module, data)
+        net = network()
+        optimizer = Decays(net.parameters(), lr=0.1)
+        for x, y in data:
+            optimizer.zero_grad()
+            cross_entropy(net(x), y).backward()
+            optimizer.step()
+        assert same_weights(module.net, net)
+
+    @pytest.mark.parametrize("profiler", [None, "simple"])
+    def test_gradients_of_a_part_without_loss_are_dropped(self, profiler, tmp_path):
+        seen = []
+
+        class Branches(Net):
+            def on_before_optimizer_step(self, optimizer):
+                seen.append([p.grad is None for p in self.net.parameters()])
+                for p in self.net.parameters():
+                    p.requires_grad = False
+                self.net[0].weight.requires_grad = True
+
+        profiler = SimpleProfiler(dirpath=tmp_path, filename="profile") if profiler else None
+        quiet_trainer(profiler=profiler).fit(Branches(), batches(3))
+        assert seen[0] == [False] * len(seen[0])
+        assert seen[1:] == [[False, *[True] * (len(seen[0]) - 1)]] * 2
 
     def test_configure_gradient_clipping(self):
         class ClipsLastLayer(Net):
