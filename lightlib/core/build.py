@@ -356,7 +356,7 @@ class Builder:
         if overrides(module, Module, "optimizer_zero_grad"):
             by_user = scoped(self.results, "optimizer_zero_grad", module.optimizer_zero_grad)
             return lambda optimizer: by_user(run.progress.epoch, run.progress.epoch_batch, optimizer)
-        return zeroing(run.optimizers, profiled=self.profiler is not None)
+        return zeroing(run.optimizers)
 
 
 def _needs_closure(optimizers: list[Any]) -> MisconfigurationException:

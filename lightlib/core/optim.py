@@ -30,7 +30,8 @@ __all__ = [
     "zeroing",
 ]
 
-_ZERO_GRAD = Optimizer.zero_grad  # before anyone puts another in its place
+_ZERO_GRAD = Optimizer.zero_grad  # torch's, also if it is patched later
+_is_profiled: Callable[[], bool] = torch.autograd._profiler_enabled  # type: ignore[attr-defined]  # noqa: SLF001  a C function
 _KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau")
 _GROUP_KEYS = ("optimizer", "lr_scheduler", "monitor", "frequency")
 _INTERVALS = ("step", "epoch")
@@ -457,17 +458,20 @@ def scale_gradients(optimizers: Sequence[Any], factor: Any) -> None:
         gradient.mul_(factor)
 
 
-def zeroing(optimizers: Sequence[Any], profiled: bool = False) -> Callable[[Any], None]:
-    """Return what is called with one of these optimizers to drop its gradients.
+def zeroing(optimizers: Sequence[Any]) -> Callable[[Any], None]:
+    """Return the function that drops the gradients of one of these optimizers.
 
-    torch's `Optimizer.zero_grad` also writes an entry of the profiler, which takes longer than the rest of it. So it is
-    called where there is a profiler, or where an optimizer has a method of its own or one that was put in its place.
+    torch's `Optimizer.zero_grad` records itself for torch's profiler even when that is off, which takes longer than
+    dropping the gradients. It is called while a profiler runs, and where an optimizer overrides or replaces it.
     """
-    by_torch = (getattr(optimizer.zero_grad, "__func__", None) is _ZERO_GRAD for optimizer in optimizers)
-    return _drop_gradients if not profiled and all(by_torch) else methodcaller("zero_grad")
+    is_torchs = (getattr(optimizer.zero_grad, "__func__", None) is _ZERO_GRAD for optimizer in optimizers)
+    return _drop_gradients if all(is_torchs) else methodcaller("zero_grad")
 
 
 def _drop_gradients(optimizer: Optimizer) -> None:
+    if _is_profiled():
+        optimizer.zero_grad()
+        return
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from unittest import mock
+
 import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from lightlib.core.module import Module
 from lightlib.errors import MisconfigurationException
-from lightlib.profilers import SimpleProfiler
 from tests.core.bad_input import refused
 from tests.core.plain import Net, batches, network, quiet_trainer, same_weights
 
@@ -464,21 +466,29 @@ class TestOverridden:
             optimizer.step()
         assert same_weights(module.net, net)
 
-    @pytest.mark.parametrize("profiler", [None, "simple"])
-    def test_gradients_of_a_part_without_loss_are_dropped(self, profiler, tmp_path):
+    @pytest.mark.parametrize("profiled", [False, True])
+    def test_gradients_of_frozen_parameters_are_dropped(self, profiled):
         seen = []
 
-        class Branches(Net):
+        class Freezes(Net):
             def on_before_optimizer_step(self, optimizer):
                 seen.append([p.grad is None for p in self.net.parameters()])
                 for p in self.net.parameters():
                     p.requires_grad = False
                 self.net[0].weight.requires_grad = True
 
-        profiler = SimpleProfiler(dirpath=tmp_path, filename="profile") if profiler else None
-        quiet_trainer(profiler=profiler).fit(Branches(), batches(3))
+        with torch.profiler.profile() if profiled else nullcontext() as profile:
+            quiet_trainer().fit(Freezes(), batches(3))
         assert seen[0] == [False] * len(seen[0])
         assert seen[1:] == [[False, *[True] * (len(seen[0]) - 1)]] * 2
+        if profiled:
+            names = [event.key for event in profile.key_averages() if event.key.startswith("Optimizer.zero_grad")]
+            assert names == ["Optimizer.zero_grad#SGD.zero_grad"]
+
+    def test_a_zero_grad_that_was_replaced_is_called(self):
+        with mock.patch.object(torch.optim.SGD, "zero_grad") as replaced:
+            quiet_trainer().fit(Net(), batches(3))
+        assert replaced.call_count == 3
 
     def test_configure_gradient_clipping(self):
         class ClipsLastLayer(Net):
