@@ -49,10 +49,10 @@ def attributes(
 
 
 def _import(module: str) -> ModuleType:
-    """Import with Python's garbage collector held off.
+    """Import with Python's garbage collector paused.
 
-    An import makes thousands of objects that stay, and among them there is nothing to collect; but their number makes
-    Python look through all of torch's, which takes longer than to import lightlib.
+    An import creates thousands of objects that stay and no garbage, but their number triggers a full collection, which
+    visits all of torch's objects and takes longer than importing lightlib.
     """
     collects = gc.isenabled()
     gc.disable()

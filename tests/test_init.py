@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 import lightlib
+from lightlib import lazy
 from tests.processes import programs
 
 PACKAGES = (
@@ -44,21 +46,25 @@ def test_in_a_program_of_its_own_nothing_is_imported_before_it_is_used():
     assert (done.returncode, done.stdout) == (0, "[]\nx CSVLogger\n"), done.stderr
 
 
-@pytest.mark.processes
-def test_an_import_does_not_wake_the_garbage_collector():
-    code = (
-        "import gc, torch\n"
-        "woken = []\n"
-        "gc.callbacks.append(lambda phase, found: woken.append(found['generation']))\n"
-        "import lightlib\n"
-        "woken.clear()\n"
-        "get = lightlib.__getattr__\n"
-        "trainer = get('Trainer')\n"
-        "during = len(woken)\n"
-        "print(during, gc.isenabled())\n"
-        "gc.disable()\n"
-        "get('CombinedLoader')\n"
-        "print(gc.isenabled())\n"
-    )
-    done = programs.interpreter("-c", code)
-    assert (done.returncode, done.stdout) == (0, "0 True\nFalse\n"), done.stderr
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_paused_during_an_import(monkeypatch, enabled):
+    during = []
+
+    def import_module(name):
+        during.append(gc.isenabled())
+        if name.endswith("broken"):
+            raise ImportError(name)
+
+    monkeypatch.setattr(lazy, "importlib", SimpleNamespace(import_module=import_module))
+    get, _ = lazy.attributes("package", {}, ["part", "broken"])
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        get("part")
+        assert gc.isenabled() is enabled
+        with pytest.raises(ImportError):
+            get("broken")
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert during == [False, False]
