@@ -55,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = {peer.distribution or peer.package: None for peer in PEERS if not peer.installed}
     whole = not given.quick and len(given.only) == len(BENCHMARKS)
     if whole and missing and given.output is None:
-        print(f"\n{RESULTS.name} is left as it is, for it compares with all: pip install {' '.join(missing)}")
+        print(
+            f"\n{RESULTS.name} is unchanged, because it compares all frameworks. Fix: pip install {' '.join(missing)}"
+        )
     output = given.output or (RESULTS if whole and not missing else None)
     if output is not None:
         output.write_text(table.markdown(results, size, (before, load())), encoding="utf-8")

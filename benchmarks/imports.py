@@ -45,7 +45,7 @@ def run(size: Size) -> Iterator[Result]:
             except subprocess.CalledProcessError as error:
                 if peer is LIGHTLIB:
                     raise
-                notes[peer] = f"failed: {error.stderr.splitlines()[-1]}"
+                notes[peer] = f"failed: {(error.stderr.splitlines() or [error])[-1]}"
     for what, unit, k in (("s of import over torch", "s", 0), ("MB of import over torch", "MB", 1)):
         for peer in peers:
             yield Row(what, peer.name, [cost[k] for cost in costs[peer]], unit, notes[peer])
