@@ -13,7 +13,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint import storage
 from lightlib.checkpoint.archive import not_plain
 from lightlib.errors import LightlibError
-from lightlib.strategies.single import to_device
+from lightlib.tree import to_device
 
 if TYPE_CHECKING:
     from lightlib.core.module import Module

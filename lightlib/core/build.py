@@ -21,10 +21,11 @@ from lightlib.core.data import TrainData
 from lightlib.core.datamodule import DataModule
 from lightlib.core.evaluation import EvalData
 from lightlib.core.handle import LightningOptimizer
-from lightlib.core.hooks import STEPS, Hooks, method_of, overrides, scoped
+from lightlib.core.hooks import STEPS, Hooks, scoped
 from lightlib.core.interface import DataHooks
 from lightlib.core.module import Module
 from lightlib.core.optim import Schedules, closure_of, configure, step_scheduler, zeroing
+from lightlib.core.overrides import method_of, overrides
 from lightlib.core.plan import Plan
 from lightlib.core.prefetch import Prefetch
 from lightlib.core.progress import Progress

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import nn
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.core.hooks import overrides, warn_for_misspelt_hooks
+from lightlib.core.hooks import warn_for_misspelt_hooks
 from lightlib.core.module import Module
+from lightlib.core.overrides import overrides
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 __all__ = [
-    "callbacks_in",
     "check_callbacks",
     "check_hooks_of_several_loaders",
     "check_module",
@@ -61,15 +61,6 @@ def check_module(model: Any) -> Module:
     else:
         what, fix = shown(model), "trainer.fit(module, train_dataloaders=loader)"
     raise ArgumentTypeError(f"`model` is {what}.", expected="an instance of lightlib.Module.", fix=fix)
-
-
-def callbacks_in(given: Any) -> list[Any]:
-    """Return what an argument for callbacks holds: one, any iterable of several, or None for none."""
-    if given is None:
-        return []
-    if isinstance(given, Iterable) and not isinstance(given, (Callback, Mapping, str, type)):
-        return [callback for callback in given if callback is not None]
-    return [given]
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:

@@ -11,7 +11,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.check import check_module
 from lightlib.core.copied import ended_run
 from lightlib.core.datamodule import DataModule
-from lightlib.core.hooks import overrides
+from lightlib.core.overrides import overrides
 from lightlib.core.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment import own

@@ -16,7 +16,7 @@ from torch import nn
 
 from lightlib import report
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.single import to_device
+from lightlib.tree import to_device
 
 __all__ = ["arguments_of", "evaluating", "scriptable", "to_onnx", "to_torch_export"]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback, priority_of
+from lightlib.core.overrides import overrides
 from lightlib.core.results import Results
 from lightlib.core.scopes import rule_of
 from lightlib.errors import MisconfigurationException, nearest
@@ -21,9 +22,7 @@ __all__ = [
     "Hooks",
     "in_order",
     "in_priority",
-    "method_of",
     "nothing",
-    "overrides",
     "scoped",
     "skip_if_any",
     "warn_for_misspelt_hooks",
@@ -171,24 +170,6 @@ def with_loader(call: Callable[..., Any]) -> Callable[..., Any]:
 _JOINED = {"on_train_batch_start": skip_if_any, "on_exception": each, "teardown": each}
 
 
-def overrides(instance: object, base: type, name: str) -> bool:
-    """Whether `instance` or its class defines `name`, and does not just inherit it from `base`.
-
-    A method that is set to None is not defined: ``module.validation_step = None`` switches it off.
-    """
-    held: dict[str, Any] = getattr(instance, "__dict__", {})
-    if name in held:
-        return held[name] is not None
-    own = getattr(type(instance), name, None)
-    return own is not None and own is not getattr(base, name, None)
-
-
-def method_of(instance: Any, base: type, name: str) -> Callable[..., Any]:
-    """Return a method of `instance`; one that is set to None is not defined, so it is that of `base`."""
-    found: Callable[..., Any] | None = getattr(instance, name, None)
-    return partial(getattr(base, name), instance) if found is None else found
-
-
 def in_priority(callbacks: Iterable[Any]) -> list[Any]:
     """Return the callbacks in the order in which they are called."""
     return sorted(callbacks, key=lambda callback: priority_of(callback) if hasattr(callback, "priority") else 50)
@@ -258,6 +239,10 @@ class Hooks:
             setattr(self, name, _JOINED.get(name, in_order)(calls))
             if who:
                 self._who[name] = who
+
+    def defines(self, name: str) -> bool:
+        """Whether anybody has a hook of this name."""
+        return name in self._who
 
     def take_over(self, other: Hooks) -> None:
         """Call from now on whom `other` calls: the loop keeps hold of this table."""

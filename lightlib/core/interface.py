@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightlib.strategies.single import to_device
+from lightlib.tree import to_device
 
 __all__ = ["DataHooks", "ModelHooks"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lightlib import registry
+from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
-from lightlib.core.check import callbacks_in
 from lightlib.core.plan import Plan
 from lightlib.core.settings import Settings
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
@@ -23,6 +23,7 @@ from lightlib.strategies.strategy import Strategy
 __all__ = [
     "Plugin",
     "accumulation_of",
+    "callbacks_in",
     "callbacks_of_packages",
     "largest_batch",
     "loggers_of",
@@ -181,6 +182,15 @@ def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str
     """Return what to write in place of a class that was given, or an empty string."""
     is_one = isinstance(given, type) and issubclass(given, base)
     return f"Trainer({argument}={given.__name__}({arguments}))" if is_one else ""
+
+
+def callbacks_in(given: Any) -> list[Any]:
+    """Return what an argument for callbacks holds: one, any iterable of several, or None for none."""
+    if given is None:
+        return []
+    if isinstance(given, Iterable) and not isinstance(given, (Callback, Mapping, str, type)):
+        return [callback for callback in given if callback is not None]
+    return [given]
 
 
 def callbacks_of_packages() -> list[Any]:

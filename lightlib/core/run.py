@@ -22,9 +22,10 @@ from lightlib.core.agreement import Agreement
 from lightlib.core.check import warn_of_eval_mode
 from lightlib.core.data import TrainData
 from lightlib.core.evaluation import EvalData
-from lightlib.core.hooks import Hooks, method_of, overrides
+from lightlib.core.hooks import Hooks
 from lightlib.core.mute import run_mute
 from lightlib.core.optim import Schedules
+from lightlib.core.overrides import method_of, overrides
 from lightlib.core.plan import Plan
 from lightlib.core.progress import Progress
 from lightlib.core.results import Results, Table, to_floats

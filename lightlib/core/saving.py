@@ -11,7 +11,6 @@ from typing import Any
 from lightlib import report
 from lightlib.checkpoint import formats, storage
 from lightlib.core.checkpoint import dump
-from lightlib.core.hooks import nothing
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError, shown
 
 __all__ = ["AskedSave", "asked_again", "check_format", "write_checkpoint"]
@@ -138,6 +137,6 @@ def write_checkpoint(
 
 def _announce(run: Any, path: str) -> None:
     """Call `on_checkpoint_written`, whose random numbers and changes are in no checkpoint."""
-    if run.hooks.on_checkpoint_written is not nothing:
+    if run.hooks.defines("on_checkpoint_written"):
         with run.user_state.unsaved("on_checkpoint_written"):
             run.hooks.on_checkpoint_written(path)

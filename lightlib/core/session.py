@@ -19,13 +19,15 @@ from lightlib.core import check
 from lightlib.core.build import Builder
 from lightlib.core.changes import compare
 from lightlib.core.datamodule import DataModule
-from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority, method_of
+from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
 from lightlib.core.hparams import plain_hparams, same
 from lightlib.core.interface import DataHooks
 from lightlib.core.module import Module
 from lightlib.core.origin import Origin, find_origin
+from lightlib.core.overrides import method_of
 from lightlib.core.processes import Processes
 from lightlib.core.progress import Progress
+from lightlib.core.resolve import callbacks_in
 from lightlib.core.restore import restore, restore_datamodule, restore_weights
 from lightlib.core.resume import newest_known, say_how_to_go_on
 from lightlib.core.run import PREDICT, TEST, VALIDATION, Run
@@ -262,7 +264,7 @@ class Session:
         present = list(trainer.callbacks)  # the last call's merged ones, unless the user has changed them since
         own = [c for c in self._own_callbacks if c in present or c not in before]
         own += [c for c in present if c not in before]
-        added = check.callbacks_in(method_of(module, Module, "configure_callbacks")())
+        added = callbacks_in(method_of(module, Module, "configure_callbacks")())
         kinds = {type(callback) for callback in added}
         merged = in_priority([c for c in own if type(c) not in kinds] + added)
         check.check_callbacks(merged)

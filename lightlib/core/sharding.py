@@ -27,7 +27,7 @@ from lightlib import report
 from lightlib.core.generators import generators_in, set_generator_state, state_of_generator
 from lightlib.core.prefetch import END
 from lightlib.core.seed import rng_state, set_rng_state
-from lightlib.core.signals import Undisturbed, started_undisturbed
+from lightlib.core.worker_signals import Undisturbed, started_undisturbed
 from lightlib.core.workers import Placed, Seeding, WorkerStart, in_worker, users_own
 from lightlib.errors import MisconfigurationException
 

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from lightlib import report
 from lightlib.core.combined import CombinedLoader, holds_loaders, length
 from lightlib.core.datamodule import DataModule
-from lightlib.core.hooks import overrides
 from lightlib.core.interface import DataHooks
+from lightlib.core.overrides import overrides
 from lightlib.core.served import loader_of
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 

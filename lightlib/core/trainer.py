@@ -19,7 +19,7 @@ from lightlib.checkpoint.label import Label
 from lightlib.core import elsewhere, loop
 from lightlib.core.arguments import checked_call
 from lightlib.core.audit import Audit, audit
-from lightlib.core.check import callbacks_in, check_callbacks
+from lightlib.core.check import check_callbacks
 from lightlib.core.copied import restore_state, state_of
 from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import in_priority
@@ -27,6 +27,7 @@ from lightlib.core.module import ClipAlgorithm, Module
 from lightlib.core.progress import Progress
 from lightlib.core.resolve import (
     Plugin,
+    callbacks_in,
     callbacks_of_packages,
     loggers_of,
     place_of,

@@ -27,8 +27,9 @@ from lightlib.strategies import agreement, deepspeed_state, state
 from lightlib.strategies.deepspeed_config import Run, from_options, merged, read, resolved, stage_of, with_defaults
 from lightlib.strategies.deepspeed_engine import EngineOptimizer, EnginePrecision, Root
 from lightlib.strategies.process_group import join, refuse_without_collectives
-from lightlib.strategies.single import in_context, to_device
+from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
+from lightlib.tree import to_device
 
 __all__ = ["DeepSpeedStrategy", "named"]
 

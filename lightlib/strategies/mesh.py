@@ -33,10 +33,11 @@ from lightlib.strategies.plan import plan_of
 from lightlib.strategies.process_group import join, refuse_without_collectives
 from lightlib.strategies.replicate import Replicate
 from lightlib.strategies.shard import Shard
-from lightlib.strategies.single import in_context, to_device
+from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.strategies.tensor import Tensor as TensorAxis
 from lightlib.strategies.whole import refuse_on_parts
+from lightlib.tree import to_device
 
 __all__ = ["MeshStrategy"]
 

@@ -45,8 +45,4 @@ def strategy(name: str) -> Strategy:
         >>> type(strategy("zero1")).__name__
         'DDPStrategy'
     """
-    if name.startswith("deepspeed"):
-        from lightlib.strategies.deepspeed import named  # optional: deepspeed
-
-        return named(name)
     return _NAMED[name]()

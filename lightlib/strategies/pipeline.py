@@ -20,8 +20,8 @@ from lightlib.strategies.pipeline_schedule import Kind, kind_of, placed
 from lightlib.strategies.pipeline_split import Split, Unit, find_split, outside
 from lightlib.strategies.pipeline_stage import keep
 from lightlib.strategies.pipeline_training import Training
-from lightlib.strategies.single import to_device
 from lightlib.strategies.whole import refuse_all_at_once
+from lightlib.tree import to_device
 
 __all__ = ["Pipeline"]
 

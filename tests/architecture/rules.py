@@ -18,7 +18,7 @@ from scripts.architecture_tree import docstring_at_top
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "lightlib"
 
-BASE = ("errors", "report", "registry", "lazy", "safe_files", "version")
+BASE = ("errors", "report", "registry", "lazy", "safe_files", "tree", "version")
 PLUGINS = ("accelerators", "precision", "launch", "profilers", "loggers", "callbacks")
 BELOW_CORE = (*BASE, "checkpoint", *PLUGINS, "strategies")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "version": (),
     "lazy": (),
     "safe_files": (),
+    "tree": (),
     "report": ("errors",),
     "registry": ("errors", "report"),
     "checkpoint": BASE,
@@ -49,6 +50,7 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("scopes",),
     ("logged",),
     ("results",),
+    ("overrides",),
     ("hooks",),
     ("hparams",),
     ("seed",),
@@ -61,6 +63,7 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("prefetch",),
     ("gather",),
     ("workers",),
+    ("worker_signals",),
     ("sharding",),
     ("lengths",),
     ("reading",),
@@ -90,8 +93,8 @@ CORE_ORDER: tuple[tuple[str, ...], ...] = (
     ("loop",),
     ("settings",),
     ("arguments",),
-    ("reduction",),
     ("resolve",),
+    ("reduction",),
     ("build",),
     ("resume",),
     ("origin",),

@@ -79,7 +79,7 @@ def house(root: Path, **files: str) -> list[File]:
         ({"core__module": "from .datamodule import DataModule"}, "imports lightlib.core.datamodule against the order"),
         (
             {"callbacks__timer": "import lightlib.loggers.csv"},
-            "callbacks/ may import: errors, report, registry, lazy, safe_files, version, checkpoint.",
+            "callbacks/ may import: errors, report, registry, lazy, safe_files, tree, version, checkpoint.",
         ),
         ({"loggers__csv": "from lightlib.core.run import Run"}, "imports lightlib.core.run against the order"),
         ({"core__novelty": ""}, "`novelty` has no place in core; give it one in CORE_ORDER"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lightlib.callbacks import Callback, LambdaCallback
-from lightlib.core.hooks import HOOKS, overrides
+from lightlib.core.hooks import HOOKS
+from lightlib.core.overrides import overrides
 from lightlib.errors import ArgumentTypeError
 
 

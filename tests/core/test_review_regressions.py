@@ -22,7 +22,7 @@ from lightlib.core.loading import _present_device
 from lightlib.core.results import batch_size_of
 from lightlib.core.trainer import Trainer
 from lightlib.report import PossibleUserWarning
-from lightlib.strategies.single import to_device
+from lightlib.tree import to_device
 from tests.core.plain import QUIET, Net, batches, loader, quiet_trainer, same_weights
 
 ROOT = Path(__file__).parents[2]

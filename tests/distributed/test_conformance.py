@@ -17,9 +17,10 @@ from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallel
 from lightlib.strategies.process_group import join
 from lightlib.strategies.replicate import Replicate
 from lightlib.strategies.shard import Shard
-from lightlib.strategies.single import clip, in_context, to_device
+from lightlib.strategies.single import clip, in_context
 from lightlib.strategies.strategy import Strategy
 from lightlib.testing import check_strategy
+from lightlib.tree import to_device
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes

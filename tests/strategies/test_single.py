@@ -13,8 +13,9 @@ from lightlib.accelerators import CPUAccelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment import Environment
 from lightlib.precision.precision import named
-from lightlib.strategies.single import SingleDeviceStrategy, clip, in_context, to_device
+from lightlib.strategies.single import SingleDeviceStrategy, clip, in_context
 from lightlib.strategies.strategy import Strategy
+from lightlib.tree import to_device
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 
