@@ -151,7 +151,7 @@ class FSDPStrategy(MeshStrategy):
 
 
 class TensorParallelStrategy(MeshStrategy):
-    """Processes share out the matrices of each layer; see :class:`lightlib.strategies.tensor.Tensor` for `options`."""
+    """Tensor parallelism: each process has a part of every matrix; `options` are those of the `Tensor` axis."""
 
     def __init__(
         self,

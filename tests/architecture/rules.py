@@ -18,95 +18,18 @@ from scripts.architecture_tree import docstring_at_top
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "lightlib"
 
-BASE = ("errors", "report", "registry", "lazy", "safe_files", "tree", "version")
-PLUGINS = ("accelerators", "precision", "launch", "profilers", "loggers", "callbacks")
-BELOW_CORE = (*BASE, "checkpoint", *PLUGINS, "strategies")
-MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "errors": (),
-    "version": (),
-    "lazy": (),
-    "safe_files": (),
-    "tree": (),
-    "report": ("errors",),
-    "registry": ("errors", "report"),
-    "checkpoint": BASE,
-    **dict.fromkeys(PLUGINS, BASE),
-    "callbacks": (*BASE, "checkpoint"),
-    "strategies": (*BASE, "checkpoint", "accelerators", "precision", "launch"),
-    "core": BELOW_CORE,
-    "optim": BASE,
-    "testing": (*BELOW_CORE, "core"),
-    "config": (*BELOW_CORE, "core", "optim"),
-    "cli": (*BELOW_CORE, "core", "config"),
-    "command": ("__init__", *BELOW_CORE, "core", "config", "cli"),
-    "__main__": ("command",),
-    "__init__": (*BELOW_CORE, "core", "optim", "cli", "testing"),
-}
-# Inside core a file may import only what stands on a line above its own.
-CORE_ORDER: tuple[tuple[str, ...], ...] = (
-    ("states",),
-    ("progress",),
-    ("plan",),
-    ("scopes",),
-    ("logged",),
-    ("results",),
-    ("overrides",),
-    ("hooks",),
-    ("hparams",),
-    ("seed",),
-    ("generators",),
-    ("signals",),
-    ("optim",),
-    ("window",),
-    ("handle",),
-    ("combined",),
-    ("prefetch",),
-    ("gather",),
-    ("workers",),
-    ("worker_signals",),
-    ("sharding",),
-    ("lengths",),
-    ("reading",),
-    ("data",),
-    ("evaluation",),
-    ("mute",),
-    ("user_source",),
-    ("user_values",),
-    ("user_digest",),
-    ("user_encoding",),
-    ("parts",),
-    ("changes",),
-    ("checkpoint",),
-    ("saving",),
-    ("restore",),
-    ("loading",),
-    ("export",),
-    ("interface",),
-    ("module", "datamodule"),
-    ("user_objects",),
-    ("user_state",),
-    ("served",),
-    ("sources",),
-    ("check",),
-    ("agreement",),
-    ("run",),
-    ("loop",),
-    ("settings",),
-    ("arguments",),
-    ("resolve",),
-    ("reduction",),
-    ("build",),
-    ("resume",),
-    ("origin",),
-    ("processes",),
-    ("audit",),
-    ("table",),
-    ("session",),
-    ("copied",),
-    ("views",),
-    ("elsewhere",),
-    ("trainer",),
-    ("__init__",),
+# The order of the package. A folder or file may import what stands in a line above its own, and what stands before it
+# in its line, up to the `|`: on the two sides of one they do not know each other.
+ORDER = (
+    "version | lazy | safe_files | tree | errors > report > registry",
+    "checkpoint",
+    "accelerators | precision | profilers | optim | loggers | launch | callbacks",
+    "strategies",
+    "core",
+    "testing",
+    "config",
+    "cli > command",
+    "__init__ > __main__",
 )
 # What anybody may import under `if TYPE_CHECKING`: callbacks, loggers and hooks get these as arguments.
 FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module")
@@ -148,10 +71,9 @@ class File:
         self.module = self.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Part of the package and name of the file: ``("core", "plan")``, ``("errors", "errors")``."""
-        parts = Path(self.name).parts[1:]
-        return parts[0].removesuffix(".py"), parts[-1].removesuffix(".py")
+    def room(self) -> str:
+        """Where it stands in the order: its folder, or its name at the top of the package."""
+        return room_of(self.module, self.path.name == "__init__.py")
 
     @cached_property
     def _found(self) -> _Found:
@@ -228,42 +150,48 @@ def package_files(root: Path = ROOT) -> list[File]:
     return [File(path, root) for path in sorted((root / PACKAGE).rglob("*.py"))]
 
 
+def room_of(module: str, is_folder: bool) -> str:
+    """Return the place of a module in the order: `core` for `lightlib.core.plan`, `errors` for `lightlib.errors`."""
+    names = module.split(".")[1:] or ["__init__"]
+    return ".".join(names if is_folder or len(names) == 1 else names[:-1])
+
+
+def allowed(room: str) -> set[str] | None:
+    """Return the rooms from which `room` may import; None if it has no place in the order."""
+    above: set[str] = set()
+    for line in ORDER:
+        for column in line.split(" | "):
+            rooms = column.split(" > ")
+            if room in rooms:
+                return above | set(rooms[: rooms.index(room) + 1])
+        above |= {name for column in line.split(" | ") for name in column.split(" > ")}
+    return None
+
+
 def wrong_order(file: File) -> Iterator[str]:
     """Imports against the order, and imports of the package root."""
-    part, stem = file.place
-    if part not in MAY_IMPORT:
-        yield f"{file.name}: `{part}` has no place in the house; give it one in MAY_IMPORT of {_this_file()}."
-        return
-    if part == "core" and _core_rank(stem) is None:
-        yield f"{file.name}: `{stem}` has no place in core; give it one in CORE_ORDER of {_this_file()}."
+    may = allowed(file.room)
+    if may is None:
+        yield f"{file.name}: `{file.room}` has no place in the house; give it one in ORDER of {_this_file()}."
         return
     for found in file.imports:
         target = found.target.split(".")
         if target[0] != PACKAGE or (found.typing and found.target in FOR_TYPING):
             continue
         where = f"{file.name}:{found.line}"
+        is_folder = (file.root / found.target.replace(".", "/")).is_dir()
         if len(target) == 1:
             yield f"{where}: imports the package root; import from the file that defines the name."
-        elif not _may_import(part, stem, target[1], target[-1]):
-            allowed = ", ".join(MAY_IMPORT[part]) or "nothing of the package"
-            allowed += ", and the files above its line in CORE_ORDER" if part == "core" else ""
+        elif file.path.name in ("__init__.py", "__main__.py") and found.target.startswith(
+            file.module.removesuffix("__main__").rstrip(".") + "."
+        ):
+            continue  # a folder hands out what its files and folders define
+        elif (other := room_of(found.target, is_folder)) not in may:
             yield (
-                f"{where}: imports {found.target} against the order; {part}/ may import: {allowed}. Move the code to "
-                "where both may import it, or pass the object as an argument."
+                f"{where}: imports {found.target} against the order; {file.room} may import what stands before it in "
+                f"ORDER of {_this_file()}, and {other} does not. Move the code to where both may import it, or pass "
+                "the object as an argument."
             )
-
-
-def _may_import(part: str, stem: str, target_part: str, target_stem: str) -> bool:
-    if part != target_part:
-        return target_part in MAY_IMPORT[part]
-    if part == "core":
-        own, other = _core_rank(stem), _core_rank(target_stem)
-        return own is None or other is None or other < own  # a file without a place is reported for that alone
-    return True
-
-
-def _core_rank(stem: str) -> int | None:
-    return next((rank for rank, row in enumerate(CORE_ORDER) if stem in row), None)
 
 
 def cycles(files: list[File]) -> Iterator[str]:

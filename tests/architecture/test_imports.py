@@ -10,6 +10,7 @@ import pytest
 
 from scripts.architecture_tree import is_current
 from tests.architecture.rules import (
+    ORDER,
     ROOT,
     File,
     cycles,
@@ -56,13 +57,18 @@ def test_the_tree_in_the_documentation_is_the_tree() -> None:
     assert is_current(), "docs/architecture.md is out of date: run `python scripts/architecture_tree.py --write`"
 
 
+def test_the_order_in_the_documentation_is_the_order() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert "\n".join(ORDER) in page, "docs/architecture.md shows another order than ORDER in rules.py: copy it there"
+
+
 # The rules themselves, each with one file that breaks it.
 
 
 def house(root: Path, **files: str) -> list[File]:
     """Write a small package: `core__plan="import x"` is the text of lightlib/core/plan.py."""
     for name, text in files.items():
-        path = root / "lightlib" / (name.replace("__", "/") + ".py")
+        path = root / "lightlib" / (name.replace("__", "/", 1) + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'"""A file."""\n{text}\n', encoding="utf-8")
     return package_files(root)
@@ -73,21 +79,23 @@ def house(root: Path, **files: str) -> list[File]:
     [
         ({"errors": "", "core__plan": "from lightlib import Trainer"}, "imports the package root"),
         (
-            {"core__plan": "from lightlib.core.loop import fit"},
-            "plan.py:2: imports lightlib.core.loop against the order",
+            {"checkpoint__label": "from ..core.plan import Plan"},
+            "label.py:2: imports lightlib.core.plan against the order",
         ),
-        ({"core__module": "from .datamodule import DataModule"}, "imports lightlib.core.datamodule against the order"),
-        (
-            {"callbacks__timer": "import lightlib.loggers.csv"},
-            "callbacks/ may import: errors, report, registry, lazy, safe_files, tree, version, checkpoint.",
-        ),
+        ({"report": "import lightlib.registry"}, "report may import what stands before it in ORDER"),
+        ({"profilers__simple": "import lightlib.loggers.csv"}, "and loggers does not."),  # beside each other
         ({"loggers__csv": "from lightlib.core.run import Run"}, "imports lightlib.core.run against the order"),
-        ({"core__novelty": ""}, "`novelty` has no place in core; give it one in CORE_ORDER"),
-        ({"novelty": ""}, "`novelty` has no place in the house; give it one in MAY_IMPORT"),
+        ({"novelty__file": ""}, "`novelty` has no place in the house; give it one in ORDER"),
+        ({"novelty": ""}, "`novelty` has no place in the house; give it one in ORDER"),
     ],
 )
 def test_an_import_against_the_order_is_found(tmp_path: Path, files: dict[str, str], message: str) -> None:
     assert message in "\n".join(problem for file in house(tmp_path, **files) for problem in wrong_order(file))
+
+
+def test_a_folder_hands_out_what_its_folders_define(tmp_path: Path) -> None:
+    files = house(tmp_path, loggers____init__="from lightlib.loggers.csv import CSVLogger", loggers__csv="")
+    assert [problem for file in files for problem in wrong_order(file)] == []
 
 
 def test_trainer_and_module_may_be_imported_for_typing(tmp_path: Path) -> None:
