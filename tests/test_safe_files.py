@@ -12,7 +12,7 @@ import torch
 
 from lightlib import safe_files
 from lightlib.callbacks import ModelCheckpoint
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from lightlib.loggers.event_files import sizes
@@ -109,7 +109,7 @@ def test_what_others_write_by_name_is_written_where_nobody_else_may(victim, shar
 def test_the_lock_of_a_folder(victim, shared):
     plant(victim, shared / ".lightlib.lock")
     with pytest.raises(MisconfigurationException, match=REFUSED):
-        storage.claim(shared)
+        filesystem.claim(shared)
     assert victim.read_text() == PRECIOUS
 
 
@@ -191,9 +191,9 @@ def test_the_list_of_the_best_checkpoints(victim, shared):
 
 def test_checkpoints_and_their_links(victim, shared):
     plant(victim, shared / "a.ckpt", shared / "last.ckpt")
-    storage.write(shared / "a.ckpt", lambda file: file.write(b"new") and None)
-    storage.link(shared / "a.ckpt", shared / "last.ckpt")
+    filesystem.write(shared / "a.ckpt", lambda file: file.write(b"new") and None)
+    filesystem.link(shared / "a.ckpt", shared / "last.ckpt")
     assert (shared / "last.ckpt").read_text() == "new"
-    storage.remove(shared / "last.ckpt")
+    filesystem.remove(shared / "last.ckpt")
     assert sorted(os.listdir(shared)) == ["a.ckpt"]
     assert victim.read_text() == PRECIOUS

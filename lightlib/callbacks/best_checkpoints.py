@@ -15,7 +15,7 @@ from lightlib import report, safe_files
 from lightlib.callbacks.checkpoint_folder import absolute
 from lightlib.callbacks.checkpoint_writer import CheckpointWriter
 from lightlib.callbacks.shared_clock import SharedClock
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -177,7 +177,7 @@ class BestCheckpoints(CheckpointWriter):
             return
         state_dict = self._own_files(state_dict)
         known = {path: torch.as_tensor(value) for path, value in state_dict.get("best_k_models", {}).items()}
-        gone = {path for path in (*known, self.best_model_path) if path and not storage.exists(path)}
+        gone = {path for path in (*known, self.best_model_path) if path and not filesystem.exists(path)}
         if any(self._may_have_written(path) for path in self._future):
             gone = set()  # removed by what this run did after this point, and is about to do again
         if (missed := sorted(gone & set(known))) and not self.shared_out:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from lightlib import report
-from lightlib.checkpoint import formats, storage
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, MisconfigurationException
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ T = TypeVar("T")
 
 def absolute(path: str | os.PathLike[str] | None) -> str | None:
     """Return a local path made absolute, an address unchanged."""
-    if path is None or storage.is_remote(os.fspath(path)):
+    if path is None or filesystem.is_remote(os.fspath(path)):
         return None if path is None else os.fspath(path)
-    return os.path.realpath(os.path.expanduser(storage.local_path(path)))
+    return os.path.realpath(os.path.expanduser(filesystem.local_path(path)))
 
 
 def is_of_the_user(trainer: Trainer, path: str) -> bool:
@@ -56,7 +57,7 @@ def check_writable(trainer: Trainer, folder: str, owner: str) -> None:
     Raises:
         MisconfigurationException: No file can be made there.
     """
-    _on_rank_zero(trainer, lambda: storage.check_writable(folder, owner))
+    _on_rank_zero(trainer, lambda: filesystem.check_writable(folder, owner))
 
 
 class FolderClaim:
@@ -64,19 +65,19 @@ class FolderClaim:
 
     def __init__(self, folder: str) -> None:
         self._made: list[str] = []
-        local = not storage.is_remote(folder)
+        local = not filesystem.is_remote(folder)
         absent = folder
         while local and absent and not os.path.lexists(absent):
             self._made.append(absent)
             absent = os.path.dirname(absent)
         try:
             if local:
-                storage.make_folder(folder)
-            self._claim = storage.claim(folder)
+                filesystem.make_folder(folder)
+            self._claim = filesystem.claim(folder)
         except BaseException:
             self._remove_what_was_made()
             raise
-        storage.remove_leftovers(folder)
+        filesystem.remove_leftovers(folder)
 
     def release(self) -> None:
         """Let others have it; what was made for the claim, and is empty, goes."""
@@ -129,14 +130,14 @@ def labels_in(folder: str, ending: str, depth: int = 0) -> dict[str, Label]:
         depth: In how many folders within that one to look as well.
     """
     found: dict[str, Label] = {}
-    for name in storage.names_in(folder):
-        path = storage.join(folder, name)
+    for name in filesystem.names_in(folder):
+        path = filesystem.join(folder, name)
         if name.startswith("."):
             continue
         label = label_at(path) if name.endswith(ending) else None
         if label is not None:
             found[path] = label
-        elif depth > 0 and storage.is_folder(path):
+        elif depth > 0 and filesystem.is_folder(path):
             found |= labels_in(path, ending, depth - 1)
     return found
 
@@ -151,7 +152,7 @@ def left_behind(trainer: Trainer, folder: str, ending: str, depth: int) -> tuple
     future: set[str] = set()
     outlived: list[str] = []
     if trainer.is_global_zero:
-        interrupted = storage.join(folder, INTERRUPTED)
+        interrupted = filesystem.join(folder, INTERRUPTED)
         resumed = trainer.resumed_label
         if trainer.continues and resumed is not None:
             labels = labels_in(folder, ending, depth)
@@ -167,12 +168,12 @@ def left_behind(trainer: Trainer, folder: str, ending: str, depth: int) -> tuple
 
 def _half_stored(folder: str, ending: str) -> set[str]:
     """Return the directories on a store whose index was not written any more; on a disk they have hidden names."""
-    paths = [storage.join(folder, name) for name in storage.names_in(folder) if name.endswith(ending)]
-    return {path for path in paths if storage.is_remote(path) and _is_half(path)}
+    paths = [filesystem.join(folder, name) for name in filesystem.names_in(folder) if name.endswith(ending)]
+    return {path for path in paths if filesystem.is_remote(path) and _is_half(path)}
 
 
 def _is_half(path: str) -> bool:
-    names = storage.names_in(path) if storage.is_folder(path) else []
+    names = filesystem.names_in(path) if filesystem.is_folder(path) else []
     return bool(names) and all(name.startswith("shard-") for name in names)
 
 

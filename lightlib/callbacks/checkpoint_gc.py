@@ -13,7 +13,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint_folder import absolute, is_of_the_user, label_at, labels_in
 from lightlib.callbacks.checkpoint_policy import Saved, retained
 from lightlib.callbacks.monitored import check_mode, missing, validates
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class CheckpointGC(Callback):
         own = {
             path: Saved(trainer.run_id, age, self._metrics.get(age[0]))
             for path, age in self._saved.items()
-            if storage.exists(path)
+            if filesystem.exists(path)
         }
         others: dict[str, Saved] = {}
         if self.root is not None:
@@ -241,14 +241,14 @@ def sweep(
     removed: list[str] = []
     for folder in sorted({one.folder for one in listed}):
         try:
-            claim = storage.claim(folder)
+            claim = filesystem.claim(folder)
         except MisconfigurationException as error:
             report.warn(f"The checkpoints of a run that has not ended are left as they are. {error}")
             continue
         with claim:
             for one in listed:
                 if one.folder == folder and one.path not in kept:
-                    storage.remove(one.path)
+                    filesystem.remove(one.path)
                     removed.append(one.path)
     return removed
 
@@ -257,32 +257,32 @@ def _write_list(folder: str, run: str, own: Mapping[str, Saved]) -> None:
     names = {
         path[len(folder) :].lstrip("/" + os.sep): {"age": list(one.age), "metric": one.metric}
         for path, one in own.items()
-        if path.startswith(storage.join(folder, ""))
+        if path.startswith(filesystem.join(folder, ""))
     }
     text = json.dumps({"run": run, "checkpoints": names}, indent=1).encode()
 
     def produce(file: BinaryIO) -> None:
         file.write(text)
 
-    storage.write(storage.join(folder, LIST), produce)
+    filesystem.write(filesystem.join(folder, LIST), produce)
 
 
 def _lists_below(folder: str, depth: int = DEEPEST) -> list[_Listed]:
     """Return the checkpoints that are there, of all runs below `folder`."""
-    names = storage.names_in(folder)
+    names = filesystem.names_in(folder)
     if LIST in names:
         return _read_list(folder)
     found: list[_Listed] = []
     for name in names if depth > 0 else ():
-        path = storage.join(folder, name)
-        if not name.startswith(".") and storage.is_folder(path):
+        path = filesystem.join(folder, name)
+        if not name.startswith(".") and filesystem.is_folder(path):
             found += _lists_below(path, depth - 1)
     return found
 
 
 def _read_list(folder: str) -> list[_Listed]:
     try:
-        with storage.open_for_reading(storage.join(folder, LIST)) as file:
+        with filesystem.open_for_reading(filesystem.join(folder, LIST)) as file:
             told = json.load(file)
         run = str(told["run"])
         entries = [
@@ -290,10 +290,12 @@ def _read_list(folder: str) -> list[_Listed]:
             for name, one in told["checkpoints"].items()
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        report.warn(f"{storage.join(folder, LIST)!r} is not a list of checkpoints, and is passed over: {error!r}")
+        report.warn(f"{filesystem.join(folder, LIST)!r} is not a list of checkpoints, and is passed over: {error!r}")
         return []
-    paths = {storage.join(folder, name): one for name, one in entries if ".." not in name.replace("\\", "/").split("/")}
-    labels = {path: label_at(path) for path in paths if path.startswith(storage.join(folder, ""))}
+    paths = {
+        filesystem.join(folder, name): one for name, one in entries if ".." not in name.replace("\\", "/").split("/")
+    }
+    labels = {path: label_at(path) for path in paths if path.startswith(filesystem.join(folder, ""))}
     return [
         _Listed(folder, path, paths[path]) for path, label in labels.items() if label is not None and label.run == run
     ]

@@ -12,8 +12,8 @@ from lightlib.callbacks import checkpoint_folder as folders
 from lightlib.callbacks.checkpoint import Checkpoint
 from lightlib.callbacks.checkpoint_folder import absolute
 from lightlib.callbacks.checkpoint_names import fields, fill, may_be
-from lightlib.checkpoint import storage
 from lightlib.checkpoint.background import BackgroundWriter
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointWriteError, nearest
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class CheckpointWriter(Checkpoint):
         return not self._is_named(path, self.CHECKPOINT_NAME_LAST) and self._is_named(path, self._template)
 
     def _is_named(self, path: str, template: str) -> bool:
-        start = storage.join(self.dirpath or "", "")
+        start = filesystem.join(self.dirpath or "", "")
         return path.startswith(start) and may_be(
             path[len(start) :].removesuffix(self.FILE_EXTENSION),
             template,
@@ -153,7 +153,7 @@ class CheckpointWriter(Checkpoint):
     def _remove_checkpoint(self, trainer: Trainer, filepath: str) -> None:
         """Remove one file. Override it to keep or to move it."""
         if trainer.is_global_zero:
-            storage.remove(filepath)
+            filesystem.remove(filepath)
 
     @staticmethod
     def _link_checkpoint(trainer: Trainer, filepath: str, linkpath: str) -> None:
@@ -161,7 +161,7 @@ class CheckpointWriter(Checkpoint):
         error: CheckpointWriteError | None = None
         if trainer.is_global_zero:
             try:
-                storage.link(filepath, linkpath)
+                filesystem.link(filepath, linkpath)
             except CheckpointWriteError as raised:
                 error = raised
         told = trainer.strategy.broadcast(None if error is None else str(error))
@@ -171,7 +171,7 @@ class CheckpointWriter(Checkpoint):
     def _write_last(self, trainer: Trainer, path: str, of: str, as_link: bool) -> None:
         """Write `path`; `of` is the file that has just been saved, if there is one: its link or its copy will do."""
         if of and self._writer is not None:
-            make = storage.link if as_link else storage.copy
+            make = filesystem.link if as_link else filesystem.copy
             self._take_name(trainer, path)
             self._in_order(partial(make, of, path) if trainer.is_global_zero else lambda: None)
         elif of and as_link:
@@ -211,7 +211,7 @@ class CheckpointWriter(Checkpoint):
         """Whether a path, which may come from a forged checkpoint, leads to something in the folder."""
         if self.dirpath is None:
             return False
-        separator = "/" if storage.is_remote(path) else os.sep
+        separator = "/" if filesystem.is_remote(path) else os.sep
         folder = self.dirpath.rstrip(separator) + separator
         return path.startswith(folder) and ".." not in path.split(separator) and path != folder
 
@@ -224,7 +224,7 @@ class CheckpointWriter(Checkpoint):
         own = [path for path in sorted(self._future) if self._may_have_written(path)]
         self._future = set()
         for path in (*own, *self._outlived):
-            if trainer.is_global_zero and self._may_remove(trainer, path) and storage.exists(path):
+            if trainer.is_global_zero and self._may_remove(trainer, path) and filesystem.exists(path):
                 self._evicted.append(path)
                 self._delete(trainer, path)
         self._outlived = []
@@ -239,7 +239,7 @@ class CheckpointWriter(Checkpoint):
         logger = trainer.loggers[0] if trainer.loggers else None
         if logger is not None and logger.log_dir is None:
             root = logger.run_dir(trainer.default_root_dir) or root
-        folder = absolute(storage.join(root, "checkpoints"))
+        folder = absolute(filesystem.join(root, "checkpoints"))
         assert folder is not None
         return folder
 
@@ -247,14 +247,14 @@ class CheckpointWriter(Checkpoint):
         """The files in the folder that `save_last` may have written, in this run or an earlier one."""
         folder, start = self.folder(trainer), self.CHECKPOINT_NAME_LAST.partition("{")[0]
         return {
-            storage.join(folder, name)
-            for name in storage.names_in(folder)
+            filesystem.join(folder, name)
+            for name in filesystem.names_in(folder)
             if name.startswith(start) and name.endswith(self.FILE_EXTENSION)
         }
 
     def file_exists(self, filepath: str | os.PathLike[str], trainer: Trainer) -> bool:
         """Whether rank zero sees a file of this name; all ranks get its answer."""
-        there = storage.exists(os.fspath(filepath)) if trainer.is_global_zero else False
+        there = filesystem.exists(os.fspath(filepath)) if trainer.is_global_zero else False
         return bool(trainer.strategy.broadcast(there))
 
     def format_checkpoint_name(
@@ -280,7 +280,7 @@ class CheckpointWriter(Checkpoint):
         name = fill(filename or self._template, metrics, insert_names=self.auto_insert_metric_name, equals=equals)
         parts = [*([prefix] if prefix else []), name, *([f"v{ver}"] if ver is not None else [])]
         whole = join.join(parts) + self.FILE_EXTENSION
-        return storage.join(self.dirpath, whole) if self.dirpath else whole
+        return filesystem.join(self.dirpath, whole) if self.dirpath else whole
 
     def _get_metric_interpolated_filepath_name(
         self, monitor_candidates: dict[str, Tensor], trainer: Trainer, del_filepath: str | None = None

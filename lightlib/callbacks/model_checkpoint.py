@@ -15,7 +15,7 @@ from lightlib.callbacks.checkpoint_arguments import check_arguments
 from lightlib.callbacks.checkpoint_folder import check_writable, others_take_part
 from lightlib.callbacks.guarded_saves import GuardedSaves
 from lightlib.callbacks.monitored import check_mode, final_at_epoch_end, missing, validates
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointWriteError, MisconfigurationException, nearest
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class ModelCheckpoint(GuardedSaves):
         if stage != "fit":
             return
         self.dirpath = trainer.strategy.broadcast(self.folder(trainer))
-        if self.save_last == "link" and storage.is_remote(self.dirpath):
+        if self.save_last == "link" and filesystem.is_remote(self.dirpath):
             raise MisconfigurationException(
                 f"ModelCheckpoint(save_last='link') with the remote folder {self.dirpath!r}.",
                 expected="a local folder: only there can a file be a link.",

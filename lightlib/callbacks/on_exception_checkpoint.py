@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lightlib import report
 from lightlib.callbacks.checkpoint import Checkpoint
 from lightlib.callbacks.checkpoint_folder import absolute, check_writable, label_at, others_take_part
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class OnExceptionCheckpoint(Checkpoint):
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
         """Remove the file when it is this run's, which has ended well; another run's stays."""
-        if not trainer.is_global_zero or not storage.exists(self.ckpt_path):
+        if not trainer.is_global_zero or not filesystem.exists(self.ckpt_path):
             return
         label = label_at(self.ckpt_path)
         if self._saved or (label is not None and label.run == trainer.run_id):
-            storage.remove(self.ckpt_path)
+            filesystem.remove(self.ckpt_path)

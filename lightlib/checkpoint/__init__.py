@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
-    from lightlib.checkpoint.inspection import Inspection, inspect
-    from lightlib.checkpoint.label import Label
-    from lightlib.checkpoint.verbs import Verified, consolidate, convert, export, load, verify
+    from lightlib.checkpoint.storage.label import Label
+    from lightlib.checkpoint.tools.inspection import Inspection, inspect
+    from lightlib.checkpoint.tools.verbs import Verified, consolidate, convert, export, load, verify
 
 __all__ = ["Inspection", "Label", "Verified", "consolidate", "convert", "export", "inspect", "load", "verify"]
 
 _get, _names = lazy.attributes(
     __name__,
     {
-        "Inspection": "inspection",
-        "Label": "label",
-        "Verified": "verbs",
-        "consolidate": "verbs",
-        "convert": "verbs",
-        "export": "verbs",
-        "inspect": "inspection",
-        "load": "verbs",
-        "verify": "verbs",
+        "Inspection": "tools.inspection",
+        "Label": "storage.label",
+        "Verified": "tools.verbs",
+        "consolidate": "tools.verbs",
+        "convert": "tools.verbs",
+        "export": "tools.verbs",
+        "inspect": "tools.inspection",
+        "load": "tools.verbs",
+        "verify": "tools.verbs",
     },
 )
 

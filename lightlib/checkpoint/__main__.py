@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from lightlib.checkpoint.command import main
+from lightlib.checkpoint.tools.command import main
 
 sys.exit(main(sys.argv[1:]))

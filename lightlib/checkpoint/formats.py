@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from lightlib.checkpoint import archive, storage, weights
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.file import archive, safetensors
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, closest, nearest
 
 __all__ = ["FORMATS", "exists", "label_of", "load", "missing", "save", "verify"]
@@ -45,7 +46,7 @@ def exists(path: str | os.PathLike[str]) -> bool:
         CheckpointError: It is a URL that cannot be reached.
     """
     try:
-        return storage.exists(path)
+        return filesystem.exists(path)
     except (ImportError, OSError, ValueError) as error:
         raise CheckpointError(
             f"{str(path)!r} cannot be reached: {error}",
@@ -68,10 +69,10 @@ def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, 
     named = isinstance(path, (str, os.PathLike))
     if named and not exists(path):
         raise missing(path)
-    if named and storage.is_folder(path):
+    if named and filesystem.is_folder(path):
         return _directories().load(path)  # type: ignore[no-any-return]
-    if named and os.fspath(path).endswith(weights.SUFFIX):
-        return weights.load(path)
+    if named and os.fspath(path).endswith(safetensors.SUFFIX):
+        return safetensors.load(path)
     try:
         return archive.load(path, map_location, trust=trust)
     except FileNotFoundError as error:  # a link to nothing, or removed in this moment
@@ -80,7 +81,7 @@ def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, 
 
 def label_of(path: str | os.PathLike[str]) -> Label | None:
     """Return which run wrote a checkpoint; None for what has no label or is damaged where it should be."""
-    return (_directories() if storage.is_folder(path) else archive).label_of(path)  # type: ignore[no-any-return]
+    return (_directories() if filesystem.is_folder(path) else archive).label_of(path)  # type: ignore[no-any-return]
 
 
 def verify(path: str | os.PathLike[str]) -> None:
@@ -91,19 +92,19 @@ def verify(path: str | os.PathLike[str]) -> None:
     """
     if not exists(path):
         raise missing(path)
-    (_directories() if storage.is_folder(path) else archive).verify(path)
+    (_directories() if filesystem.is_folder(path) else archive).verify(path)
 
 
 def missing(path: Any) -> CheckpointError:
     """Return the error for a checkpoint that is not there, with those that are."""
-    if storage.is_remote(path):
+    if filesystem.is_remote(path):
         return CheckpointError(
             f"There is no checkpoint {str(path)!r}.",
             expected="an existing file.",
             fix="correct the address; `ckpt_path=None` starts from nothing.",
         )
     folder, name = os.path.split(str(path))
-    there = sorted(one for one in storage.names_in(folder or ".") if one.endswith(".ckpt") and one[0] != ".")
+    there = sorted(one for one in filesystem.names_in(folder or ".") if one.endswith(".ckpt") and one[0] != ".")
     near = closest(name, there)
     return CheckpointError(
         f"There is no checkpoint {str(path)!r}.{nearest(name, there)}",
@@ -115,6 +116,6 @@ def missing(path: Any) -> CheckpointError:
 
 
 def _directories() -> ModuleType:
-    from lightlib.checkpoint import directory  # optional: torch.distributed.checkpoint takes time to import
+    from lightlib.checkpoint.directory import reader  # optional: torch.distributed.checkpoint takes time to import
 
-    return directory
+    return reader

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from lightlib.checkpoint.stored import dtensor_type
+from lightlib.checkpoint.directory.tensors import dtensor_type
 
 __all__ = ["Buffers", "staged"]
 

@@ -60,7 +60,7 @@ _MODULES = {
     "plot": "lightlib.command.plot",
     "doctor": "lightlib.command.doctor",
     "env": "lightlib.command.env",
-    "checkpoint": "lightlib.checkpoint.command",
+    "checkpoint": "lightlib.checkpoint.tools.command",
 }
 
 

@@ -10,8 +10,8 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.checkpoint import storage
-from lightlib.checkpoint.archive import not_plain
+from lightlib.checkpoint.file.archive import not_plain
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import LightlibError
 from lightlib.tree import to_device
 
@@ -66,7 +66,7 @@ class PredictionFiles(Callback):
         for loader, outputs in enumerate(written):
             path = os.path.join(folder, f"rank_{trainer.global_rank}-loader_{loader}.pt")
             try:
-                storage.write(path, partial(torch.save, outputs))
+                filesystem.write(path, partial(torch.save, outputs))
             except (AttributeError, TypeError) as error:
                 raise LightlibError(
                     f"The predictions could not be written to {path!r}: {error}.",
@@ -84,7 +84,7 @@ class PredictionFiles(Callback):
 def _free_folder(root: str) -> str:
     """Return a folder in which nothing is, so that the predictions of an earlier run stay."""
     number, folder = 0, os.path.join(root, FOLDER)
-    while storage.exists(folder):
+    while filesystem.exists(folder):
         number += 1
         folder = os.path.join(root, f"{FOLDER}-{number}")
     return folder

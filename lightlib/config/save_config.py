@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from lightlib import report, safe_files
 from lightlib.callbacks.callback import Callback
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import LightlibError, MisconfigurationException
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ class SaveConfigCallback(Callback):
             raise error
 
     def _write(self, folder: str, continues: bool) -> None:
-        path = storage.join(folder, self.config_filename)
+        path = filesystem.join(folder, self.config_filename)
         text = self.parser.dump(self.config, skip_none=False)
         number, (stem, extension) = 0, os.path.splitext(self.config_filename)
-        while not self.overwrite and storage.exists(path):
+        while not self.overwrite and filesystem.exists(path):
             if not continues and self.parser.sources.has_read(path):
                 report.info(
                     f"{path} is a configuration of this run and is left as it is; the resolved one is not saved."
@@ -110,17 +110,17 @@ class SaveConfigCallback(Callback):
                 return
             if not continues:
                 raise _exists(path)
-            with storage.open_for_reading(path) as file:
+            with filesystem.open_for_reading(path) as file:
                 if file.read().decode("utf-8") == text:
                     return
             number += 1
-            path = storage.join(folder, f"{stem}-{number}{extension}")
-        if self.multifile and not storage.is_remote(folder):
-            storage.make_folder(folder)
-            with safe_files.exporting(storage.local_path(path)) as place:
+            path = filesystem.join(folder, f"{stem}-{number}{extension}")
+        if self.multifile and not filesystem.is_remote(folder):
+            filesystem.make_folder(folder)
+            with safe_files.exporting(filesystem.local_path(path)) as place:
                 self.parser.save(self.config, place, skip_none=False, overwrite=True, multifile=True)
         else:
-            storage.write(path, lambda file: _put(file, text))
+            filesystem.write(path, lambda file: _put(file, text))
 
 
 def _put(file: BinaryIO, text: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from lightlib import report
-from lightlib.checkpoint.archive import not_plain
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.file.archive import not_plain
+from lightlib.checkpoint.storage.label import Label
 from lightlib.core.changes import setting
 from lightlib.core.hparams import plain_hparams
 from lightlib.core.parts import Resume

@@ -12,7 +12,7 @@ import torch
 
 from lightlib import registry, report
 from lightlib.checkpoint import formats
-from lightlib.checkpoint.stored import whole
+from lightlib.checkpoint.directory.tensors import whole
 from lightlib.core.checkpoint import check
 from lightlib.core.hparams import AttributeDict, with_attributes
 from lightlib.core.restore import other_weights

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.checkpoint import lightning
-from lightlib.checkpoint.stored import whole
+from lightlib.checkpoint.directory.tensors import whole
 from lightlib.core.checkpoint import OURS
 from lightlib.core.parts import Resume
 from lightlib.core.saving import asked_again

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lightlib import report
-from lightlib.checkpoint import formats, storage
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
 from lightlib.core.states import TrainerFn
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 
@@ -135,7 +136,7 @@ def _last(trainer: Any, fn: TrainerFn) -> Found:
     known = [str(getattr(one, "last_model_path", "") or "") for one in trainer.checkpoint_callbacks]
     seen = [one for one in _seen_in(folders, trainer) if one.is_last(prefixes)]
     paths = {one.path for one in seen}
-    seen += [_Seen(path) for path in dict.fromkeys(known) if path and path not in paths and storage.exists(path)]
+    seen += [_Seen(path) for path in dict.fromkeys(known) if path and path not in paths and filesystem.exists(path)]
     resumable = [one for one in seen if one.is_resumable]
     ordered = _newest_first(resumable if resumable and fn is TrainerFn.FITTING else seen)
     if ordered:
@@ -203,7 +204,7 @@ def _best_of_earlier_run(trainer: Any) -> str:
             continue  # the one before it knows as well
         paths = ((states.get(each.state_key) or {}).get("best_model_path") for each in trainer.checkpoint_callbacks)
         for path in filter(None, paths):
-            beside = storage.join(os.path.dirname(one.path), os.path.basename(path))  # the folder was moved
+            beside = filesystem.join(os.path.dirname(one.path), os.path.basename(path))  # the folder was moved
             best = next((str(found) for found in (path, beside) if formats.exists(found)), "")
             if best:
                 report.info(f"ckpt_path='best': {best!r}, as {one.path!r} says.")
@@ -225,8 +226,8 @@ class _Seen:
     @property
     def is_gone(self) -> bool:
         """Whether this is a link to nothing."""
-        here = not storage.is_remote(self.path)
-        return self.label is None and here and not os.path.exists(storage.local_path(self.path))
+        here = not filesystem.is_remote(self.path)
+        return self.label is None and here and not os.path.exists(filesystem.local_path(self.path))
 
     @property
     def written(self) -> float:
@@ -245,18 +246,18 @@ class _Seen:
 
 def _modified_at(path: str) -> float:
     """Return when a file was written, in seconds since 1970; 0 when that cannot be known."""
-    if storage.is_remote(path):
+    if filesystem.is_remote(path):
         import fsspec  # optional: fsspec
 
         files, name = fsspec.core.url_to_fs(path)
-        index = storage.join(path, storage.INDEX)
-        name = fsspec.core.url_to_fs(index)[1] if storage.exists(index) else name
+        index = filesystem.join(path, filesystem.INDEX)
+        name = fsspec.core.url_to_fs(index)[1] if filesystem.exists(index) else name
         try:
-            return float(storage.with_retries(path, lambda: files.modified(name)).timestamp())
+            return float(filesystem.with_retries(path, lambda: files.modified(name)).timestamp())
         except (FileNotFoundError, NotImplementedError):
             return 0.0
     try:
-        return os.lstat(storage.local_path(path)).st_mtime
+        return os.lstat(filesystem.local_path(path)).st_mtime
     except FileNotFoundError:
         return 0.0
 
@@ -269,7 +270,7 @@ def _folders(trainer: Any) -> list[str]:
     """
     found: list[str] = []
     places = trainer.logger.earlier_run_dirs(trainer.default_root_dir) if trainer.logger else []
-    earlier = [storage.join(place, "checkpoints") for place in places]
+    earlier = [filesystem.join(place, "checkpoints") for place in places]
     for callback in trainer.checkpoint_callbacks:
         folder = getattr(callback, "dirpath", None)
         if folder is not None:
@@ -287,14 +288,14 @@ def _seen_in(folders: Sequence[str], trainer: Any) -> list[_Seen]:
 
 def _paths_in(folder: str, endings: tuple[str, ...], depth: int) -> list[str]:
     found: list[str] = []
-    for name in storage.names_in(folder):
-        path = storage.join(folder, name)
+    for name in filesystem.names_in(folder):
+        path = filesystem.join(folder, name)
         if name.startswith("."):  # being written
             continue
         if name.endswith(endings):
             found.append(path)
-        elif depth and storage.is_folder(path):
-            whole = storage.exists(storage.join(path, storage.INDEX))
+        elif depth and filesystem.is_folder(path):
+            whole = filesystem.exists(filesystem.join(path, filesystem.INDEX))
             found += [path] if whole else _paths_in(path, endings, depth - 1)
     return found
 
@@ -345,7 +346,9 @@ def _is_newest_of_its_run(path: str, label: Label | None) -> bool:
     """Whether the run that wrote `path` went no further, as far as its folder shows."""
     if label is None or not label.run or label.weights_only:
         return False
-    folder = path.rstrip("/").rpartition("/")[0] if storage.is_remote(path) else os.path.dirname(os.path.abspath(path))
+    folder = (
+        path.rstrip("/").rpartition("/")[0] if filesystem.is_remote(path) else os.path.dirname(os.path.abspath(path))
+    )
     beside = (_Seen(other).label for other in _paths_in(folder, (_ENDING, os.path.splitext(path)[1] or _ENDING), 0))
     return not any(
         other.run == label.run and other.batch > label.batch and not other.weights_only
@@ -381,6 +384,6 @@ def newest_known(trainer: Any) -> str:
         _Seen(str(path))
         for callback in trainer.checkpoint_callbacks
         for path in (getattr(callback, "last_model_path", ""), getattr(callback, "best_model_path", ""))
-        if path and storage.exists(path)
+        if path and filesystem.exists(path)
     ]
     return next((one.path for one in _newest_first(known)), "")

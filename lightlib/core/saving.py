@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lightlib import report
-from lightlib.checkpoint import formats, storage
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage import filesystem
 from lightlib.core.checkpoint import dump
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError, shown
 
@@ -59,15 +60,15 @@ def _may_be_made(trainer: Any, path: str) -> bool:
     try:
         if not any(_is_below(path, os.fspath(folder)) for folder in folders if folder is not None):
             return False
-        return not storage.exists(path) or formats.label_of(path) is not None
+        return not filesystem.exists(path) or formats.label_of(path) is not None
     except (OSError, ValueError):
         return False
 
 
 def _is_below(path: str, folder: str) -> bool:
-    if storage.is_remote(path) or storage.is_remote(folder):
+    if filesystem.is_remote(path) or filesystem.is_remote(folder):
         return path.startswith(folder.rstrip("/") + "/") and ".." not in path.split("/")
-    real, above = (Path(storage.local_path(one)).resolve() for one in (path, folder))
+    real, above = (Path(filesystem.local_path(one)).resolve() for one in (path, folder))
     return above in real.parents
 
 

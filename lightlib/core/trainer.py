@@ -15,7 +15,7 @@ from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.callbacks.callback import Callback
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.storage.label import Label
 from lightlib.core import elsewhere, loop
 from lightlib.core.arguments import checked_call
 from lightlib.core.audit import Audit, audit

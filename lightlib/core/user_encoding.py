@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightlib.checkpoint.archive import not_plain
+from lightlib.checkpoint.file.archive import not_plain
 from lightlib.core.generators import is_generator, set_generator_state, state_of_generator
 from lightlib.core.logged import is_metric
 from lightlib.core.results import load_metric_state, metric_state

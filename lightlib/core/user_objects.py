@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from lightlib.callbacks.callback import Callback
-from lightlib.checkpoint.archive import not_plain
+from lightlib.checkpoint.file.archive import not_plain
 from lightlib.core.datamodule import DataModule
 from lightlib.core.logged import is_metric
 from lightlib.core.module import Module

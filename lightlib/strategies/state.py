@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from lightlib.checkpoint.stored import Stored, whole
+from lightlib.checkpoint.directory.tensors import Stored, whole
 from lightlib.errors import CheckpointError, MisconfigurationException
 
 __all__ = [

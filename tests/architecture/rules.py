@@ -22,7 +22,7 @@ PACKAGE = "lightlib"
 # in its line, up to the `|`: on the two sides of one they do not know each other.
 ORDER = (
     "version | lazy | safe_files | tree | errors > report > registry",
-    "checkpoint",
+    "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "accelerators | precision | profilers | optim | loggers | launch | callbacks",
     "strategies",
     "core",

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightlib.checkpoint import claims, formats, storage
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage import claims, filesystem
 from lightlib.core.module import Module
 from lightlib.core.seed import seed_everything
 from lightlib.core.trainer import Trainer
@@ -48,7 +49,7 @@ class Files:
             for claim in claims._held.values():
                 os.close(claim._handle)
             claims._held.clear()
-            storage._asides.clear()
+            filesystem._asides.clear()
 
     def _counted(self, real):
         def operation(*args, **options):

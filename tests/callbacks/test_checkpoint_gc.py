@@ -10,7 +10,7 @@ import torch
 
 from lightlib.callbacks import CheckpointGC, ModelCheckpoint
 from lightlib.callbacks.checkpoint_gc import sweep
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from tests.callbacks.test_callbacks_in_a_run import Line
@@ -182,6 +182,6 @@ class TestExperiment:
         def held(folder):
             raise MisconfigurationException("Another run writes")
 
-        monkeypatch.setattr(storage, "claim", held)
+        monkeypatch.setattr(filesystem, "claim", held)
         with pytest.warns(UserWarning, match="has not ended"):
             assert sweep(tmp_path, 0, 0, 0) == []

@@ -234,7 +234,7 @@ class TestFailuresInTheBackground:
             raise CheckpointWriteError("disk full")
 
         with monkeypatch.context() as patch:
-            patch.setattr("lightlib.checkpoint.storage.copy", fail)
+            patch.setattr("lightlib.checkpoint.storage.filesystem.copy", fail)
             trainer.epoch(m=1)
             callback._writer.join()
         with pytest.warns(UserWarning, match="disk full"):

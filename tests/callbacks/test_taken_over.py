@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lightlib.callbacks import Callback, ModelCheckpoint, OnExceptionCheckpoint
-from lightlib.checkpoint import formats, storage
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import MisconfigurationException
 from tests.callbacks.fake_trainer import FakeTrainer
 from tests.callbacks.killed import Death, Files, command, outcome
@@ -121,18 +122,18 @@ class TestOfAnotherTime:
         with pytest.raises(RuntimeError):
             command(tmp_path / "killed", lambda: latest(save_top_k=-1)(Fail(8)))
         folder = tmp_path / "killed" / "checkpoints"
-        storage.copy(folder / "epoch=0-step=3.ckpt", folder / "last.ckpt")  # as if `last` had not been reached since
+        filesystem.copy(folder / "epoch=0-step=3.ckpt", folder / "last.ckpt")  # as if `last` had not been reached since
         os.remove(folder / "epoch=1-step=6.ckpt")
         with pytest.raises(RuntimeError):
             command(tmp_path / "killed", lambda: latest(save_top_k=-1)(Fail(8)))
-        storage.copy(folder / "epoch=0-step=3.ckpt", folder / "last.ckpt")
+        filesystem.copy(folder / "epoch=0-step=3.ckpt", folder / "last.ckpt")
         _, made = command(tmp_path / "killed", latest(save_top_k=-1), ckpt="last")
         assert outcome(tmp_path / "killed", made) == whole
 
     def test_what_is_not_written_again_goes_in_the_end(self, tmp_path):
         folder = tmp_path / "checkpoints"
         command(tmp_path, latest(save_top_k=-1))
-        storage.copy(folder / "epoch=0-step=3.ckpt", folder / "last.ckpt")
+        filesystem.copy(folder / "epoch=0-step=3.ckpt", folder / "last.ckpt")
         command(tmp_path, latest(save_top_k=-1), ckpt="last", max_epochs=2)
         assert names(folder) == ["epoch=0-step=3.ckpt", "epoch=1-step=6.ckpt", "last.ckpt"]
 

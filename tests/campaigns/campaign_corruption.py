@@ -20,8 +20,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib import Module, Trainer, report
 from lightlib.callbacks import ModelCheckpoint
-from lightlib.checkpoint import archive, formats
-from lightlib.checkpoint.stored import whole
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.directory.tensors import whole
+from lightlib.checkpoint.file import archive
 from lightlib.errors import CheckpointError
 
 FORMS = ("file", "directory")

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightlib.checkpoint import formats, storage
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointWriteError
 from tests.campaigns.full_disk import Disk, Limit, Tmpfs, in_tmpfs, tmpfs_allowed
 from tests.campaigns.short_run import At, checkpoints, differences, state_of, train, weights_in
@@ -80,10 +81,10 @@ def saves(disk: Any, folder: str, format: str, count: int) -> tuple[int, list[st
 def places(disk: Any, like: str, count: int) -> list[int]:
     """Return at how many bytes a disk of this kind is full during a save of the size of `like`."""
     if isinstance(disk, Disk):
-        return positions(storage.size_of(like), count)
+        return positions(filesystem.size_of(like), count)
     # A limit is for each file, and a block is either there or not: with little less than the whole, it may be saved.
-    files = [storage.join(like, name) for name in storage.names_in(like)] or [like]
-    return sorted({int(room * 0.8) for room in positions(max(map(storage.size_of, files)), count)})
+    files = [filesystem.join(like, name) for name in filesystem.names_in(like)] or [like]
+    return sorted({int(room * 0.8) for room in positions(max(map(filesystem.size_of, files)), count)})
 
 
 def _unclear(error: CheckpointWriteError, path: str) -> Iterator[str]:

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lightlib.checkpoint import formats, storage
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage import filesystem
 from tests.campaigns import faulty_store
 from tests.campaigns.faulty_store import BUCKET, KINDS, Faults, Store
 from tests.campaigns.short_run import checkpoints, differences, state_of, train, weights_in
@@ -26,7 +27,7 @@ def compare_with_local(store: Store, there: str, here: str, width: int = 64, **g
             found |= {f"epochs {epochs}: {name}": value for name, value in state_of(trainer).items()}
             found[f"best {epochs}"] = callback.best_model_path.removeprefix(folder)
         for name, weights in weights_in(folder).items():
-            formats.verify(storage.join(folder, name))
+            formats.verify(filesystem.join(folder, name))
             found |= {f"{name}: {key}": value for key, value in weights.items()}
     names = [key for key in local if not hasattr(local[key], "equal")]
     problems = [f"{key}: {local.pop(key)!r} and {remote.pop(key)!r}" for key in names if local[key] != remote[key]]
@@ -34,8 +35,8 @@ def compare_with_local(store: Store, there: str, here: str, width: int = 64, **g
         local.pop(key, None), remote.pop(key, None)
     start = there.removeprefix(f"s3://{BUCKET}/") + "/"
     objects = {key.removeprefix(start).split("/")[0] for key in store.names() if key.startswith(start)}
-    if objects != {name for name in storage.names_in(here) if not name.startswith(".")}:
-        problems.append(f"names: {sorted(objects)} and {storage.names_in(here)}")
+    if objects != {name for name in filesystem.names_in(here) if not name.startswith(".")}:
+        problems.append(f"names: {sorted(objects)} and {filesystem.names_in(here)}")
     # One that was begun, and of which the answer that names it was lost, nobody can give up.
     lost = sum(
         n for (kind, fault), n in store.faults.met.items() if kind == "CreateMultipartUpload" and fault in UNKNOWN

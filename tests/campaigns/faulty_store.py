@@ -316,6 +316,6 @@ def _forget(kind: Any) -> None:
 
 def quickly(set_attribute: Callable[[Any, str, Any], None]) -> None:
     """Make the pauses between tries short: `set_attribute` is monkeypatch.setattr or setattr."""
-    from lightlib.checkpoint import remote
+    from lightlib.checkpoint.storage import remote
 
     set_attribute(remote, "FIRST_DELAY", 0.01)

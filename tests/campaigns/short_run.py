@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.callbacks import Callback, ModelCheckpoint
-from lightlib.checkpoint import formats, storage
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage import filesystem
 
 STEPS_PER_EPOCH = 8
 EPOCHS = 2
@@ -101,9 +102,9 @@ def differences(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
 def weights_in(folder: str) -> dict[str, dict[str, torch.Tensor]]:
     """Return the weights in every checkpoint of a folder, read whole, by the checkpoint's name."""
     found = {}
-    for name in storage.names_in(folder):
+    for name in filesystem.names_in(folder):
         if not name.startswith("."):
-            state = formats.load(storage.join(folder, name))["state_dict"]
+            state = formats.load(filesystem.join(folder, name))["state_dict"]
             found[name] = {
                 key: value if isinstance(value, torch.Tensor) else value.read() for key, value in state.items()
             }

@@ -9,9 +9,9 @@ from collections import OrderedDict
 
 import torch
 
-from lightlib.checkpoint.label import Label
-from lightlib.checkpoint.records import RecordWriter
-from lightlib.checkpoint.trailer import writer
+from lightlib.checkpoint.file.records import RecordWriter
+from lightlib.checkpoint.file.trailer import writer
+from lightlib.checkpoint.storage.label import Label
 
 
 class Call:

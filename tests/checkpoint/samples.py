@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from lightlib.checkpoint import archive, directory
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.directory import reader
+from lightlib.checkpoint.file import archive
+from lightlib.checkpoint.storage.label import Label
 
 LABEL = Label(run="5f0c", serial=3, epoch=1, batch=14, step=7)
 
@@ -55,7 +56,7 @@ def write(folder: Path, kind: str, **arguments):
     if kind == "file":
         archive.save(content(**arguments), path := str(folder / "last.ckpt"), LABEL)
     elif kind == "directory":
-        directory.save(content(**arguments), path := str(folder / "last-directory"), LABEL, alone=True)
+        reader.save(content(**arguments), path := str(folder / "last-directory"), LABEL, alone=True)
     elif kind == "torch":  # as any program writes it
         found = content(**arguments)
         del found["lightlib"]

@@ -15,8 +15,9 @@ from collections import OrderedDict
 import pytest
 import torch
 
-from lightlib.checkpoint import archive, records, storage, trailer
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.file import archive, records, trailer
+from lightlib.checkpoint.storage import filesystem as storage
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError
 from tests.checkpoint.forged import pickled, tensor, zipped
 

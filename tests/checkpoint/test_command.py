@@ -9,7 +9,9 @@ import os
 
 import pytest
 
-from lightlib.checkpoint import command, load, storage
+from lightlib.checkpoint import load
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.tools import command
 from tests.checkpoint.samples import content, malicious, same, write
 from tests.processes import programs
 
@@ -123,14 +125,14 @@ def test_nothing_from_a_file_reaches_the_terminal_as_a_command(folder, capsys):
 def test_a_file_that_may_not_be_read(folder, capsys, monkeypatch, line):
     os.chmod("last.ckpt", 0)
     if os.geteuid() == 0:  # whoever is root may read anything
-        original = storage.open_for_reading
+        original = filesystem.open_for_reading
 
         def refuse(path):
             if os.path.basename(path) == "last.ckpt":
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
             return original(path)
 
-        monkeypatch.setattr(storage, "open_for_reading", refuse)
+        monkeypatch.setattr(filesystem, "open_for_reading", refuse)
     assert command.main(line.split()) == 1
     error = capsys.readouterr().err
     assert "'last.ckpt'" in error

@@ -10,8 +10,8 @@ import io
 import pytest
 import torch
 
-from lightlib.checkpoint import archive
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.file import archive
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 from tests.campaigns.campaign_corruption import FORMS, falls_back, random_damages
 

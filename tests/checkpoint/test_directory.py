@@ -14,10 +14,11 @@ import pytest
 import torch
 from torch import distributed, nn
 
-from lightlib.checkpoint import directory, exchange, storage
-from lightlib.checkpoint.index import gap_in
-from lightlib.checkpoint.label import Label
-from lightlib.checkpoint.stored import BLOCK, Shards, Stored, whole
+from lightlib.checkpoint.directory import reader
+from lightlib.checkpoint.directory.index import gap_in
+from lightlib.checkpoint.directory.tensors import BLOCK, Shards, Stored, whole
+from lightlib.checkpoint.storage import filesystem, swap
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, CheckpointWriteError
 from tests.processes.ranks import ranks
 
@@ -42,7 +43,7 @@ def content(fill: float = 1.0) -> dict[str, Any]:
 
 def saved(path: str = "one.ckpt", fill: float = 1.0, label: Label = LABEL) -> dict[str, Any]:
     given = content(fill)
-    directory.save(given, path, label)
+    reader.save(given, path, label)
     return given
 
 
@@ -65,15 +66,15 @@ def assert_same(found: Any, wanted: Any) -> None:
 # one process
 def test_a_checkpoint_comes_back_as_it_was():
     given = saved()
-    found = directory.load("one.ckpt")
+    found = reader.load("one.ckpt")
     assert isinstance(found["state_dict"]["weight"], Stored)
     assert isinstance(found["optimizer_states"][0]["state"][0]["step"], Stored)
     assert torch.equal(found["callbacks"]["EMA"]["mean"], given["callbacks"]["EMA"]["mean"])
     assert_same(whole(found), given)
-    assert directory.label_of("one.ckpt") == LABEL
-    assert directory.verify("one.ckpt") == 7
-    assert directory.is_directory("one.ckpt")
-    assert not directory.is_directory(".")
+    assert reader.label_of("one.ckpt") == LABEL
+    assert reader.verify("one.ckpt") == 7
+    assert reader.is_directory("one.ckpt")
+    assert not reader.is_directory(".")
     names = os.listdir("one.ckpt")
     assert len(names) == 2
     assert os.listdir(".") == ["one.ckpt"]
@@ -85,7 +86,7 @@ def test_a_checkpoint_comes_back_as_it_was():
 
 def test_a_stored_tensor_is_read_when_it_is_used():
     given = saved()["state_dict"]["weight"]
-    stored = directory.load("one.ckpt")["state_dict"]["weight"]
+    stored = reader.load("one.ckpt")["state_dict"]["weight"]
     assert repr(stored) == "Stored('state_dict/weight', shape=(4, 3), dtype=torch.float32)"
     assert (stored.shape, stored.dtype, stored.numel(), stored.dim()) == (given.shape, given.dtype, 12, 2)
     assert torch.equal(torch.cat([stored, stored]), torch.cat([given, given]))
@@ -100,10 +101,10 @@ def test_a_stored_tensor_is_read_when_it_is_used():
 
 def test_a_module_loads_stored_tensors():
     module, other = (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(2))
-    directory.save({"state_dict": module.state_dict()}, "one.ckpt", LABEL)
-    other.load_state_dict(directory.load("one.ckpt")["state_dict"])
+    reader.save({"state_dict": module.state_dict()}, "one.ckpt", LABEL)
+    other.load_state_dict(reader.load("one.ckpt")["state_dict"])
     assert_same(dict(other.state_dict()), dict(module.state_dict()))
-    assert_same(whole(directory.load("one.ckpt")["state_dict"]), dict(module.state_dict()))
+    assert_same(whole(reader.load("one.ckpt")["state_dict"]), dict(module.state_dict()))
 
 
 KINDS = [
@@ -124,9 +125,9 @@ KINDS = [
 
 @pytest.mark.parametrize("tensor", KINDS, ids=lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}")
 def test_every_kind_of_tensor(tensor: torch.Tensor):
-    directory.save({"state_dict": {"x": tensor}}, "one.ckpt", LABEL)
-    found = directory.load("one.ckpt")["state_dict"]["x"].read()
-    directory.verify("one.ckpt")
+    reader.save({"state_dict": {"x": tensor}}, "one.ckpt", LABEL)
+    found = reader.load("one.ckpt")["state_dict"]["x"].read()
+    reader.verify("one.ckpt")
     assert found.dtype == tensor.dtype
     assert found.layout == tensor.layout
     first, second = (t.detach().to_dense() for t in (found, tensor))
@@ -136,31 +137,31 @@ def test_every_kind_of_tensor(tensor: torch.Tensor):
 @pytest.mark.filterwarnings("ignore")  # torch is about to drop them
 def test_a_quantized_tensor():
     tensor = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
-    directory.save({"state_dict": {"x": tensor}}, "one.ckpt", LABEL)
-    directory.verify("one.ckpt")
-    assert torch.equal(directory.load("one.ckpt")["state_dict"]["x"].read(), tensor)
+    reader.save({"state_dict": {"x": tensor}}, "one.ckpt", LABEL)
+    reader.verify("one.ckpt")
+    assert torch.equal(reader.load("one.ckpt")["state_dict"]["x"].read(), tensor)
 
 
 def test_what_is_loaded_can_be_saved_again():
     given = saved()
-    directory.save(directory.load("one.ckpt"), "two.ckpt", LABEL)
-    directory.save(directory.load("one.ckpt"), "one.ckpt", LABEL)
+    reader.save(reader.load("one.ckpt"), "two.ckpt", LABEL)
+    reader.save(reader.load("one.ckpt"), "one.ckpt", LABEL)
     for path in ("one.ckpt", "two.ckpt"):
-        assert_same(whole(directory.load(path)), given)
+        assert_same(whole(reader.load(path)), given)
 
 
 def test_tensors_of_one_memory_are_written_once():
     weight = torch.randn(1000)
-    directory.save({"state_dict": {"a": weight, "b": weight}}, "one.ckpt", LABEL)
-    assert storage.size_of("one.ckpt") < 6000
-    directory.verify("one.ckpt")
-    assert_same(whole(directory.load("one.ckpt")["state_dict"]), {"a": weight, "b": weight})
+    reader.save({"state_dict": {"a": weight, "b": weight}}, "one.ckpt", LABEL)
+    assert filesystem.size_of("one.ckpt") < 6000
+    reader.verify("one.ckpt")
+    assert_same(whole(reader.load("one.ckpt")["state_dict"]), {"a": weight, "b": weight})
 
 
 def test_a_few_rows_are_read_without_the_others(monkeypatch: pytest.MonkeyPatch):
     rows = torch.randn(3 * BLOCK // 4 // 1024, 1024)
-    directory.save({"state_dict": {"x": rows}}, "one.ckpt", LABEL)
-    stored = directory.load("one.ckpt")["state_dict"]["x"]
+    reader.save({"state_dict": {"x": rows}}, "one.ckpt", LABEL)
+    stored = reader.load("one.ckpt")["state_dict"]["x"]
     lengths = []
     read = Shards.read
     monkeypatch.setattr(Shards, "read", lambda *args: lengths.append(len((found := read(*args))[0])) or found)
@@ -168,7 +169,7 @@ def test_a_few_rows_are_read_without_the_others(monkeypatch: pytest.MonkeyPatch)
     assert lengths == [BLOCK]
     assert torch.equal(stored.read(), rows)
     assert lengths == [BLOCK, 3 * BLOCK]
-    assert directory.verify("one.ckpt") == 4
+    assert reader.verify("one.ckpt") == 4
 
 
 def test_torch_loads_it_too():
@@ -180,7 +181,7 @@ def test_torch_loads_it_too():
         "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(4, 3)}}}],
     }
     with pytest.warns(UserWarning, match="single process"):
-        dcp.load(state, storage_reader=directory.storage_reader("one.ckpt"))
+        dcp.load(state, storage_reader=reader.storage_reader("one.ckpt"))
     assert torch.equal(state["state_dict"]["weight"], given["state_dict"]["weight"])
     assert torch.equal(state["optimizer_states"][0]["state"][0]["exp_avg"], given["state_dict"]["weight"] / 2)
 
@@ -202,20 +203,20 @@ def older(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["directory", "link", "file", "empty"])
 def test_an_older_checkpoint_of_the_name_is_replaced(kind: str, exchanging: bool, monkeypatch: pytest.MonkeyPatch):
     if not exchanging:
-        monkeypatch.setattr(exchange, "exchanged", lambda one, other: False)
+        monkeypatch.setattr(swap, "exchanged", lambda one, other: False)
     older(kind)
     given = saved()
-    assert_same(whole(directory.load("one.ckpt")), given)
+    assert_same(whole(reader.load("one.ckpt")), given)
     assert not os.path.islink("one.ckpt")
     assert sorted(os.listdir(".")) == (["epoch.ckpt", "one.ckpt"] if kind == "link" else ["one.ckpt"])
     if kind == "link":
-        directory.verify("epoch.ckpt")
+        reader.verify("epoch.ckpt")
 
 
 @pytest.mark.parametrize("exchanging", [True, False])
 def test_at_every_instant_one_of_the_two_is_there(exchanging: bool, monkeypatch: pytest.MonkeyPatch):
     if not exchanging:
-        monkeypatch.setattr(exchange, "exchanged", lambda one, other: False)
+        monkeypatch.setattr(swap, "exchanged", lambda one, other: False)
     saved("one.ckpt", 2.0, Label(serial=1))
     seen = []
 
@@ -223,7 +224,7 @@ def test_at_every_instant_one_of_the_two_is_there(exchanging: bool, monkeypatch:
         def looked(*args: Any, **kwargs: Any) -> Any:
             result = call(*args, **kwargs)
             there = [name for name in os.listdir(".") if not name.startswith(".")]
-            serials = [label.serial for name in there if (label := directory.label_of(name)) is not None]
+            serials = [label.serial for name in there if (label := reader.label_of(name)) is not None]
             assert serials
             seen.append((there, serials))
             return result
@@ -257,27 +258,27 @@ def test_what_fails_leaves_nothing_behind(number: int, before: bool, monkeypatch
     if before:
         saved("one.ckpt", 2.0)
     there = sorted(str(path) for path in Path().rglob("*"))
-    write, calls = storage.write, []
+    write, calls = filesystem.write, []
 
     def failing(path: str, produce: Any) -> None:
         calls.append(path)
         if len(calls) > number:
-            raise storage.write_error(path, OSError(28, "No space left on device"))
+            raise filesystem.write_error(path, OSError(28, "No space left on device"))
         write(path, produce)
 
-    monkeypatch.setattr(storage, "write", failing)
+    monkeypatch.setattr(filesystem, "write", failing)
     with pytest.raises(CheckpointWriteError, match="No space left") as raised:
         saved()
     assert ".part" not in str(raised.value)
     assert "'one.ckpt/" in str(raised.value)
     assert sorted(str(path) for path in Path().rglob("*")) == there
     if before:
-        directory.verify("one.ckpt")
+        reader.verify("one.ckpt")
 
 
 def test_what_is_no_plain_value_is_refused_before_anything_is_written():
     with pytest.raises(CheckpointWriteError, match=r"\['callbacks'\]\['EMA'\]\['hook'\] there is an object"):
-        directory.save(content() | {"callbacks": {"EMA": {"hook": object()}}}, "one.ckpt", LABEL)
+        reader.save(content() | {"callbacks": {"EMA": {"hook": object()}}}, "one.ckpt", LABEL)
     assert os.listdir(".") == []
 
 
@@ -295,12 +296,12 @@ def test_every_flipped_bit_is_found():
             data[place] ^= 1 << (place % 8)
             path.write_bytes(data)
             with pytest.raises(CheckpointError):
-                directory.verify("one.ckpt")
+                reader.verify("one.ckpt")
             if path.name == "index.json":
-                assert directory.label_of("one.ckpt") is None
+                assert reader.label_of("one.ckpt") is None
             data[place] ^= 1 << (place % 8)
         path.write_bytes(data)
-    directory.verify("one.ckpt")
+    reader.verify("one.ckpt")
 
 
 def test_a_flipped_bit_is_found_when_it_is_read():
@@ -309,7 +310,7 @@ def test_a_flipped_bit_is_found_when_it_is_read():
     data = bytearray(shard.read_bytes())
     data[5] ^= 4
     shard.write_bytes(data)
-    found = directory.load("one.ckpt")["state_dict"]
+    found = reader.load("one.ckpt")["state_dict"]
     with pytest.raises(CheckpointError, match=r"'state_dict/weight' in 'shard-.*' have another checksum"):
         found["weight"].read()
     found["scale"].read()
@@ -325,13 +326,13 @@ def test_a_file_of_another_size_is_found(change: str, which: int):
         path.unlink()
     else:
         path.write_bytes({"shorter": data[:-1], "longer": data + b"\0", "empty": b""}[change])
-    for call in (directory.verify, directory.load):
+    for call in (reader.verify, reader.load):
         with pytest.raises(CheckpointError) as raised:
             call("one.ckpt")
         assert "Fix:" in str(raised.value)
         if change == "missing":
             assert ("is missing" if which else "not complete") in str(raised.value)
-    assert directory.label_of("one.ckpt") is None
+    assert reader.label_of("one.ckpt") is None
 
 
 def changed(change: Any) -> None:
@@ -384,14 +385,14 @@ def test_a_hostile_index_is_refused(name: str):
     saved()
     changed(HOSTILE[name])
     with pytest.raises(CheckpointError):
-        whole(directory.load("one.ckpt"))
+        whole(reader.load("one.ckpt"))
 
 
 def test_a_newer_format_is_named():
     saved()
     changed(lambda given: given.update(format=3, more="unknown"))
     with pytest.raises(CheckpointError, match=r"format 3, which is newer(.|\n)*pip install --upgrade"):
-        directory.load("one.ckpt")
+        reader.load("one.ckpt")
 
 
 def test_directories_of_others_are_refused():
@@ -400,19 +401,19 @@ def test_directories_of_others_are_refused():
     with pytest.warns(UserWarning, match="single process"):
         dcp.save({"x": torch.ones(3)}, checkpoint_id="theirs")
     with pytest.raises(CheckpointError, match=r"written by torch.distributed.checkpoint(.|\n)*dcp_to_torch theirs"):
-        directory.load("theirs")
+        reader.load("theirs")
     Path("theirs/meta.pt").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"sharded checkpoint of Lightning(.|\n)*consolidate_checkpoint theirs"):
-        directory.load("theirs")
+        reader.load("theirs")
     os.mkdir("empty")
     with pytest.raises(CheckpointError, match="is empty"):
-        directory.load("empty")
+        reader.load("empty")
     with pytest.raises(CheckpointError, match="does not exist"):
-        directory.load("nowhere")
+        reader.load("nowhere")
     saved("run/last.ckpt")
     with pytest.raises(CheckpointError, match=r"without an index.json: it has last.ckpt(.|\n)*the checkpoint itself"):
-        directory.load("run")
-    assert directory.label_of("theirs") is None
+        reader.load("run")
+    assert reader.label_of("theirs") is None
 
 
 def test_parts_have_to_be_all_of_a_tensor():
@@ -429,27 +430,27 @@ def test_parts_have_to_be_all_of_a_tensor():
 def test_a_store_has_no_half_checkpoint(monkeypatch: pytest.MonkeyPatch):
     path = "memory://bucket/one.ckpt"
     given = content()
-    directory.save(given, path, LABEL)
-    assert_same(whole(directory.load(path)), given)
-    first = storage.names_in(path)
-    write = storage.write
+    reader.save(given, path, LABEL)
+    assert_same(whole(reader.load(path)), given)
+    first = filesystem.names_in(path)
+    write = filesystem.write
 
     def failing(name: str, produce: Any) -> None:
         if name.endswith("index.json"):
             raise CheckpointWriteError("the store is away")
         write(name, produce)
 
-    monkeypatch.setattr(storage, "write", failing)
+    monkeypatch.setattr(filesystem, "write", failing)
     with pytest.raises(CheckpointWriteError, match="the store is away"):
-        directory.save(content(2.0), path, LABEL)
+        reader.save(content(2.0), path, LABEL)
     monkeypatch.undo()
-    assert storage.names_in(path) == first
-    assert_same(whole(directory.load(path)), given)
-    directory.save(content(3.0), path, LABEL)
-    directory.verify(path)
-    assert len(storage.names_in(path)) == 2
-    storage.remove(path)
-    assert directory.label_of(path) is None
+    assert filesystem.names_in(path) == first
+    assert_same(whole(reader.load(path)), given)
+    reader.save(content(3.0), path, LABEL)
+    reader.verify(path)
+    assert len(filesystem.names_in(path)) == 2
+    filesystem.remove(path)
+    assert reader.label_of(path) is None
 
 
 # several processes
@@ -489,7 +490,7 @@ def written_in_parts(rank: int, folder: str, size: int) -> int:
         spread = {name: distribute_tensor(value, mesh, placements) for name, value in values().items()}
         own = {"all": torch.arange(3.0), f"of {rank}": torch.full((2,), float(rank))}
         state = {rank: {"step": torch.tensor(float(rank)), "note": f"{rank}", "m": None}}
-        directory.save(
+        reader.save(
             {
                 "state_dict": spread | own,
                 "optimizer_states": [{"state": state, "param_groups": [{"lr": 0.1}]}],
@@ -499,7 +500,7 @@ def written_in_parts(rank: int, folder: str, size: int) -> int:
             f"{folder}/{layout}",
             LABEL,
         )
-    return storage.size_of(f"{folder}/copies")
+    return filesystem.size_of(f"{folder}/copies")
 
 
 def read_in_parts(rank: int, folder: str, size: int) -> None:
@@ -508,7 +509,7 @@ def read_in_parts(rank: int, folder: str, size: int) -> None:
     joined()
     wanted = values()
     for written in meshes(size):
-        found = directory.load(f"{folder}/{written}")["state_dict"]
+        found = reader.load(f"{folder}/{written}")["state_dict"]
         for mesh, placements in meshes(size).values():
             for name, value in wanted.items():
                 like = distribute_tensor(torch.zeros_like(value), mesh, placements)
@@ -523,8 +524,8 @@ def test_any_layout_reads_what_any_other_wrote(tmp_path: Path):
     ranks(4, written_in_parts, str(tmp_path), 4)
     assert len(list(tmp_path.iterdir())) == 6
     for path in tmp_path.iterdir():
-        directory.verify(path)
-        found = whole(directory.load(path))
+        reader.verify(path)
+        found = whole(reader.load(path))
         assert_same({name: found["state_dict"][name] for name in SHAPES}, values())
         assert [found["state_dict"][f"of {rank}"][0].item() for rank in range(4)] == [0, 1, 2, 3]
         assert [found["optimizer_states"][0]["state"][rank]["note"] for rank in range(4)] == ["0", "1", "2", "3"]
@@ -545,17 +546,17 @@ def broken(rank: int, folder: str, failing: int, phase: str) -> str:
     if rank == failing and phase == "encode":
         given["state_dict"]["bad"] = object()
     if rank == failing and phase == "write":
-        storage.write = no_space
+        filesystem.write = no_space
     try:
-        directory.save(given, path, LABEL)
+        reader.save(given, path, LABEL)
     except CheckpointWriteError as error:
         text = str(error)
-    storage.write = WRITE
-    directory.save({"state_dict": {f"of {rank}": torch.ones(3)}}, path, LABEL)
+    filesystem.write = WRITE
+    reader.save({"state_dict": {f"of {rank}": torch.ones(3)}}, path, LABEL)
     return text
 
 
-WRITE = storage.write
+WRITE = filesystem.write
 
 
 def no_space(path: str, produce: Any) -> None:
@@ -570,7 +571,7 @@ def test_an_error_on_one_is_an_error_on_all(phase: str, failing: int, tmp_path: 
     assert texts[0] == texts[1]
     assert ("['state_dict']['bad']" if phase == "encode" else f"(process {failing} of 2)") in texts[0]
     assert [path.name for path in tmp_path.iterdir()] == [f"{phase}{failing}"]
-    directory.verify(tmp_path / f"{phase}{failing}")
+    reader.verify(tmp_path / f"{phase}{failing}")
 
 
 def on_another_machine(rank: int, folder: str) -> str:
@@ -582,7 +583,7 @@ def on_another_machine(rank: int, folder: str) -> str:
     else:
         os.chdir(folder)
     try:
-        directory.save({"state_dict": {f"of {rank}": torch.ones(3)}}, "one", LABEL)
+        reader.save({"state_dict": {f"of {rank}": torch.ones(3)}}, "one", LABEL)
     except CheckpointWriteError as error:
         return str(error)
     return ""
@@ -599,7 +600,7 @@ def test_processes_that_do_not_share_a_disk_are_told(tmp_path: Path):
 def disagreeing(rank: int, folder: str) -> str:
     joined()
     try:
-        directory.save({"state_dict": {"x": torch.ones(3 + rank)}}, f"{folder}/one", LABEL)
+        reader.save({"state_dict": {"x": torch.ones(3 + rank)}}, f"{folder}/one", LABEL)
     except CheckpointWriteError as error:
         return str(error)
     return ""
@@ -615,13 +616,13 @@ def test_processes_that_disagree_are_told(tmp_path: Path):
 def alone(rank: int, folder: str) -> None:
     joined()
     if rank == 1:
-        directory.save({"state_dict": {"x": torch.ones(3)}}, f"{folder}/one", LABEL, alone=True)
+        reader.save({"state_dict": {"x": torch.ones(3)}}, f"{folder}/one", LABEL, alone=True)
 
 
 @pytest.mark.processes
 def test_one_of_several_writes_alone(tmp_path: Path):
     ranks(2, alone, str(tmp_path))
-    directory.verify(tmp_path / "one")
+    reader.verify(tmp_path / "one")
 
 
 def beside(rank: int, folder: str) -> None:
@@ -634,7 +635,7 @@ def beside(rank: int, folder: str) -> None:
         try:
             for number in range(5):
                 given = {"state_dict": {f"of {rank}": torch.full((1000,), float(number))}}
-                directory.save(given, f"{folder}/{number}", LABEL, group)
+                reader.save(given, f"{folder}/{number}", LABEL, group)
         except BaseException as error:  # noqa: BLE001  told below
             errors.append(error)
 
@@ -655,6 +656,6 @@ def beside(rank: int, folder: str) -> None:
 def test_a_thread_writes_while_the_run_goes_on(tmp_path: Path):
     ranks(2, beside, str(tmp_path))
     for number in range(5):
-        found = whole(directory.load(tmp_path / str(number)))["state_dict"]
+        found = whole(reader.load(tmp_path / str(number)))["state_dict"]
         assert sorted(found) == ["of 0", "of 1"]
         assert found["of 1"].unique().tolist() == [number]

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointWriteError
 from tests.campaigns.campaign_disk import FULL_AT, contents, places, run, saves
 from tests.campaigns.full_disk import Disk, Limit
@@ -48,7 +48,7 @@ def test_a_run_ends_or_goes_on_as_it_is_told(kind, save_errors, async_save):
 
 @pytest.mark.parametrize("broken", ["fsync", "replace", "mkdir"])
 def test_a_disk_that_breaks(broken):
-    storage.write("run/a.ckpt", lambda file: file.write(b"older") and None)
+    filesystem.write("run/a.ckpt", lambda file: file.write(b"older") and None)
     disk = Disk()
     path = "run/new/b.ckpt" if broken == "mkdir" else "run/a.ckpt"
     with disk.mounted():
@@ -56,7 +56,7 @@ def test_a_disk_that_breaks(broken):
         with pytest.raises(
             CheckpointWriteError, match=rf"'{path}' could not be written: \[Errno 5\] Input/output error"
         ):
-            storage.write(path, lambda file: file.write(b"new") and None)
+            filesystem.write(path, lambda file: file.write(b"new") and None)
     assert contents("run") == {"a.ckpt": b"older"}
 
 
@@ -64,9 +64,9 @@ def test_a_copy_of_a_folder_that_finds_no_room():
     disk = Disk()
     with disk.mounted():
         for name in ("a", "b"):
-            storage.write(f"run/x/{name}", lambda file: file.write(b"1234") and None)
+            filesystem.write(f"run/x/{name}", lambda file: file.write(b"1234") and None)
         disk.set(6)
         with pytest.raises(CheckpointWriteError, match=r"could not be written: \[Errno 28\] No space left"):
-            storage.copy("run/x", "run/y")
+            filesystem.copy("run/x", "run/y")
     assert sorted(contents("run")) == ["x/a", "x/b"]
     assert os.listdir("run") == ["x"]

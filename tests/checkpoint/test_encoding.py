@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lightlib.checkpoint.encoding import DEPTH, decode, encode, merged, tensor_names
+from lightlib.checkpoint.directory.encoding import DEPTH, decode, encode, merged, tensor_names
 from lightlib.errors import CheckpointError, CheckpointWriteError
 
 

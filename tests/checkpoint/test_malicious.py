@@ -21,8 +21,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightlib.checkpoint import archive, formats, storage
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.file import archive
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
 from lightlib.core.datamodule import DataModule
 from lightlib.core.module import Module
 from lightlib.errors import CheckpointError, MisconfigurationException
@@ -229,7 +231,7 @@ class TestCalls:
 
     def test_a_store(self):
         pytest.importorskip("fsspec")
-        storage.write(
+        filesystem.write(
             "memory://malicious/a.ckpt", lambda file: file.write(zipped(pickled(Call(os.system, SHELL)))) and None
         )
         for way in (
@@ -239,7 +241,7 @@ class TestCalls:
         ):
             with pytest.raises(CheckpointError, match=r"posix\.system"):
                 way()
-        storage.remove("memory://malicious/a.ckpt")
+        filesystem.remove("memory://malicious/a.ckpt")
 
     def test_other_calls_that_read(self):
         Path("a.ckpt").write_bytes(zipped(pickled(content(mine=Call(os.system, SHELL)))))
@@ -264,7 +266,7 @@ class TestCalls:
 
 def _with_trailer(data):
     """Add the trailer that a liar would write."""
-    from lightlib.checkpoint import records, trailer
+    from lightlib.checkpoint.file import records, trailer
 
     source = records.Source(io.BytesIO(data))
     comment = trailer.writer(Label(run="forged", step=9), "records")

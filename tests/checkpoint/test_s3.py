@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lightlib.checkpoint import remote, storage
+from lightlib.checkpoint.storage import filesystem, remote
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
 from tests.campaigns import faulty_store
 from tests.campaigns.faulty_store import BUCKET, PART, Faults
@@ -47,7 +47,7 @@ def produce(content):
 
 
 def read(path):
-    with storage.open_for_reading(path) as file:
+    with filesystem.open_for_reading(path) as file:
         return file.read()
 
 
@@ -60,49 +60,49 @@ class TestOneFault:
     @pytest.mark.parametrize("fault", ["throttled 503", "throttled 429", "dropped", "cut upload", "lost answer"])
     @pytest.mark.parametrize("kind", ["PutObject", "HeadObject", "DeleteObject"])
     def test_of_a_small_object(self, store, folder, kind, fault):
-        path = storage.join(folder, "a.ckpt")
-        storage.write(path, produce(b"older"))
+        path = filesystem.join(folder, "a.ckpt")
+        filesystem.write(path, produce(b"older"))
         store.faults.planned = [(kind, fault)] * 3
-        storage.write(path, produce(SMALL))
+        filesystem.write(path, produce(SMALL))
         assert read(path) == SMALL
         assert keys(store, folder) == ["a.ckpt"]
-        storage.remove(path)
-        assert keys(store, folder) == storage.names_in(folder) == []
+        filesystem.remove(path)
+        assert keys(store, folder) == filesystem.names_in(folder) == []
         assert store.faults.planned == []
 
     @pytest.mark.parametrize("fault", ["broken 500", "cut upload", "lost answer"])
     @pytest.mark.parametrize("kind", ["UploadPart", "CompleteMultipartUpload"])
     def test_of_an_upload_in_parts(self, store, folder, kind, fault):
-        path = storage.join(folder, "a.ckpt")
-        storage.write(path, produce(b"older"))
+        path = filesystem.join(folder, "a.ckpt")
+        filesystem.write(path, produce(b"older"))
         store.faults.planned = [(kind, fault)] * 3
-        storage.write(path, produce(LARGE))
+        filesystem.write(path, produce(LARGE))
         assert read(path) == LARGE
         assert store.open_uploads() == []
 
     @pytest.mark.parametrize("fault", ["throttled 503", "cut answer"])
     def test_while_it_is_read(self, store, folder, fault):
-        path = storage.join(folder, "a.ckpt")
-        storage.write(path, produce(LARGE))
+        path = filesystem.join(folder, "a.ckpt")
+        filesystem.write(path, produce(LARGE))
         store.faults.planned = [("GetObject", fault)] * 3
         assert read(path) == LARGE
 
     def test_an_answer_that_comes_too_late(self, store, folder):
-        path = storage.join(folder, "a.ckpt")
+        path = filesystem.join(folder, "a.ckpt")
         store.faults.planned = [("PutObject", "delayed")]
-        storage.write(path, produce(SMALL))
+        filesystem.write(path, produce(SMALL))
         assert read(path) == SMALL
 
 
 class TestForGood:
     def test_throttled(self, store, folder, monkeypatch):
         monkeypatch.setattr(remote, "ATTEMPTS", 3)
-        path = storage.join(folder, "a.ckpt")
-        storage.write(path, produce(b"older"))
+        path = filesystem.join(folder, "a.ckpt")
+        filesystem.write(path, produce(b"older"))
         store.faults.always = {"UploadPart": "throttled 503"}
         times = []
         with pytest.raises(CheckpointWriteError) as caught:
-            storage.write(path, lambda file: times.append(file.write(LARGE)))
+            filesystem.write(path, lambda file: times.append(file.write(LARGE)))
         text = str(caught.value)
         assert text.startswith(
             f"The checkpoint {path!r} could not be written: [Errno 16] Please reduce your request rate. Tried 3 "
@@ -112,10 +112,10 @@ class TestForGood:
         assert read(path) == b"older"
 
     def test_forbidden(self, store, folder):
-        path = storage.join(folder, "a.ckpt")
+        path = filesystem.join(folder, "a.ckpt")
         store.faults.always = {"PutObject": "forbidden"}
         with pytest.raises(CheckpointWriteError) as caught:
-            storage.write(path, produce(SMALL))
+            filesystem.write(path, produce(SMALL))
         assert str(caught.value) == (
             f"The checkpoint {path!r} could not be written: Access Denied.\n  Expected: {STORE}\n  Fix: {CHECK}"
         )
@@ -123,31 +123,31 @@ class TestForGood:
         with pytest.raises(
             MisconfigurationException, match=f"ModelCheckpoint cannot write into '{folder}': Access Denied"
         ):
-            storage.check_writable(folder, "ModelCheckpoint")
+            filesystem.check_writable(folder, "ModelCheckpoint")
 
     def test_no_such_bucket(self, store):
         with pytest.raises(
             CheckpointWriteError, match=r"'s3://nowhere/a' could not be written: .*bucket does not exist"
         ):
-            storage.write("s3://nowhere/a", produce(SMALL))
+            filesystem.write("s3://nowhere/a", produce(SMALL))
 
     def test_an_error_of_the_one_who_writes(self, store, folder):
-        path = storage.join(folder, "a.ckpt")
-        storage.write(path, produce(b"older"))
+        path = filesystem.join(folder, "a.ckpt")
+        filesystem.write(path, produce(b"older"))
 
         def fails(file):
             file.write(LARGE)
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            storage.write(path, fails)
+            filesystem.write(path, fails)
         assert store.faults.met == {}
         assert store.open_uploads() == []
         assert read(path) == b"older"
 
     def test_an_upload_that_cannot_be_given_up_is_said(self, store, folder, monkeypatch):
         monkeypatch.setattr(remote, "ATTEMPTS", 2)
-        path = storage.join(folder, "a.ckpt")
+        path = filesystem.join(folder, "a.ckpt")
         store.faults.always = {"UploadPart": "forbidden", "AbortMultipartUpload": "forbidden"}
         with (
             pytest.warns(
@@ -155,14 +155,14 @@ class TestForGood:
             ),
             pytest.raises(CheckpointWriteError, match="Access Denied"),
         ):
-            storage.write(path, produce(LARGE))
+            filesystem.write(path, produce(LARGE))
         store.abort_uploads()
 
 
 class TestFolders:
     def test_the_index_goes_first_and_comes_last(self, store, folder):
         for name in ("b", "index.json", "a/c"):
-            storage.write(storage.join(folder, f"x/{name}"), produce(SMALL))
+            filesystem.write(filesystem.join(folder, f"x/{name}"), produce(SMALL))
         order = []
         next_fault = Faults.next
 
@@ -171,24 +171,24 @@ class TestFolders:
             return next_fault(faults, request)
 
         store.faults.next = noted.__get__(store.faults)
-        storage.copy(storage.join(folder, "x"), storage.join(folder, "y"))
-        storage.remove(storage.join(folder, "x"))
+        filesystem.copy(filesystem.join(folder, "x"), filesystem.join(folder, "y"))
+        filesystem.remove(filesystem.join(folder, "x"))
         del store.faults.next
         assert [name for kind, name in order if kind == "PutObject"] == ["c", "b", "index.json"]
         removed = [name for kind, name in order if kind.startswith("Delete")]
         assert removed[0] == "index.json"
         assert keys(store, folder) == ["y/a/c", "y/b", "y/index.json"]
-        assert storage.size_of(storage.join(folder, "y")) == 3 * len(SMALL)
+        assert filesystem.size_of(filesystem.join(folder, "y")) == 3 * len(SMALL)
 
     def test_objects_that_the_store_forgets_to_remove(self, store, folder):
         """An answer that names no error although an object is still there: it is asked again."""
         for name in ("a", "b"):
-            storage.write(storage.join(folder, name), produce(SMALL))
+            filesystem.write(filesystem.join(folder, name), produce(SMALL))
         store.faults.planned = [("DeleteObjects", "lost answer"), ("DeleteObjects", "throttled 503")] * 2
-        storage.remove(folder)
+        filesystem.remove(folder)
         assert keys(store, folder) == []
         with pytest.raises(FileNotFoundError):
-            storage.remove(folder)
+            filesystem.remove(folder)
 
 
 def test_a_run_with_faults_is_equal_to_a_local_one(store, folder, tmp_path):

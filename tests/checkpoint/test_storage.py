@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightlib.checkpoint import claims, exchange, local, remote, storage
+from lightlib.checkpoint.storage import claims, filesystem, local, remote, swap
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
 from tests.processes import programs
 
@@ -31,7 +31,7 @@ def bytes_of(content):
 
 
 def read(path):
-    with storage.open_for_reading(path) as file:
+    with filesystem.open_for_reading(path) as file:
         return file.read()
 
 
@@ -51,105 +51,109 @@ def folder(request, tmp_path):
 
 class TestEverywhere:
     def test_a_file_is_written_read_and_removed(self, folder):
-        path = storage.join(folder, "a.bin")
-        assert not storage.exists(path)
-        assert storage.names_in(folder) == []
-        storage.write(path, bytes_of(b"0123456789" * 1000))
-        assert storage.names_in(folder) == ["a.bin"]
-        assert (storage.size_of(path), storage.is_folder(path), storage.is_folder(folder)) == (10000, False, True)
-        with storage.open_for_reading(path) as file:
+        path = filesystem.join(folder, "a.bin")
+        assert not filesystem.exists(path)
+        assert filesystem.names_in(folder) == []
+        filesystem.write(path, bytes_of(b"0123456789" * 1000))
+        assert filesystem.names_in(folder) == ["a.bin"]
+        assert (filesystem.size_of(path), filesystem.is_folder(path), filesystem.is_folder(folder)) == (
+            10000,
+            False,
+            True,
+        )
+        with filesystem.open_for_reading(path) as file:
             assert file.seek(-5, os.SEEK_END) == 9995
             assert file.read() == b"56789"
             assert file.seek(3) == 3
             assert (file.read(4), file.tell()) == (b"3456", 7)
-        storage.write(path, bytes_of(b"new"))
+        filesystem.write(path, bytes_of(b"new"))
         assert read(path) == b"new"
-        storage.remove(path)
-        assert storage.names_in(folder) == []
+        filesystem.remove(path)
+        assert filesystem.names_in(folder) == []
 
     def test_what_torch_saves_is_what_it_loads(self, folder):
-        path = storage.join(folder, "a.ckpt")
+        path = filesystem.join(folder, "a.ckpt")
         content = {"w": torch.randn(100, 1000), "n": [1, "x"]}
-        storage.write(path, lambda file: torch.save(content, file))
-        with storage.open_for_reading(path) as file:
+        filesystem.write(path, lambda file: torch.save(content, file))
+        with filesystem.open_for_reading(path) as file:
             loaded = torch.load(file)
         assert loaded["w"].equal(content["w"])
         assert loaded["n"] == [1, "x"]
 
     @pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError, TypeError])
     def test_an_error_of_the_one_who_writes_is_raised_as_it_is(self, folder, kind):
-        path = storage.join(folder, "a.bin")
-        storage.write(path, bytes_of(b"before"))
+        path = filesystem.join(folder, "a.bin")
+        filesystem.write(path, bytes_of(b"before"))
 
         def fails(file):
             file.write(b"x" * 10_000_000)
             raise kind("mine")
 
         with pytest.raises(kind, match="mine"):
-            storage.write(path, fails)
-        assert storage.names_in(folder) == ["a.bin"]
+            filesystem.write(path, fails)
+        assert filesystem.names_in(folder) == ["a.bin"]
         assert read(path) == b"before"
 
     def test_while_it_is_written_there_is_none_of_the_name(self, folder):
-        path = storage.join(folder, "a.bin")
+        path = filesystem.join(folder, "a.bin")
         seen = []
 
         def writes(file):
             file.write(b"half")
-            seen.append(storage.exists(path))
+            seen.append(filesystem.exists(path))
             file.write(memoryview(torch.arange(4).numpy()))
 
-        storage.write(path, writes)
+        filesystem.write(path, writes)
         assert seen == [False]
-        assert storage.size_of(path) == 36
+        assert filesystem.size_of(path) == 36
 
     def test_copy_and_rename(self, folder):
         for name in ("b.bin", "index.json", "a.bin"):
-            storage.write(storage.join(folder, f"x/{name}"), bytes_of(name.encode()))
-        storage.copy(storage.join(folder, "x"), storage.join(folder, "y"))
-        storage.copy(storage.join(folder, "x/a.bin"), storage.join(folder, "z.bin"))
-        assert storage.names_in(folder) == ["x", "y", "z.bin"]
-        assert storage.names_in(storage.join(folder, "y")) == ["a.bin", "b.bin", "index.json"]
-        assert read(storage.join(folder, "y/b.bin")) == b"b.bin"
-        assert storage.size_of(storage.join(folder, "y")) == 20
-        storage.rename(storage.join(folder, "x"), storage.join(folder, "w"))
-        storage.rename(storage.join(folder, "z.bin"), storage.join(folder, "v.bin"))
-        assert storage.names_in(folder) == ["v.bin", "w", "y"]
+            filesystem.write(filesystem.join(folder, f"x/{name}"), bytes_of(name.encode()))
+        filesystem.copy(filesystem.join(folder, "x"), filesystem.join(folder, "y"))
+        filesystem.copy(filesystem.join(folder, "x/a.bin"), filesystem.join(folder, "z.bin"))
+        assert filesystem.names_in(folder) == ["x", "y", "z.bin"]
+        assert filesystem.names_in(filesystem.join(folder, "y")) == ["a.bin", "b.bin", "index.json"]
+        assert read(filesystem.join(folder, "y/b.bin")) == b"b.bin"
+        assert filesystem.size_of(filesystem.join(folder, "y")) == 20
+        filesystem.rename(filesystem.join(folder, "x"), filesystem.join(folder, "w"))
+        filesystem.rename(filesystem.join(folder, "z.bin"), filesystem.join(folder, "v.bin"))
+        assert filesystem.names_in(folder) == ["v.bin", "w", "y"]
 
     def test_a_folder_is_removed(self, folder):
         for name in ("b.bin", "index.json", "a/a.bin"):
-            storage.write(storage.join(folder, f"x/{name}"), bytes_of(b"."))
-        storage.remove(storage.join(folder, "x"))
-        assert not storage.exists(storage.join(folder, "x"))
+            filesystem.write(filesystem.join(folder, f"x/{name}"), bytes_of(b"."))
+        filesystem.remove(filesystem.join(folder, "x"))
+        assert not filesystem.exists(filesystem.join(folder, "x"))
         with pytest.raises(FileNotFoundError):
-            storage.remove(storage.join(folder, "x"))
+            filesystem.remove(filesystem.join(folder, "x"))
 
     def test_a_link(self, folder):
-        storage.write(storage.join(folder, "a.bin"), bytes_of(b"a"))
-        storage.write(storage.join(folder, "b.bin"), bytes_of(b"b"))
+        filesystem.write(filesystem.join(folder, "a.bin"), bytes_of(b"a"))
+        filesystem.write(filesystem.join(folder, "b.bin"), bytes_of(b"b"))
         for name in ("a.bin", "b.bin"):
-            storage.link(storage.join(folder, name), storage.join(folder, "last"))
-        assert read(storage.join(folder, "last")) == b"b"
-        assert storage.names_in(folder) == ["a.bin", "b.bin", "last"]
+            filesystem.link(filesystem.join(folder, name), filesystem.join(folder, "last"))
+        assert read(filesystem.join(folder, "last")) == b"b"
+        assert filesystem.names_in(folder) == ["a.bin", "b.bin", "last"]
 
     def test_what_is_not_there(self, folder):
-        path = storage.join(folder, "a.bin")
-        for call in (storage.open_for_reading, storage.size_of, storage.remove):
+        path = filesystem.join(folder, "a.bin")
+        for call in (filesystem.open_for_reading, filesystem.size_of, filesystem.remove):
             with pytest.raises(FileNotFoundError):
                 call(path)
         with pytest.raises(FileNotFoundError):
-            storage.copy(path, storage.join(folder, "b.bin"))
-        assert storage.names_in(folder) == []
+            filesystem.copy(path, filesystem.join(folder, "b.bin"))
+        assert filesystem.names_in(folder) == []
 
     def test_a_folder_that_can_be_written_stays_as_it_was(self, folder):
-        storage.check_writable(folder, "ModelCheckpoint")
-        assert not storage.exists(folder)
+        filesystem.check_writable(folder, "ModelCheckpoint")
+        assert not filesystem.exists(folder)
 
     def test_between_a_disk_and_a_store(self, folder, tmp_path):
-        storage.write(storage.join(folder, "x/index.json"), bytes_of(b"{}"))
+        filesystem.write(filesystem.join(folder, "x/index.json"), bytes_of(b"{}"))
         for target in (f"{tmp_path}/there", "memory://there"):
-            storage.copy(storage.join(folder, "x"), target)
-            assert read(storage.join(target, "index.json")) == b"{}"
+            filesystem.copy(filesystem.join(folder, "x"), target)
+            assert read(filesystem.join(target, "index.json")) == b"{}"
 
 
 class TestDisk:
@@ -157,7 +161,7 @@ class TestDisk:
     def test_permissions_follow_the_umask(self, umask):
         before = os.umask(umask)
         try:
-            storage.write("new/a.bin", bytes_of(b"a"))
+            filesystem.write("new/a.bin", bytes_of(b"a"))
         finally:
             os.umask(before)
         assert os.stat("new/a.bin").st_mode & 0o777 == 0o666 & ~umask
@@ -166,7 +170,7 @@ class TestDisk:
     def test_it_is_written_beside_its_place(self, monkeypatch):
         monkeypatch.setenv("TMPDIR", "/nowhere")
         seen = []
-        storage.write("run/a.bin", lambda file: seen.extend(os.listdir("run")))
+        filesystem.write("run/a.bin", lambda file: seen.extend(os.listdir("run")))
         assert seen[0].startswith(f".a.bin.{os.getpid()}-")
         assert seen[0].endswith(".part")
 
@@ -177,7 +181,7 @@ class TestDisk:
             os, "fsync", lambda handle: (order.append(os.readlink(f"/proc/self/fd/{handle}")), real(handle))
         )
         monkeypatch.setattr(os, "replace", lambda *paths: (order.append("replace"), replace(*paths)))
-        storage.write("run/a.bin", bytes_of(b"a"))
+        filesystem.write("run/a.bin", bytes_of(b"a"))
         here = os.getcwd()
         order[1] = order[1].partition(f".{os.getpid()}-")[0]
         assert order == [here, f"{here}/run/.a.bin", "replace", f"{here}/run"]
@@ -185,7 +189,7 @@ class TestDisk:
     def test_the_disk_works_while_it_is_written(self, monkeypatch):
         asked = []
         monkeypatch.setattr(os, "posix_fadvise", lambda handle, start, length, advice: asked.append((start, length)))
-        storage.write("a.bin", lambda file: [file.write(bytes(2**20 * 3)) for _ in range(10)] and None)
+        filesystem.write("a.bin", lambda file: [file.write(bytes(2**20 * 3)) for _ in range(10)] and None)
         assert [start for start, _ in asked] == [sum(length for _, length in asked[:i]) for i in range(len(asked))]
         assert sum(length for _, length in asked) > 2**20 * 20
 
@@ -193,7 +197,7 @@ class TestDisk:
     @pytest.mark.parametrize("letter", ["a", "ä"])
     def test_long_names(self, length, letter):
         name = letter * (length // len(letter.encode()))
-        storage.write(name, bytes_of(b"a"))
+        filesystem.write(name, bytes_of(b"a"))
         assert os.listdir() == [name]
 
     @pytest.mark.parametrize(
@@ -212,10 +216,10 @@ class TestDisk:
         called = []
         if number is None:
             with pytest.raises(ValueError, match="null"):
-                storage.write(path, called.append)
+                filesystem.write(path, called.append)
         else:
             with pytest.raises(CheckpointWriteError) as caught:
-                storage.write(path, called.append)
+                filesystem.write(path, called.append)
             text = str(caught.value)
             assert text.startswith(f"The checkpoint {path!r} could not be written: [Errno {number}] ")
             assert " MiB are free there.\n  Expected: a writable directory with enough room.\n" in text
@@ -264,34 +268,34 @@ except OSError as error:
             torch.save({"w": torch.randn(10000)}, file)
 
         with pytest.raises(CheckpointWriteError, match=r"\[Errno 28\] No space left on device\. \d+ MiB are free"):
-            storage.write("a.ckpt", saves)
+            filesystem.write("a.ckpt", saves)
         assert os.listdir() == []
 
     def test_a_folder_disappears_at_once(self, monkeypatch):
         """Killed while it removes a folder, nothing is left under its name, and no index anywhere."""
         for name in ("a.bin", "index.json", "z.bin"):
-            storage.write(f"run/x/{name}", bytes_of(b"."))
+            filesystem.write(f"run/x/{name}", bytes_of(b"."))
 
         def killed(path):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(storage.shutil, "rmtree", killed)
+        monkeypatch.setattr(filesystem.shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            storage.remove("run/x")
+            filesystem.remove("run/x")
         monkeypatch.undo()
         (left,) = os.listdir("run")
         assert left.startswith(".x.")
         assert sorted(os.listdir(f"run/{left}")) == ["a.bin", "z.bin"]
-        assert storage.remove_leftovers("run") == [left]
+        assert filesystem.remove_leftovers("run") == [left]
         assert os.listdir("run") == []
 
     @pytest.mark.parametrize("exchanging", [True, False])
     def test_a_copy_takes_the_place_of_a_folder_and_one_of_the_two_is_always_there(self, exchanging, monkeypatch):
         for name, content in (("new", b"new"), ("last", b"old")):
-            storage.write(f"run/{name}/index.json", bytes_of(content))
-            storage.write(f"run/{name}/{name}.bin", bytes_of(content))
+            filesystem.write(f"run/{name}/index.json", bytes_of(content))
+            filesystem.write(f"run/{name}/{name}.bin", bytes_of(content))
         if not exchanging:
-            monkeypatch.setattr(exchange, "exchanged", lambda one, other: False)
+            monkeypatch.setattr(swap, "exchanged", lambda one, other: False)
         seen = []
 
         def looking(real):
@@ -304,7 +308,7 @@ except OSError as error:
 
         for name in ("rename", "replace", "unlink", "rmdir"):
             monkeypatch.setattr(os, name, looking(getattr(os, name)))
-        storage.copy("run/new", "run/last")
+        filesystem.copy("run/new", "run/last")
         monkeypatch.undo()
         assert all(seen)
         assert sorted(os.listdir("run")) == ["last", "new"]
@@ -319,25 +323,25 @@ except OSError as error:
             for name in names:
                 Path("run", name).touch()
             seen = []
-            storage.write("run/e.ckpt", lambda file: seen.extend(storage.remove_leftovers("run")))
+            filesystem.write("run/e.ckpt", lambda file: seen.extend(filesystem.remove_leftovers("run")))
             assert seen == [names[1]]
         finally:
             other.kill()
             other.wait()
-        assert storage.remove_leftovers("run") == [names[0]]
+        assert filesystem.remove_leftovers("run") == [names[0]]
         assert sorted(os.listdir("run")) == [".c.part", "d.ckpt", "e.ckpt"]
-        assert storage.remove_leftovers(MEMORY) == storage.remove_leftovers("nowhere") == []
+        assert filesystem.remove_leftovers(MEMORY) == filesystem.remove_leftovers("nowhere") == []
 
     def test_a_link_takes_the_place_of_a_folder_and_a_file_that_of_a_link(self):
-        storage.write("run/a/index.json", bytes_of(b"a"))
-        storage.write("run/last/index.json", bytes_of(b"old"))
-        storage.link("run/a", "run/last")
+        filesystem.write("run/a/index.json", bytes_of(b"a"))
+        filesystem.write("run/last/index.json", bytes_of(b"old"))
+        filesystem.link("run/a", "run/last")
         assert os.readlink("run/last") == "a"
-        storage.write("run/last", bytes_of(b"new"))
+        filesystem.write("run/last", bytes_of(b"new"))
         assert (read("run/last"), read("run/a/index.json")) == (b"new", b"a")
-        storage.link("run/gone", "run/last")
-        assert storage.exists("run/last")
-        storage.remove("run/last")
+        filesystem.link("run/gone", "run/last")
+        assert filesystem.exists("run/last")
+        filesystem.remove("run/last")
         assert os.listdir("run") == ["a"]
 
     def test_where_links_are_not_allowed_it_is_copied(self, monkeypatch):
@@ -345,21 +349,21 @@ except OSError as error:
             raise PermissionError(errno.EPERM, "Operation not permitted")
 
         monkeypatch.setattr(os, "symlink", refuses)
-        storage.write("run/a/index.json", bytes_of(b"a"))
-        storage.write("run/b", bytes_of(b"b"))
-        storage.link("run/a", "run/last")
+        filesystem.write("run/a/index.json", bytes_of(b"a"))
+        filesystem.write("run/b", bytes_of(b"b"))
+        filesystem.link("run/a", "run/last")
         assert read("run/last/index.json") == b"a"
-        storage.link("run/b", "run/last.ckpt")
+        filesystem.link("run/b", "run/last.ckpt")
         assert read("run/last.ckpt") == b"b"
         assert sorted(os.listdir("run")) == ["a", "b", "last", "last.ckpt"]
 
     def test_free_space(self):
-        assert storage.free_space("not/there/yet") > 0
-        assert storage.local_path("file:///a") == "/a"
+        assert filesystem.free_space("not/there/yet") > 0
+        assert filesystem.local_path("file:///a") == "/a"
 
 
 def _run(program):
-    environment = {**os.environ, "PYTHONPATH": str(Path(storage.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(filesystem.__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True, text=True)
     return done.stdout
 
@@ -378,7 +382,7 @@ held.release()
     def other(self):
         """Another process that holds the folder "run" until its input ends."""
         os.mkdir("run")
-        environment = {**os.environ, "PYTHONPATH": str(Path(storage.__file__).parents[2])}
+        environment = {**os.environ, "PYTHONPATH": str(Path(filesystem.__file__).parents[2])}
         with subprocess.Popen(
             [sys.executable, "-c", self.HOLD], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
@@ -389,7 +393,7 @@ held.release()
     @pytest.mark.processes
     def test_a_second_process_is_told_who_holds_it(self, other):
         with pytest.raises(MisconfigurationException) as caught:
-            storage.claim("run")
+            filesystem.claim("run")
         assert str(caught.value) == (
             f"Another run writes its checkpoints into {os.path.realpath('run')!r}: process {other.pid} on "
             f"{claims.socket.gethostname()!r}.\n  Expected: one run per folder: each would remove or replace the files "
@@ -397,24 +401,24 @@ held.release()
         )
         Path("run/.lightlib.lock").write_text("")
         with pytest.raises(MisconfigurationException, match="a process that has not said its number yet"):
-            storage.claim("run")
+            filesystem.claim("run")
         other.stdin.close()
         other.wait()
         assert os.listdir("run") == []
-        storage.claim("run").release()
+        filesystem.claim("run").release()
 
     @pytest.mark.processes
     def test_a_killed_one_holds_nothing(self, other):
         other.kill()
         other.wait()
         assert os.listdir("run") == [".lightlib.lock"]
-        with storage.claim("run"):
+        with filesystem.claim("run"):
             assert json.loads(Path("run/.lightlib.lock").read_text())["process"] == os.getpid()
         assert os.listdir("run") == []
 
     def test_the_same_process_claims_it_again(self):
         os.mkdir("run")
-        first, second = storage.claim("run"), storage.claim("./run/")
+        first, second = filesystem.claim("run"), filesystem.claim("./run/")
         assert first is second
         first.release()
         assert os.listdir("run") == [".lightlib.lock"]
@@ -425,13 +429,13 @@ held.release()
     @pytest.mark.processes
     def test_a_forked_process_holds_nothing(self):
         os.mkdir("run")
-        with storage.claim("run") as held:
+        with filesystem.claim("run") as held:
             child = os.fork()
             if child == 0:
                 code = 3
                 try:
                     held.release()
-                    storage.claim("run")
+                    filesystem.claim("run")
                 except MisconfigurationException:
                     code = 0
                 finally:
@@ -473,14 +477,14 @@ while got < 100:
 
         monkeypatch.setattr(claims, "_lock", no_locks)
         with pytest.warns(UserWarning, match="has no locks.*a second run that writes into it is not noticed"):
-            storage.claim(".").release()
+            filesystem.claim(".").release()
 
     def test_where_nothing_can_be_claimed(self):
         with pytest.raises(
             MisconfigurationException, match=r"'.*/nowhere' cannot be claimed for this run: \[Errno 2\]"
         ):
-            storage.claim("nowhere")
-        storage.claim(MEMORY).release()
+            filesystem.claim("nowhere")
+        filesystem.claim(MEMORY).release()
 
 
 class Refusal(Exception):
@@ -531,7 +535,7 @@ class TestRetries:
                 raise error
             return "done"
 
-        assert storage.with_retries("writing 's3://b/a.ckpt'", call) == "done"
+        assert filesystem.with_retries("writing 's3://b/a.ckpt'", call) == "done"
         assert len(said) == 3
         assert said[0].startswith("writing 's3://b/a.ckpt': ")
         assert said[0].endswith("(1 of 6 tries).")
@@ -560,7 +564,7 @@ class TestRetries:
             raise error
 
         with pytest.raises(type(error)):
-            storage.with_retries("asking", call)
+            filesystem.with_retries("asking", call)
         assert len(calls) == 1
 
     def test_it_ends(self, monkeypatch):
@@ -571,11 +575,11 @@ class TestRetries:
             raise TimeoutError
 
         with pytest.raises(TimeoutError):
-            storage.with_retries("asking", call)
+            filesystem.with_retries("asking", call)
         assert len(calls) == remote.ATTEMPTS
         monkeypatch.setattr(remote, "PATIENCE", -1)
         with pytest.raises(TimeoutError):
-            storage.with_retries("asking", call)
+            filesystem.with_retries("asking", call)
         assert len(calls) == remote.ATTEMPTS + 1
 
     def test_the_pauses_grow_and_leave_the_users_random_numbers_alone(self, monkeypatch):
@@ -590,7 +594,7 @@ class TestRetries:
             raise TimeoutError
 
         with pytest.raises(TimeoutError):
-            storage.with_retries("asking", call)
+            filesystem.with_retries("asking", call)
         assert random.getstate() == state
         assert all(0.25 * 2**i <= pause <= 0.5 * 2**i for i, pause in enumerate(pauses))
         assert len(pauses) == remote.ATTEMPTS - 1
@@ -626,43 +630,43 @@ class TestStore:
 
     @pytest.mark.parametrize("name", ["_open", "info", "mv"])
     def test_a_write_is_tried_again_from_its_start(self, store, name):
-        storage.write(f"{MEMORY}/a.bin", bytes_of(b"old"))
+        filesystem.write(f"{MEMORY}/a.bin", bytes_of(b"old"))
         store.faults = [(name, TimeoutError("too slow")), (name, ConnectionResetError("gone"))]
         times = []
-        storage.write(f"{MEMORY}/a.bin", lambda file: times.append(file.write(b"whole")))
+        filesystem.write(f"{MEMORY}/a.bin", lambda file: times.append(file.write(b"whole")))
         assert len(times) == (1 if name == "_open" else 3)
         assert read(f"{MEMORY}/a.bin") == b"whole"
-        assert storage.names_in(MEMORY) == ["a.bin"]
+        assert filesystem.names_in(MEMORY) == ["a.bin"]
 
     def test_reading_listing_and_removing_are_tried_again(self, store):
-        storage.write(f"{MEMORY}/x/index.json", bytes_of(b"whole"))
+        filesystem.write(f"{MEMORY}/x/index.json", bytes_of(b"whole"))
         for name in ("info", "ls", "cat_file", "rm_file"):
             store.faults.append((name, TimeoutError()))
         assert read(f"{MEMORY}/x/index.json") == b"whole"
-        storage.remove(f"{MEMORY}/x")
-        assert storage.names_in(MEMORY) == []
+        filesystem.remove(f"{MEMORY}/x")
+        assert filesystem.names_in(MEMORY) == []
         assert store.faults == []
 
     def test_an_object_that_cannot_be_written_is_named(self, store):
-        storage.write(f"{MEMORY}/a.bin", bytes_of(b"old"))
+        filesystem.write(f"{MEMORY}/a.bin", bytes_of(b"old"))
         store.faults = [("_open", TimeoutError("too slow"))] * 10
         with pytest.raises(CheckpointWriteError) as caught:
-            storage.write(f"{MEMORY}/a.bin", bytes_of(b"new"))
+            filesystem.write(f"{MEMORY}/a.bin", bytes_of(b"new"))
         assert str(caught.value) == (
             f"The checkpoint 'memory://run/a.bin' could not be written: too slow. Tried 6 times in 0 s.\n"
             f"  Expected: {STORE}\n  Fix: {CHECK}"
         )
         store.faults.clear()
         assert read(f"{MEMORY}/a.bin") == b"old"
-        assert storage.names_in(MEMORY) == ["a.bin"]
+        assert filesystem.names_in(MEMORY) == ["a.bin"]
 
     def test_what_is_forbidden_is_tried_once(self, store):
         store.faults = [("_open", PermissionError("Forbidden"))]
         with pytest.raises(CheckpointWriteError, match=r"a\.bin' could not be written: Forbidden\.\n"):
-            storage.write(f"{MEMORY}/a.bin", bytes_of(b"new"))
+            filesystem.write(f"{MEMORY}/a.bin", bytes_of(b"new"))
         store.faults = [("_open", PermissionError("Forbidden"))]
         with pytest.raises(MisconfigurationException) as caught:
-            storage.check_writable(MEMORY, "ModelCheckpoint")
+            filesystem.check_writable(MEMORY, "ModelCheckpoint")
         assert str(caught.value).startswith("ModelCheckpoint cannot write into 'memory://run': Forbidden\n")
 
     def test_an_object_of_another_size_is_written_again(self, store, monkeypatch):
@@ -677,15 +681,15 @@ class TestStore:
 
         monkeypatch.setattr(MemoryFileSystem, "info", info)
         times = []
-        storage.write(f"{MEMORY}/a.bin", lambda file: times.append(file.write(b"whole")))
+        filesystem.write(f"{MEMORY}/a.bin", lambda file: times.append(file.write(b"whole")))
         assert len(times) == 2
 
     @pytest.mark.parametrize("path", ["nothing://a/b", "s3x://a"])
     def test_a_protocol_that_nobody_knows(self, path):
         with pytest.raises(CheckpointWriteError, match="could not be written: Protocol not known"):
-            storage.write(path, bytes_of(b""))
+            filesystem.write(path, bytes_of(b""))
         with pytest.raises(MisconfigurationException, match=r"pip install s3fs for s3://"):
-            storage.check_writable(path, "ModelCheckpoint")
+            filesystem.check_writable(path, "ModelCheckpoint")
 
     def test_an_interrupted_upload_leaves_nothing(self):
         def stops(file):
@@ -693,17 +697,17 @@ class TestStore:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            storage.write(f"{MEMORY}/a.bin", stops)
-        assert storage.names_in(MEMORY) == []
+            filesystem.write(f"{MEMORY}/a.bin", stops)
+        assert filesystem.names_in(MEMORY) == []
 
     def test_positions_that_there_are_not(self):
-        storage.write(f"{MEMORY}/a.bin", bytes_of(b"whole"))
-        with storage.open_for_reading(f"{MEMORY}/a.bin") as file, pytest.raises(OSError, match="before the start"):
+        filesystem.write(f"{MEMORY}/a.bin", bytes_of(b"whole"))
+        with filesystem.open_for_reading(f"{MEMORY}/a.bin") as file, pytest.raises(OSError, match="before the start"):
             file.seek(-6, os.SEEK_END)
 
     def test_many_threads_write(self):
         threads = [
-            threading.Thread(target=storage.write, args=(f"{folder}/{i}.bin", bytes_of(b"x" * i)))
+            threading.Thread(target=filesystem.write, args=(f"{folder}/{i}.bin", bytes_of(b"x" * i)))
             for i in range(5)
             for folder in (MEMORY, "run")
         ]
@@ -712,7 +716,7 @@ class TestStore:
         for thread in threads:
             thread.join()
         for folder in (MEMORY, "run"):
-            assert [storage.size_of(f"{folder}/{name}") for name in storage.names_in(folder)] == [0, 1, 2, 3, 4]
+            assert [filesystem.size_of(f"{folder}/{name}") for name in filesystem.names_in(folder)] == [0, 1, 2, 3, 4]
 
 
 def test_what_is_handed_to_a_store_at_once_is_bounded(monkeypatch):
@@ -720,7 +724,7 @@ def test_what_is_handed_to_a_store_at_once_is_bounded(monkeypatch):
     sizes, kind = [], type(MemoryFileSystem().open("/sizes", "wb"))
     write = kind.write
     monkeypatch.setattr(kind, "write", lambda file, data: (sizes.append(len(data)), write(file, data))[1])
-    storage.write(f"{MEMORY}/a.bin", lambda file: file.write(bytes(2**25 + 1)))
+    filesystem.write(f"{MEMORY}/a.bin", lambda file: file.write(bytes(2**25 + 1)))
     assert sizes[:5] == [2**23] * 4 + [1]
 
 
@@ -728,7 +732,7 @@ def test_what_is_handed_to_a_store_at_once_is_bounded(monkeypatch):
 def test_a_disk_is_written_in_small_pieces():
     """Larger ones make a virtual machine ask its host for memory, which takes longer than to write."""
     before = _writes()
-    storage.write("a.bin", lambda file: file.write(bytes(2**25)))
+    filesystem.write("a.bin", lambda file: file.write(bytes(2**25)))
     assert _writes() - before >= 2**25 // local.PIECE == 128
 
 

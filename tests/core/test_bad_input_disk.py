@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import ModelCheckpoint, OnExceptionCheckpoint
-from lightlib.checkpoint import local
+from lightlib.checkpoint.storage import local
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, MisconfigurationException
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.core.bad_input import Net, loader, refused, refuses_fit, trainer

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint
-from lightlib.checkpoint import archive, formats
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.file import archive
+from lightlib.checkpoint.storage.label import Label
 from lightlib.core.checkpoint import LIGHTNING_VERSION
 from lightlib.core.datamodule import DataModule
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lightlib.checkpoint import formats
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint.storage.label import Label
 from lightlib.core.resume import Found, after_damage, newest_known, resolve_path
 from lightlib.core.states import TrainerFn
 from lightlib.errors import CheckpointError

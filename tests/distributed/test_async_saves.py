@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from lightlib.callbacks import ModelCheckpoint
-from lightlib.checkpoint import formats, storage
+from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointWriteError
 from tests.distributed.test_callbacks import built, loader, trainer_of
 from tests.processes.ranks import ranks
@@ -47,7 +48,7 @@ def failing(rank: int, root: str, errors: str) -> Any:
     callback = ModelCheckpoint(
         root, monitor="val_loss", save_top_k=2, save_last=True, async_save=True, save_errors=errors, filename="{step}"
     )
-    real, calls = storage.write, []
+    real, calls = filesystem.write, []
 
     def write(path: Any, produce: Any) -> None:
         calls.append(path)
@@ -55,7 +56,7 @@ def failing(rank: int, root: str, errors: str) -> Any:
             raise CheckpointWriteError(f"The checkpoint {path!r} could not be written: disk full.")
         real(path, produce)
 
-    storage.write = write
+    filesystem.write = write
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 import lightlib as L
 from lightlib.callbacks import ModelCheckpoint
-from lightlib.checkpoint import directory
-from lightlib.checkpoint.stored import Shards, Stored, whole
+from lightlib.checkpoint.directory import reader
+from lightlib.checkpoint.directory.tensors import Shards, Stored, whole
 from lightlib.strategies import FSDPStrategy
 from tests.distributed.test_state import QUIET, OneGroup, Saved, Wider
 from tests.distributed.user import BATCH, data
@@ -85,8 +85,8 @@ def test_parts_are_written_while_training_goes_on(tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == ["step=2.ckpt", "step=4.ckpt", "step=6.ckpt"]
     for step in (2, 4, 6):
         path = tmp_path / f"step={step}.ckpt"
-        assert directory.verify(path) > 10
-        found = whole(directory.load(path))
+        assert reader.verify(path) > 10
+        found = whole(reader.load(path))
         assert list(found["state_dict"]) == list(weights[step])
         assert found["state_dict"].pop("seen") == weights[step].pop("seen") + 1  # the module's hook comes later
         for name, value in weights[step].items():

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from lightlib.checkpoint.stored import Stored
+from lightlib.checkpoint.directory.tensors import Stored
 from lightlib.errors import CheckpointError, CheckpointWriteError
 
 __all__ = ["DEPTH", "DTYPES", "decode", "encode", "merged", "tensor_names"]

@@ -22,9 +22,8 @@ from typing import IO, Any, BinaryIO, cast
 
 import torch
 
-from lightlib.checkpoint import pickles, storage, trailer
-from lightlib.checkpoint.label import Label
-from lightlib.checkpoint.records import (
+from lightlib.checkpoint.file import pickles, trailer
+from lightlib.checkpoint.file.records import (
     Damaged,
     RecordWriter,
     Source,
@@ -35,6 +34,8 @@ from lightlib.checkpoint.records import (
     layout,
     without_checksums,
 )
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, LightlibError, shown
 
 __all__ = ["label_of", "load", "not_plain", "save", "verify"]
@@ -86,9 +87,9 @@ def save(content: Mapping[str, Any], path: str | os.PathLike[str], label: Label)
 
     try:
         try:
-            storage.write(path, records)
+            filesystem.write(path, records)
         except Unfamiliar:
-            storage.write(path, whole)
+            filesystem.write(path, whole)
     except (LightlibError, OSError, MemoryError):
         raise
     except (AttributeError, TypeError, pickle.PicklingError) as error:
@@ -144,7 +145,7 @@ def load(
 def label_of(path: str | os.PathLike[str]) -> Label | None:
     """Return which run wrote a file, from its last bytes; None when it is not ours, damaged there, or absent."""
     try:
-        with storage.open_for_reading(path) as file:
+        with filesystem.open_for_reading(path) as file:
             found = trailer.read(file)
     except (Damaged, FileNotFoundError, IsADirectoryError):
         return None
@@ -256,14 +257,14 @@ def _opened(path: Any, name: str, whole: bool = True) -> Iterator[BinaryIO]:
                 yield copied
         return
     try:
-        file = storage.open_for_reading(path)
-        if whole and storage.is_remote(path):
+        file = filesystem.open_for_reading(path)
+        if whole and filesystem.is_remote(path):
             with file:
-                file = _copy(file, storage.size_of(path))
+                file = _copy(file, filesystem.size_of(path))
     except FileNotFoundError:
         raise
     except (ImportError, OSError, ValueError) as error:
-        if not storage.is_remote(path):
+        if not filesystem.is_remote(path):
             raise _unreadable(name, error, None, trusted=False) from error
         raise CheckpointError(
             f"{os.fspath(path)!r} cannot be reached: {error}",
@@ -287,8 +288,8 @@ def _copy(file: Any, size: int | None) -> BinaryIO:
 
 
 def _local(path: Any) -> str | None:
-    named = isinstance(path, (str, os.PathLike)) and not storage.is_remote(path)
-    return storage.local_path(path) if named else None
+    named = isinstance(path, (str, os.PathLike)) and not filesystem.is_remote(path)
+    return filesystem.local_path(path) if named else None
 
 
 def _described(path: Any) -> str:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lightlib.checkpoint import storage
-from lightlib.checkpoint.directory_writer import write_together
-from lightlib.checkpoint.encoding import decode
-from lightlib.checkpoint.index import LARGEST, Entry, Index
-from lightlib.checkpoint.label import Label
-from lightlib.checkpoint.stored import BLOCK, Chunk, Shards, Stored, damaged, whole
+from lightlib.checkpoint.directory.encoding import decode
+from lightlib.checkpoint.directory.index import LARGEST, Entry, Index
+from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, Shards, Stored, damaged, whole
+from lightlib.checkpoint.directory.writer import write_together
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 
 __all__ = ["is_directory", "label_of", "load", "save", "storage_reader", "verify"]
@@ -98,7 +98,7 @@ def verify(path: str | os.PathLike[str]) -> int:
 
 def is_directory(path: str | os.PathLike[str]) -> bool:
     """Whether there is a checkpoint directory of lightlib at `path`, whole or damaged."""
-    return storage.exists(storage.join(path, storage.INDEX))
+    return filesystem.exists(filesystem.join(path, filesystem.INDEX))
 
 
 def storage_reader(path: str | os.PathLike[str]) -> Any:
@@ -113,7 +113,9 @@ def storage_reader(path: str | os.PathLike[str]) -> Any:
         >>> import torch, torch.distributed.checkpoint as dcp  # doctest: +SKIP
         >>> dcp.load({"state_dict": weights}, storage_reader=storage_reader("last.ckpt"))  # doctest: +SKIP
     """
-    from lightlib.checkpoint import torch_reader  # optional: torch.distributed.checkpoint takes time to import
+    from lightlib.checkpoint.directory import (
+        torch_reader,  # optional: torch.distributed.checkpoint takes time to import
+    )
 
     where = os.fspath(path)
     index = _index_of(where)
@@ -137,9 +139,9 @@ def _by_place(index: Index) -> Iterator[tuple[str, Entry, Chunk]]:
 
 
 def _index_of(path: str) -> Index:
-    name = storage.join(path, storage.INDEX)
+    name = filesystem.join(path, filesystem.INDEX)
     try:
-        with storage.open_for_reading(name) as file:
+        with filesystem.open_for_reading(name) as file:
             data = file.read(LARGEST + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise _foreign(path) from None
@@ -157,7 +159,7 @@ def _index_of(path: str) -> Index:
 def _check_files(path: str, index: Index) -> None:
     for name, size in index.shards.items():
         try:
-            found = storage.size_of(storage.join(path, name))
+            found = filesystem.size_of(filesystem.join(path, name))
         except FileNotFoundError:
             raise damaged(path, f"{name!r} is missing, one of {len(index.shards)} files with tensors") from None
         if found != size:
@@ -166,7 +168,7 @@ def _check_files(path: str, index: Index) -> None:
 
 def _foreign(path: str) -> CheckpointError:
     """Return the error for a folder without our index, by what else is in it."""
-    names = storage.names_in(path)
+    names = filesystem.names_in(path)
     expected = "a directory that Trainer.save_checkpoint wrote, with its index.json."
     if ".metadata" in names and "meta.pt" in names:
         return CheckpointError(
@@ -182,7 +184,7 @@ def _foreign(path: str) -> CheckpointError:
             fix=f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {path} weights.pt, if you trust it.",
         )
     if not names:
-        what = "is empty" if storage.exists(path) else "does not exist"
+        what = "is empty" if filesystem.exists(path) else "does not exist"
         return CheckpointError(f"{path!r} {what}.", expected=expected, fix="use another checkpoint.")
     if any(name.startswith("shard-") for name in names):
         return CheckpointError(

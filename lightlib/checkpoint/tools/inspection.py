@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-from lightlib.checkpoint import archive, formats, lightning, storage, weights
-from lightlib.checkpoint.label import Label
+from lightlib.checkpoint import formats, lightning
+from lightlib.checkpoint.file import archive, safetensors
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 from lightlib.report import MASK, is_secret
 
@@ -147,17 +149,17 @@ def inspect(path: str | os.PathLike[str], trust: bool = False) -> Inspection:
         ((2, 3), 'float32', False)
     """
     name = os.fspath(path)
-    if not storage.exists(name):
+    if not filesystem.exists(name):
         raise formats.missing(name)
     kind = kind_of(name)
     if kind == "safetensors":
-        tensors, metadata, size = weights.outline(name)
-        noted = {key: int(value) for key, value in metadata.items() if key in weights.NOTED and value.isdigit()}
+        tensors, metadata, size = safetensors.outline(name)
+        noted = {key: int(value) for key, value in metadata.items() if key in safetensors.NOTED and value.isdigit()}
         content: dict[str, Any] = {"state_dict": tensors, **noted}
     elif kind == "directory":
-        content, size = formats.load(name), storage.size_of(name)
+        content, size = formats.load(name), filesystem.size_of(name)
     else:
-        content, size = archive.load(name, map_location="meta", trust=trust, check=False), storage.size_of(name)
+        content, size = archive.load(name, map_location="meta", trust=trust, check=False), filesystem.size_of(name)
     try:
         return _inspection(name, kind, size, content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -170,9 +172,9 @@ def inspect(path: str | os.PathLike[str], trust: bool = False) -> Inspection:
 
 def kind_of(path: str) -> str:
     """Return ``"directory"``, ``"safetensors"`` or ``"file"``: what a path that exists is."""
-    if storage.is_folder(path):
+    if filesystem.is_folder(path):
         return "directory"
-    return "safetensors" if path.endswith(weights.SUFFIX) else "file"
+    return "safetensors" if path.endswith(safetensors.SUFFIX) else "file"
 
 
 def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Inspection:

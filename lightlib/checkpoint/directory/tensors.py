@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointError
 
 __all__ = ["BLOCK", "Chunk", "Shards", "Stored", "damaged", "dtensor_type", "whole"]
@@ -83,7 +83,7 @@ class Shards:
 
     def _file(self, name: str) -> BinaryIO:
         if name not in self._open:
-            self._open[name] = storage.open_for_reading(storage.join(self.folder, name))
+            self._open[name] = filesystem.open_for_reading(filesystem.join(self.folder, name))
         return self._open[name]
 
 

@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from lightlib.checkpoint import verbs
-from lightlib.checkpoint.inspection import inspect, plural, shown_name, size_text
+from lightlib.checkpoint.tools import verbs
+from lightlib.checkpoint.tools.inspection import inspect, plural, shown_name, size_text
 from lightlib.errors import CheckpointError, CheckpointWriteError, LightlibError, MisconfigurationException
 from lightlib.report import LightlibWarning
 

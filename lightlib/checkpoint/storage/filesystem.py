@@ -12,11 +12,11 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
-from lightlib.checkpoint import local, remote
-from lightlib.checkpoint.claims import Claim, claim
-from lightlib.checkpoint.exchange import put_in_place
-from lightlib.checkpoint.local import INDEX, Writer, flush_folder, free_space, make_folder, write_error
-from lightlib.checkpoint.remote import is_remote, with_retries
+from lightlib.checkpoint.storage import local, remote
+from lightlib.checkpoint.storage.claims import Claim, claim
+from lightlib.checkpoint.storage.local import INDEX, Writer, flush_folder, free_space, make_folder, write_error
+from lightlib.checkpoint.storage.remote import is_remote, with_retries
+from lightlib.checkpoint.storage.swap import put_in_place
 from lightlib.errors import CheckpointWriteError, LightlibError, MisconfigurationException
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
 
 __all__ = ["NOTED", "SUFFIX", "load", "outline", "save"]
@@ -72,7 +72,7 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
     def produce(file: BinaryIO) -> None:
         file.write(data)
 
-    storage.write(name, produce)
+    filesystem.write(name, produce)
 
 
 def _alone(tensor: Tensor, taken: set[int]) -> Tensor:
@@ -96,11 +96,11 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     _, metadata, _ = outline(path)
     name = os.fspath(path)
     try:
-        if storage.is_remote(name):
-            with storage.open_for_reading(name) as file:
+        if filesystem.is_remote(name):
+            with filesystem.open_for_reading(name) as file:
                 tensors = package.torch.load(file.read())
         else:
-            tensors = package.torch.load_file(storage.local_path(name))
+            tensors = package.torch.load_file(filesystem.local_path(name))
     except (OSError, ValueError, KeyError, package.SafetensorError) as error:
         raise _damaged(name, str(error)) from error
     noted = {key: metadata[key] for key in NOTED if re.fullmatch("[0-9]{1,18}", metadata.get(key, ""))}
@@ -114,8 +114,8 @@ def outline(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, 
         CheckpointError: The file is damaged or something else.
     """
     name = os.fspath(path)
-    size = storage.size_of(name)
-    with storage.open_for_reading(name) as file:
+    size = filesystem.size_of(name)
+    with filesystem.open_for_reading(name) as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, _MAX_HEADER):
             raise _damaged(name, f"its header has {length} bytes, the file {size}")

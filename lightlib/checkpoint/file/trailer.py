@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from lightlib.checkpoint.label import Label
-from lightlib.checkpoint.records import END, Damaged
+from lightlib.checkpoint.file.records import END, Damaged
+from lightlib.checkpoint.storage.label import Label
 
 __all__ = ["NEWEST", "Trailer", "has_comment", "read", "writer"]
 

@@ -9,10 +9,12 @@ from typing import Any, Literal
 import torch
 
 from lightlib import report
-from lightlib.checkpoint import archive, formats, lightning, storage, weights
-from lightlib.checkpoint.inspection import kind_of, plural, size_text
-from lightlib.checkpoint.label import Label
-from lightlib.checkpoint.records import Source, layout
+from lightlib.checkpoint import formats, lightning
+from lightlib.checkpoint.file import archive, safetensors
+from lightlib.checkpoint.file.records import Source, layout
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
+from lightlib.checkpoint.tools.inspection import kind_of, plural, size_text
 from lightlib.errors import CheckpointWriteError, MisconfigurationException, UnknownNameError, closest
 
 __all__ = ["DTYPES", "FORMATS", "Verified", "consolidate", "convert", "export", "load", "verify"]
@@ -36,15 +38,17 @@ def load(path: str | os.PathLike[str], map_location: Any = None, trust: bool = F
         CheckpointError: It is missing, damaged, no checkpoint, or needs trust.
     """
     name = os.fspath(path)
-    if not storage.exists(name):
+    if not filesystem.exists(name):
         raise formats.missing(name)
     kind = kind_of(name)
     if kind == "file":
         return archive.load(name, map_location, trust=trust)
     if kind == "safetensors":
-        content = weights.load(name)
+        content = safetensors.load(name)
     else:
-        from lightlib.checkpoint.stored import whole  # optional: torch.distributed.checkpoint takes time to import
+        from lightlib.checkpoint.directory.tensors import (
+            whole,  # optional: torch.distributed.checkpoint takes time to import
+        )
 
         content = whole(formats.load(name))
     return _moved(content, map_location) if isinstance(map_location, (str, torch.device)) else content
@@ -99,23 +103,23 @@ def verify(path: str | os.PathLike[str]) -> Verified:
         it has no checksum of its own: torch.save's CRC-32 of each record was compared
     """
     name = os.fspath(path)
-    if not storage.exists(name):
+    if not filesystem.exists(name):
         raise formats.missing(name)
-    size, kind = storage.size_of(name), kind_of(name)
+    size, kind = filesystem.size_of(name), kind_of(name)
     if kind == "safetensors":
-        weights.outline(name)
+        safetensors.outline(name)
         return Verified(name, size, 0, "safetensors has no checksums: its header and its length fit each other")
     if kind == "directory":
-        from lightlib.checkpoint import directory  # optional: torch.distributed.checkpoint takes time to import
+        from lightlib.checkpoint.directory import reader  # optional: torch.distributed.checkpoint takes time to import
 
-        return Verified(name, size, directory.verify(name))
+        return Verified(name, size, reader.verify(name))
     count = archive.verify(name)
     return Verified(name, size, count) if count else Verified(name, size, *_of_others(name))
 
 
 def _of_others(path: str) -> tuple[int, str]:
     """Return how many checksums torch.save wrote into a file that is not ours, and what is to be said of them."""
-    with storage.open_for_reading(path) as file:
+    with filesystem.open_for_reading(path) as file:
         if file.read(len(archive.ZIP)) != archive.ZIP:
             return 0, "it has no checksums (the format of torch before 1.6)"
         records = [record for record in layout(Source(file)) if record.size > 0]
@@ -152,16 +156,16 @@ def convert(
     old, new = os.fspath(source), os.fspath(target)
     if format is not None and format not in FORMATS:
         raise UnknownNameError("format", format, FORMATS, fix="convert(source, target, format='directory')")
-    suffixed = new.endswith(weights.SUFFIX)
+    suffixed = new.endswith(safetensors.SUFFIX)
     if format is not None and suffixed != (format == "safetensors"):
         raise MisconfigurationException(
             f"The target {new!r} has the wrong suffix for format={format!r}.",
-            expected=f"a name that ends in {weights.SUFFIX} for weights alone, and no other name that does.",
-            fix=f"convert(source, {new.removesuffix(weights.SUFFIX) + ('' if suffixed else weights.SUFFIX)!r})",
+            expected=f"a name that ends in {safetensors.SUFFIX} for weights alone, and no other name that does.",
+            fix=f"convert(source, {new.removesuffix(safetensors.SUFFIX) + ('' if suffixed else safetensors.SUFFIX)!r})",
         )
     if suffixed:
         return export(old, new, overwrite=overwrite, trust=trust)
-    if not storage.exists(old):
+    if not filesystem.exists(old):
         raise formats.missing(old)
     kind = kind_of(old)
     if kind == "safetensors":
@@ -174,7 +178,9 @@ def convert(
     _check_target(old, new, overwrite, wanted == "directory")
     content = load(old, "cpu", trust)
     if wanted == "directory":
-        from lightlib.checkpoint import directory  # optional: torch.distributed.checkpoint takes time to import
+        from lightlib.checkpoint.directory import (
+            reader as directory,  # optional: torch.distributed.checkpoint takes time to import
+        )
 
         directory.save(content, new, _label(content), alone=True)
     else:
@@ -191,7 +197,7 @@ def consolidate(directory: str | os.PathLike[str], file: str | os.PathLike[str],
         MisconfigurationException: The source is no directory.
     """
     name = os.fspath(directory)
-    if storage.exists(name) and not storage.is_folder(name):
+    if filesystem.exists(name) and not filesystem.is_folder(name):
         raise MisconfigurationException(
             f"{name!r} is a file already.",
             expected="a checkpoint directory.",
@@ -228,15 +234,15 @@ def export(
         MisconfigurationException: A wrong suffix, dtype or prefix, or safetensors is not installed.
     """
     old, new = os.fspath(source), os.fspath(target)
-    if not new.endswith(weights.SUFFIX):
+    if not new.endswith(safetensors.SUFFIX):
         raise MisconfigurationException(
-            f"The target {new!r} does not end in {weights.SUFFIX}.",
-            expected=f"a name with the suffix {weights.SUFFIX}.",
-            fix=f"export(source, {os.path.splitext(new)[0] + weights.SUFFIX!r})",
+            f"The target {new!r} does not end in {safetensors.SUFFIX}.",
+            expected=f"a name with the suffix {safetensors.SUFFIX}.",
+            fix=f"export(source, {os.path.splitext(new)[0] + safetensors.SUFFIX!r})",
         )
     if dtype is not None and dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, DTYPES, fix="export(source, target, dtype='bfloat16')")
-    if not storage.exists(old):
+    if not filesystem.exists(old):
         raise formats.missing(old)
     _check_target(old, new, overwrite, folder=False)
     content = load(old, "cpu", trust)
@@ -249,8 +255,8 @@ def export(
     if dtype is not None:
         kind = DTYPES[dtype]
         tensors = {name: one.to(kind) if one.is_floating_point() else one for name, one in tensors.items()}
-    metadata = {name: str(content[name]) for name in weights.NOTED if isinstance(content.get(name), int)}
-    weights.save(tensors, new, {"format": "pt", **metadata})
+    metadata = {name: str(content[name]) for name in safetensors.NOTED if isinstance(content.get(name), int)}
+    safetensors.save(tensors, new, {"format": "pt", **metadata})
 
 
 def _stripped(tensors: dict[str, Any], prefix: str, source: str) -> dict[str, Any]:
@@ -283,10 +289,10 @@ def _clashes(name: str, prefix: str, tensors: dict[str, Any]) -> bool:
 
 def _check_target(source: str, target: str, overwrite: bool, folder: bool) -> None:
     """Refuse a target before anything is read."""
-    if not storage.exists(target):
+    if not filesystem.exists(target):
         return
-    if not storage.is_remote(source) and not storage.is_remote(target) and os.path.exists(target):
-        same = os.path.exists(source) and os.path.samefile(storage.local_path(source), storage.local_path(target))
+    if not filesystem.is_remote(source) and not filesystem.is_remote(target) and os.path.exists(target):
+        same = os.path.exists(source) and os.path.samefile(filesystem.local_path(source), filesystem.local_path(target))
     else:
         same = source.rstrip("/") == target.rstrip("/")
     if same:
@@ -295,7 +301,7 @@ def _check_target(source: str, target: str, overwrite: bool, folder: bool) -> No
             expected="another name for what is written.",
             fix="write beside it; the source stays as it is.",
         )
-    what = "folder" if storage.is_folder(target) else "file"
+    what = "folder" if filesystem.is_folder(target) else "file"
     if overwrite and (what == "folder") == folder:
         return
     raise CheckpointWriteError(

@@ -17,13 +17,13 @@ from typing import Any, BinaryIO, NoReturn
 import torch
 from torch import Tensor
 
-from lightlib.checkpoint import storage
-from lightlib.checkpoint.encoding import encode, merged, tensor_names
-from lightlib.checkpoint.exchange import put_in_place
-from lightlib.checkpoint.index import Entry, Index, gap_in, shard_name
-from lightlib.checkpoint.label import Label
-from lightlib.checkpoint.peers import Failure, Peers, attempted
-from lightlib.checkpoint.stored import BLOCK, Chunk, Stored, dtensor_type
+from lightlib.checkpoint.directory.encoding import encode, merged, tensor_names
+from lightlib.checkpoint.directory.index import Entry, Index, gap_in, shard_name
+from lightlib.checkpoint.directory.peers import Failure, Peers, attempted
+from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, Stored, dtensor_type
+from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.label import Label
+from lightlib.checkpoint.storage.swap import put_in_place
 from lightlib.errors import CheckpointWriteError, LightlibError
 
 __all__ = ["write_together"]
@@ -201,7 +201,7 @@ class _Plan:
 
     def __init__(self, parts: list[Held | Failure], path: str, stack: contextlib.ExitStack) -> None:
         held = [_whole_or_raise(part) for part in parts]
-        self.path, self.remote = path, storage.is_remote(storage.local_path(path))
+        self.path, self.remote = path, filesystem.is_remote(filesystem.local_path(path))
         self.token = secrets.token_hex(4)
         _check_target(path)
         self.content = held[0].content
@@ -213,8 +213,8 @@ class _Plan:
         self.entries, owned = _shared_out(names, held)
         self.folder = path
         if not self.remote:
-            self.folder = stack.enter_context(storage.aside(path))
-            storage.make_folder(os.path.dirname(os.path.abspath(self.folder)))
+            self.folder = stack.enter_context(filesystem.aside(path))
+            filesystem.make_folder(os.path.dirname(os.path.abspath(self.folder)))
             os.mkdir(self.folder)
         self.orders = [Order(self.folder, shard_name(self.token, rank), mine) for rank, mine in enumerate(owned)]
 
@@ -230,21 +230,21 @@ class _Plan:
                 self.entries[name].chunks.append(chunk)
         data = Index(label, shards, self.entries, self.content).as_bytes()
         if self.remote:
-            older = storage.names_in(self.path)
-            storage.write(storage.join(self.path, storage.INDEX), lambda file: _put(file, data))
+            older = filesystem.names_in(self.path)
+            filesystem.write(filesystem.join(self.path, filesystem.INDEX), lambda file: _put(file, data))
             for name in older:
-                if name != storage.INDEX and name not in shards:
+                if name != filesystem.INDEX and name not in shards:
                     with contextlib.suppress(OSError, LightlibError):  # the new checkpoint is there, and whole
-                        storage.remove(storage.join(self.path, name))
+                        filesystem.remove(filesystem.join(self.path, name))
             return
-        storage.write(storage.join(self.folder, storage.INDEX), lambda file: _put(file, data))
-        put_in_place(self.folder, storage.local_path(self.path).rstrip(os.sep))
+        filesystem.write(filesystem.join(self.folder, filesystem.INDEX), lambda file: _put(file, data))
+        put_in_place(self.folder, filesystem.local_path(self.path).rstrip(os.sep))
 
     def _see(self, rank: int, size: int) -> None:
         """Refuse a file that another process has written where this one does not see it."""
         name = self.orders[rank].shard
         with contextlib.suppress(FileNotFoundError):
-            if storage.size_of(storage.join(self.folder, name)) == size:
+            if filesystem.size_of(filesystem.join(self.folder, name)) == size:
                 return
         raise CheckpointWriteError(
             f"The checkpoint {self.path!r} could not be written: what process {rank} wrote is not there for the first "
@@ -260,7 +260,7 @@ class _Plan:
             return
         for order in self.orders:
             with contextlib.suppress(OSError, LightlibError):
-                storage.remove(storage.join(self.path, order.shard))
+                filesystem.remove(filesystem.join(self.path, order.shard))
 
 
 def _put(file: BinaryIO, data: Any) -> None:
@@ -314,16 +314,16 @@ def _check_target(path: str) -> None:
     Raises:
         CheckpointWriteError: There is one.
     """
-    if not storage.is_folder(path) or os.path.islink(storage.local_path(path)):
+    if not filesystem.is_folder(path) or os.path.islink(filesystem.local_path(path)):
         return
-    names = [name for name in storage.names_in(path) if not name.startswith(".")]
-    others = [name for name in names if name != storage.INDEX and not name.startswith("shard-")]
-    if others or (names and storage.INDEX not in names and not storage.is_remote(path)):
+    names = [name for name in filesystem.names_in(path) if not name.startswith(".")]
+    others = [name for name in names if name != filesystem.INDEX and not name.startswith("shard-")]
+    if others or (names and filesystem.INDEX not in names and not filesystem.is_remote(path)):
         raise CheckpointWriteError(
             f"The checkpoint {path!r} could not be written: there is a folder of this name with other things in it: "
             f"{', '.join((others or names)[:4])}.",
             expected="a name that is free, or that of an older checkpoint.",
-            fix=f"trainer.save_checkpoint({storage.join(path, 'last.ckpt')!r})",
+            fix=f"trainer.save_checkpoint({filesystem.join(path, 'last.ckpt')!r})",
         )
 
 
@@ -352,7 +352,7 @@ def _write_shard(order: Order, tensors: Mapping[str, Any]) -> Written:
             chunk = Chunk(*box, order.shard, begin, length, tuple(checksums))
             written.chunks[name] = places[memory if memory is not None else name] = chunk
 
-    storage.write(storage.join(order.folder, order.shard), produce)
+    filesystem.write(filesystem.join(order.folder, order.shard), produce)
     return written
 
 

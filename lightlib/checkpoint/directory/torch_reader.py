@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightlib.checkpoint.stored import Stored
+from lightlib.checkpoint.directory.tensors import Stored
 
 __all__ = ["Reader"]
 

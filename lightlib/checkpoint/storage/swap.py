@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 
-from lightlib.checkpoint.local import INDEX, flush_folder, rename
+from lightlib.checkpoint.storage.local import INDEX, flush_folder, rename
 from lightlib.errors import CheckpointWriteError
 
 __all__ = ["exchanged", "put_in_place"]

@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from lightlib.checkpoint.encoding import DTYPES
-from lightlib.checkpoint.label import Label
-from lightlib.checkpoint.stored import BLOCK, Chunk, damaged
+from lightlib.checkpoint.directory.encoding import DTYPES
+from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, damaged
+from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 
 __all__ = ["FORMAT", "Entry", "Index", "gap_in", "shard_name"]

@@ -1,0 +1,1 @@
+"""Checkpoints that are a folder, which several processes write."""

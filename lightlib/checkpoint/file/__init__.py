@@ -1,0 +1,1 @@
+"""Checkpoints that are one file: records, checksums, pickles, safetensors."""

@@ -1,0 +1,1 @@
+"""Where files are: local disks and fsspec's stores, safe replacement, locks."""

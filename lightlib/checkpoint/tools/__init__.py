@@ -1,0 +1,1 @@
+"""`python -m lightlib.checkpoint`: inspect, verify and convert checkpoints."""
