@@ -8,16 +8,15 @@ from lightlib import lazy
 
 if TYPE_CHECKING:
     from lightlib.callbacks.callback import Callback
-    from lightlib.callbacks.checkpoint import Checkpoint
-    from lightlib.callbacks.checkpoint_gc import CheckpointGC
+    from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+    from lightlib.callbacks.checkpoint.gc import CheckpointGC
+    from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
+    from lightlib.callbacks.checkpoint.on_exception_checkpoint import OnExceptionCheckpoint
     from lightlib.callbacks.early_stopping import EarlyStopping
     from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
     from lightlib.callbacks.lambda_callback import LambdaCallback
     from lightlib.callbacks.lr_monitor import LearningRateMonitor
-    from lightlib.callbacks.model_checkpoint import ModelCheckpoint
-    from lightlib.callbacks.model_summary import ModelSummary, RichModelSummary
-    from lightlib.callbacks.on_exception_checkpoint import OnExceptionCheckpoint
-    from lightlib.callbacks.progress_bar import (
+    from lightlib.callbacks.progress.progress_bar import (
         PlainProgressBar,
         ProgressBar,
         RichProgressBar,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         TQDMProgressBar,
         default_progress_bar,
     )
+    from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
     from lightlib.callbacks.timer import Timer
 
@@ -56,25 +56,25 @@ _get, _names = lazy.attributes(
     __name__,
     {
         "Callback": "callback",
-        "Checkpoint": "checkpoint",
-        "CheckpointGC": "checkpoint_gc",
+        "Checkpoint": "checkpoint.checkpoint",
+        "CheckpointGC": "checkpoint.gc",
         "EarlyStopping": "early_stopping",
         "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
         "LambdaCallback": "lambda_callback",
         "LearningRateMonitor": "lr_monitor",
-        "ModelCheckpoint": "model_checkpoint",
-        "ModelSummary": "model_summary",
-        "OnExceptionCheckpoint": "on_exception_checkpoint",
-        "PlainProgressBar": "progress_bar",
-        "ProgressBar": "progress_bar",
-        "RichModelSummary": "model_summary",
-        "RichProgressBar": "progress_bar",
-        "RichProgressBarTheme": "progress_bar",
-        "TQDMProgressBar": "progress_bar",
+        "ModelCheckpoint": "checkpoint.model_checkpoint",
+        "ModelSummary": "summary.model_summary",
+        "OnExceptionCheckpoint": "checkpoint.on_exception_checkpoint",
+        "PlainProgressBar": "progress.progress_bar",
+        "ProgressBar": "progress.progress_bar",
+        "RichModelSummary": "summary.model_summary",
+        "RichProgressBar": "progress.progress_bar",
+        "RichProgressBarTheme": "progress.progress_bar",
+        "TQDMProgressBar": "progress.progress_bar",
         "TerminateOnNaN": "terminate_on_nan",
-        "TimedProgressBar": "progress_bar",
+        "TimedProgressBar": "progress.progress_bar",
         "Timer": "timer",
-        "default_progress_bar": "progress_bar",
+        "default_progress_bar": "progress.progress_bar",
     },
 )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.checkpoint import Checkpoint
+from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.core.data import TrainData
 from lightlib.core.optim import SchedulerConfig
 from lightlib.core.plan import Plan
@@ -28,7 +28,7 @@ from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from lightlib.callbacks.early_stopping import EarlyStopping
-    from lightlib.callbacks.progress_base import ProgressBar
+    from lightlib.callbacks.progress.base import ProgressBar
 
 __all__ = ["TrainerViews"]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import CheckpointGC, ModelCheckpoint
-from lightlib.callbacks.checkpoint_gc import sweep
+from lightlib.callbacks.checkpoint.gc import sweep
 from lightlib.checkpoint.storage import filesystem
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightlib.callbacks.checkpoint_policy import Saved, retained
+from lightlib.callbacks.checkpoint.policy import Saved, retained
 
 # Number of a checkpoint, its run and its metric; without one there was no validation. Less is better.
 EXPERIMENT = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.callbacks.held_memory import Held, expected_memory, said, size
+from lightlib.callbacks.summary.held_memory import Held, expected_memory, said, size
 
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("ASGD", {}),

@@ -13,7 +13,7 @@ import pytest
 
 from lightlib import report
 from lightlib.callbacks.log_handlers import LogHandlers
-from lightlib.callbacks.progress_bar import RichProgressBar, TQDMProgressBar
+from lightlib.callbacks.progress.progress_bar import RichProgressBar, TQDMProgressBar
 from lightlib.errors import MisconfigurationException
 from tests.callbacks.test_progress_bar import MODULE, Clock, FakeTrainer, Terminal, clock, screen
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lightlib import report
-from lightlib.callbacks.model_summary import ModelSummary, RichModelSummary, Summary, human, summarize
+from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary, Summary, human, summarize
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 

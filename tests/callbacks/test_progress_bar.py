@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from lightlib.callbacks import progress_bar, timed_progress
-from lightlib.callbacks.progress_bar import (
+from lightlib.callbacks.progress import progress_bar, timed
+from lightlib.callbacks.progress.progress_bar import (
     PlainProgressBar,
     ProgressBar,
     RichProgressBar,
@@ -46,7 +46,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(timed_progress, "monotonic", clock)
+    monkeypatch.setattr(timed, "monotonic", clock)
     return clock
 
 

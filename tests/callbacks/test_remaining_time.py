@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from lightlib.callbacks.plain_progress import PlainProgressBar
-from lightlib.callbacks.remaining_time import Pace, Validations, remaining_in_run
+from lightlib.callbacks.progress.plain import PlainProgressBar
+from lightlib.callbacks.progress.remaining_time import Pace, Validations, remaining_in_run
 from lightlib.core.plan import Plan
 from tests.callbacks.test_progress_bar import MODULE, Clock, FakeTrainer, Recorder, clock, last
 

@@ -11,7 +11,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.calls import count_calls
-from lightlib.callbacks import RichProgressBar, timed_progress
+from lightlib.callbacks import RichProgressBar
+from lightlib.callbacks.progress import timed
 from lightlib.core.trainer import Trainer
 from tests.core.plain import Net, batches, loader, quiet_trainer
 
@@ -139,7 +140,7 @@ class TestDefaultTrainer:
     @pytest.fixture(autouse=True)
     def clock(self, monkeypatch):
         """A clock by which a batch takes two milliseconds, so that every machine draws as often."""
-        monkeypatch.setattr(timed_progress, "monotonic", itertools.count(0, 0.002).__next__)
+        monkeypatch.setattr(timed, "monotonic", itertools.count(0, 0.002).__next__)
 
     def test_with_lines_in_place_of_a_bar(self, plain, tmp_path, capsys):
         assert self.default(tmp_path) - plain <= 120

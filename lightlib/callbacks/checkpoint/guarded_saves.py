@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
-from lightlib.callbacks.best_checkpoints import KEPT, BestCheckpoints
+from lightlib.callbacks.checkpoint.best import KEPT, BestCheckpoints
 from lightlib.errors import CheckpointWriteError
 
 if TYPE_CHECKING:

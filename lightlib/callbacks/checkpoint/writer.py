@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
-from lightlib.callbacks import checkpoint_folder as folders
-from lightlib.callbacks.checkpoint import Checkpoint
-from lightlib.callbacks.checkpoint_folder import absolute
-from lightlib.callbacks.checkpoint_names import fields, fill, may_be
+from lightlib.callbacks.checkpoint import folder as folders
+from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+from lightlib.callbacks.checkpoint.folder import absolute
+from lightlib.callbacks.checkpoint.names import fields, fill, may_be
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointWriteError, nearest

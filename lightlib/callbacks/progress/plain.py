@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from lightlib.callbacks.progress_text import Moment, line
-from lightlib.callbacks.timed_progress import TimedProgressBar
+from lightlib.callbacks.progress.text import Moment, line
+from lightlib.callbacks.progress.timed import TimedProgressBar
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["PlainProgressBar"]

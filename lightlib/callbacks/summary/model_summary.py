@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.held_memory import expected_memory, said
-from lightlib.callbacks.summary_rows import OTHERS, Layer, merged
+from lightlib.callbacks.summary.held_memory import expected_memory, said
+from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:

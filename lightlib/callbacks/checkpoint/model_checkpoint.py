@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from lightlib import report
-from lightlib.callbacks.best_checkpoints import as_number
-from lightlib.callbacks.checkpoint_arguments import check_arguments
-from lightlib.callbacks.checkpoint_folder import check_writable, others_take_part
-from lightlib.callbacks.guarded_saves import GuardedSaves
+from lightlib.callbacks.checkpoint.arguments import check_arguments
+from lightlib.callbacks.checkpoint.best import as_number
+from lightlib.callbacks.checkpoint.folder import check_writable, others_take_part
+from lightlib.callbacks.checkpoint.guarded_saves import GuardedSaves
 from lightlib.callbacks.monitored import check_mode, final_at_epoch_end, missing, validates
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointWriteError, MisconfigurationException, nearest

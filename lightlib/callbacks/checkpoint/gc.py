@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from lightlib import report
-from lightlib.callbacks.best_checkpoints import BestCheckpoints, as_number
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.checkpoint_folder import absolute, is_of_the_user, label_at, labels_in
-from lightlib.callbacks.checkpoint_policy import Saved, retained
+from lightlib.callbacks.checkpoint.best import BestCheckpoints, as_number
+from lightlib.callbacks.checkpoint.folder import absolute, is_of_the_user, label_at, labels_in
+from lightlib.callbacks.checkpoint.policy import Saved, retained
 from lightlib.callbacks.monitored import check_mode, missing, validates
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError, MisconfigurationException

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightlib.callbacks.log_handlers import LogHandlers
-from lightlib.callbacks.progress_text import Moment, count, facts, number
-from lightlib.callbacks.timed_progress import TimedProgressBar
+from lightlib.callbacks.progress.text import Moment, count, facts, number
+from lightlib.callbacks.progress.timed import TimedProgressBar
 from lightlib.errors import MisconfigurationException
 
 if TYPE_CHECKING:

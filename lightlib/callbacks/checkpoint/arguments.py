@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lightlib.callbacks.checkpoint_names import check_template
+from lightlib.callbacks.checkpoint.names import check_template
 from lightlib.callbacks.monitored import check_monitor
 from lightlib.checkpoint.formats import FORMATS
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError

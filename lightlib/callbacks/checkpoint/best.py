@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightlib import report, safe_files
-from lightlib.callbacks.checkpoint_folder import absolute
-from lightlib.callbacks.checkpoint_writer import CheckpointWriter
+from lightlib.callbacks.checkpoint.folder import absolute
+from lightlib.callbacks.checkpoint.writer import CheckpointWriter
 from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.checkpoint.storage import filesystem
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from lightlib.callbacks.progress_base import ProgressBar
-from lightlib.callbacks.progress_text import Moment
-from lightlib.callbacks.remaining_time import Pace, Validations, limit, remaining_in_run
+from lightlib.callbacks.progress.base import ProgressBar
+from lightlib.callbacks.progress.remaining_time import Pace, Validations, limit, remaining_in_run
+from lightlib.callbacks.progress.text import Moment
 
 if TYPE_CHECKING:
     from lightlib.core.module import Module

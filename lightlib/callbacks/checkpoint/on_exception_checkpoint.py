@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from lightlib import report
-from lightlib.callbacks.checkpoint import Checkpoint
-from lightlib.callbacks.checkpoint_folder import absolute, check_writable, label_at, others_take_part
+from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+from lightlib.callbacks.checkpoint.folder import absolute, check_writable, label_at, others_take_part
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError
 

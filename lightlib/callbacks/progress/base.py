@@ -21,7 +21,7 @@ class ProgressBar(Callback):
     """Base of everything that shows progress; by itself it shows nothing.
 
     A bar of your own overrides the hooks that it draws in. One that should be drawn by time, with the pace and the
-    remaining time worked out, derives from :class:`lightlib.callbacks.timed_progress.TimedProgressBar`.
+    remaining time worked out, derives from :class:`lightlib.callbacks.progress.timed.TimedProgressBar`.
 
     Example:
         >>> class Percent(ProgressBar):

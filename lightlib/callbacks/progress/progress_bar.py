@@ -6,11 +6,11 @@ import os
 import sys
 from importlib.util import find_spec
 
-from lightlib.callbacks.plain_progress import PlainProgressBar
-from lightlib.callbacks.progress_base import ProgressBar
-from lightlib.callbacks.rich_progress import RichProgressBar, RichProgressBarTheme
-from lightlib.callbacks.timed_progress import TimedProgressBar
-from lightlib.callbacks.tqdm_progress import TQDMProgressBar
+from lightlib.callbacks.progress.base import ProgressBar
+from lightlib.callbacks.progress.plain import PlainProgressBar
+from lightlib.callbacks.progress.rich import RichProgressBar, RichProgressBarTheme
+from lightlib.callbacks.progress.timed import TimedProgressBar
+from lightlib.callbacks.progress.tqdm import TQDMProgressBar
 
 __all__ = [
     "PlainProgressBar",

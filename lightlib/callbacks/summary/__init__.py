@@ -1,0 +1,1 @@
+"""The table of a model's layers, their parameters and memory."""
