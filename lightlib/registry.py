@@ -107,13 +107,13 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "lightlib.config.hyperparameters:instantiate_module",
     ),
     "environments": {
-        "kubeflow": "lightlib.launch.clusters:kubeflow",
-        "local": "lightlib.launch.environment:local",
-        "lsf": "lightlib.launch.clusters:lsf",
-        "mpi": "lightlib.launch.clusters:mpi",
-        "slurm": "lightlib.launch.clusters:slurm",
-        "torchrun": "lightlib.launch.clusters:torchrun",
-        "variables": "lightlib.launch.clusters:by_hand",
+        "kubeflow": "lightlib.launch.environment.clusters:kubeflow",
+        "local": "lightlib.launch.environment.detect:local",
+        "lsf": "lightlib.launch.environment.clusters:lsf",
+        "mpi": "lightlib.launch.environment.clusters:mpi",
+        "slurm": "lightlib.launch.environment.clusters:slurm",
+        "torchrun": "lightlib.launch.environment.clusters:torchrun",
+        "variables": "lightlib.launch.environment.clusters:by_hand",
     },
 }
 

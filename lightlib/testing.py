@@ -19,9 +19,9 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LightlibError, UnknownNameError
-from lightlib.launch.environment import Environment
-from lightlib.launch.failure import OtherRankError
-from lightlib.launch.spawn import ProcessFailedError, launch_function
+from lightlib.launch.environment.detect import Environment
+from lightlib.launch.start.spawn import ProcessFailedError, launch_function
+from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies.plan import ParallelPlan
 from lightlib.strategies.strategy import Strategy
 

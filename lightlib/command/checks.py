@@ -170,7 +170,7 @@ def _processes() -> Iterator[Check]:
     """Who starts the processes, and whether they have too many threads."""
     import torch  # optional: torch, only when it can be imported
 
-    from lightlib.launch.environment import detect  # optional: torch, only when it can be imported
+    from lightlib.launch.environment.detect import detect  # optional: torch, only when it can be imported
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -269,7 +269,7 @@ def _one_step() -> Check:
 
     from lightlib.core.module import Module  # optional: torch, only when it can be imported
     from lightlib.core.trainer import Trainer  # optional: torch, only when it can be imported
-    from lightlib.launch.place import Environment  # optional: torch, only when it can be imported
+    from lightlib.launch.environment.environment import Environment  # optional: torch, only when it can be imported
 
     class Tiny(Module):
         def __init__(self) -> None:

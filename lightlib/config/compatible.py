@@ -11,7 +11,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace, set_parsing_settings
 
 from lightlib.config.build import construct, is_building, let_through
-from lightlib.launch.place import Environment
+from lightlib.launch.environment.environment import Environment
 from lightlib.precision.precision import Precision
 
 __all__ = ["CompatibleParser"]

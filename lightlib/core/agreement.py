@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightlib.launch.watch import Watch
+from lightlib.launch.watch.watch import Watch
 
 __all__ = ["Agreement"]
 

@@ -14,9 +14,9 @@ from lightlib.core.datamodule import DataModule
 from lightlib.core.overrides import overrides
 from lightlib.core.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError
-from lightlib.launch.environment import own
-from lightlib.launch.spawn import launch_function
-from lightlib.launch.subprocess import is_shell
+from lightlib.launch.environment.detect import own
+from lightlib.launch.start.spawn import launch_function
+from lightlib.launch.start.subprocess import is_shell
 
 __all__ = ["call", "wanted"]
 

@@ -10,9 +10,9 @@ from lightlib import report
 from lightlib.core.agreement import Agreement
 from lightlib.core.run import Run
 from lightlib.core.signals import Signals
-from lightlib.launch.failure import Failure, OtherRankError, end_process, is_echo
-from lightlib.launch.subprocess import SubprocessLauncher
-from lightlib.launch.watch import Watch
+from lightlib.launch.start.subprocess import SubprocessLauncher
+from lightlib.launch.watch.failure import Failure, OtherRankError, end_process, is_echo
+from lightlib.launch.watch.watch import Watch
 
 __all__ = ["Processes"]
 

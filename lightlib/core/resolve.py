@@ -13,8 +13,8 @@ from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulat
 from lightlib.core.plan import Plan
 from lightlib.core.settings import Settings
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
-from lightlib.launch.environment import Environment, detect
-from lightlib.launch.slurm import SLURMEnvironment
+from lightlib.launch.environment.detect import Environment, detect
+from lightlib.launch.environment.slurm import SLURMEnvironment
 from lightlib.loggers.logger import DummyLogger, Logger
 from lightlib.precision.precision import Precision, named
 from lightlib.profilers.profiler import PassThroughProfiler

@@ -16,8 +16,8 @@ import torch
 
 from lightlib import report
 from lightlib.errors import MisconfigurationException
-from lightlib.launch.clusters import NAMES
-from lightlib.launch.environment import started
+from lightlib.launch.environment.clusters import NAMES
+from lightlib.launch.environment.detect import started
 
 __all__ = [
     "choose_seed",

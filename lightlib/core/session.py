@@ -39,7 +39,7 @@ from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.table import table
 from lightlib.core.user_state import Look
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
-from lightlib.launch.subprocess import is_shell
+from lightlib.launch.start.subprocess import is_shell
 from lightlib.loggers.fanout import Fanout
 from lightlib.profilers.profiler import PassThroughProfiler, Profiler
 from lightlib.version import __version__

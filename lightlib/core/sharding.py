@@ -59,7 +59,7 @@ _SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose dat
 
 
 class Ends(Protocol):
-    """What is used of a `lightlib.launch.watch.Watch`."""
+    """What is used of a `lightlib.launch.watch.watch.Watch`."""
 
     def follow_data(self, given: Callable[[], int]) -> None: ...
     def end_of_data(self, batches: int) -> dict[int, int]: ...

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
-    from lightlib.launch.environment import Environment, detect, free_port
-    from lightlib.launch.slurm import SLURMEnvironment
-    from lightlib.launch.spawn import ProcessFailedError, launch_function
-    from lightlib.launch.subprocess import SubprocessLauncher, launched_processes
-    from lightlib.launch.watch import Watch
+    from lightlib.launch.environment.detect import Environment, detect, free_port
+    from lightlib.launch.environment.slurm import SLURMEnvironment
+    from lightlib.launch.start.spawn import ProcessFailedError, launch_function
+    from lightlib.launch.start.subprocess import SubprocessLauncher, launched_processes
+    from lightlib.launch.watch.watch import Watch
 
 __all__ = [
     "Environment",
@@ -28,15 +28,15 @@ __all__ = [
 _get, _names = lazy.attributes(
     __name__,
     {
-        "Environment": "environment",
-        "ProcessFailedError": "spawn",
-        "SLURMEnvironment": "slurm",
-        "SubprocessLauncher": "subprocess",
-        "Watch": "watch",
-        "detect": "environment",
-        "free_port": "environment",
-        "launch_function": "spawn",
-        "launched_processes": "subprocess",
+        "Environment": "environment.detect",
+        "ProcessFailedError": "start.spawn",
+        "SLURMEnvironment": "environment.slurm",
+        "SubprocessLauncher": "start.subprocess",
+        "Watch": "watch.watch",
+        "detect": "environment.detect",
+        "free_port": "environment.detect",
+        "launch_function": "start.spawn",
+        "launched_processes": "start.subprocess",
     },
 )
 

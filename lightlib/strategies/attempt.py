@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lightlib.launch.board import Board, StoreGoneError
-from lightlib.launch.environment import Environment
-from lightlib.launch.failure import Failure, end_process, write_error_file
+from lightlib.launch.environment.detect import Environment
+from lightlib.launch.watch.board import Board, StoreGoneError
+from lightlib.launch.watch.failure import Failure, end_process, write_error_file
 from lightlib.strategies.waiting import Waiting, named
 
 __all__ = ["agree_on_attempt", "ended_if_replaced"]

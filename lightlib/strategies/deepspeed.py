@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.launch.environment import Environment
+from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import agreement, deepspeed_state, state
 from lightlib.strategies.deepspeed_config import Run, from_options, merged, read, resolved, stage_of, with_defaults

@@ -16,8 +16,8 @@ from torch import distributed
 from torch.distributed.rendezvous import rendezvous
 
 from lightlib.errors import LightlibError
-from lightlib.launch.environment import Environment
-from lightlib.launch.network import listening_socket
+from lightlib.launch.environment.detect import Environment
+from lightlib.launch.environment.network import listening_socket
 from lightlib.strategies.attempt import agree_on_attempt
 from lightlib.strategies.waiting import POLL, Waiting, named
 

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from lightlib.launch.environment import Environment
+from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import agreement, clip, state
 from lightlib.strategies._torch import flattened_group, found_inf

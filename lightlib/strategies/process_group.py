@@ -15,8 +15,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
-from lightlib.launch.environment import Environment
-from lightlib.launch.network import choose_interface
+from lightlib.launch.environment.detect import Environment
+from lightlib.launch.environment.network import choose_interface
 from lightlib.strategies.attempt import ended_if_replaced
 from lightlib.strategies.collectives import Collectives, ProcessGroup
 from lightlib.strategies.meeting import meet, meeting_place

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
-from lightlib.launch.environment import Environment
+from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies.collectives import Collectives, SingleProcess
 from lightlib.strategies.strategy import Backward, Strategy

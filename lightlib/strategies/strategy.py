@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.launch.environment import Environment
+from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies.collectives import Collectives, SingleProcess
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from lightlib import report
 from lightlib.errors import LightlibError
-from lightlib.launch.environment import Environment
+from lightlib.launch.environment.detect import Environment
 
 __all__ = ["POLL", "Waiting", "named"]
 

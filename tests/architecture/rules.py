@@ -23,7 +23,8 @@ PACKAGE = "lightlib"
 ORDER = (
     "version | lazy | safe_files | tree | errors > report > registry",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
-    "accelerators | precision | profilers | optim | loggers | launch",
+    "accelerators | precision | profilers | optim | loggers",
+    "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary",
     "strategies",
     "core",

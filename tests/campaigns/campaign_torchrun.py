@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightlib.launch.place import HeldPort
+from lightlib.launch.environment.environment import HeldPort
 from tests.campaigns.outcome import compare, kinds
 from tests.campaigns.runner import in_jobs, shared_tasks
 from tests.campaigns.torchrun_program import EVENTS, Kill, as_argument

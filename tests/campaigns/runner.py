@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from lightlib.launch.place import HeldPort
+from lightlib.launch.environment.environment import HeldPort
 from tests.campaigns import phases
 
 PATIENCE = 400.0  # seconds for a run that nobody kills; only one that hangs takes so long

@@ -8,7 +8,7 @@ import pytest
 
 from lightlib.core import processes
 from lightlib.core.processes import Processes
-from lightlib.launch.failure import Failure, OtherRankError
+from lightlib.launch.watch.failure import Failure, OtherRankError
 
 GONE = RuntimeError("[gloo/pair.cc:553] Connection closed by peer [10.0.0.2]:50381")
 OWN = ValueError("of this rank")

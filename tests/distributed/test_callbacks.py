@@ -31,7 +31,7 @@ from lightlib.callbacks import (
 )
 from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
 from lightlib.errors import MisconfigurationException
-from lightlib.launch.failure import OtherRankError
+from lightlib.launch.watch.failure import OtherRankError
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.processes.ranks import ranks
 

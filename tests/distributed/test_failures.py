@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lightlib.launch.failure import Failure, OtherRankError
+from lightlib.launch.watch.failure import Failure, OtherRankError
 from tests.distributed.programs import run
 
 pytestmark = [

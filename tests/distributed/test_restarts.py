@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightlib.launch.place import HeldPort
+from lightlib.launch.environment.environment import HeldPort
 from tests.campaigns.torchrun_program import Kill, as_argument
 from tests.distributed.programs import SCRIPTS, assert_all_end
 from tests.processes.programs import Program

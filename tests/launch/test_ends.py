@@ -9,8 +9,8 @@ import time
 import pytest
 from torch import distributed
 
-from lightlib.launch.ends import MORE
-from lightlib.launch.watch import OtherRankError, Watch
+from lightlib.launch.watch.ends import MORE
+from lightlib.launch.watch.watch import OtherRankError, Watch
 from tests.launch.test_watch import QUICK, watches
 from tests.launch.watched_ranks import HANGS_AFTER
 

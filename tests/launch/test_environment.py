@@ -15,8 +15,8 @@ from torch.distributed import TCPStore
 
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, UnknownNameError
-from lightlib.launch import place
-from lightlib.launch.environment import Environment, HeldPort, detect, free_port
+from lightlib.launch.environment import environment as place
+from lightlib.launch.environment.detect import Environment, HeldPort, detect, free_port
 from lightlib.report import PossibleUserWarning
 from tests.processes.programs import interpreter
 
@@ -439,5 +439,5 @@ def test_threads_are_shared_unless_their_number_is_set(monkeypatch):
 
 @pytest.mark.processes
 def test_detection_costs_no_import_of_torch():
-    code = "import sys, lightlib.launch.environment; sys.exit('torch' in sys.modules)"
+    code = "import sys, lightlib.launch.environment.detect; sys.exit('torch' in sys.modules)"
     assert interpreter("-c", code).returncode == 0

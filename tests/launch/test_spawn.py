@@ -19,9 +19,9 @@ import torch
 
 import lightlib
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.launch.environment import Environment, detect
-from lightlib.launch.failure import Failure, write_error_file
-from lightlib.launch.spawn import Patience, ProcessFailedError, launch_function
+from lightlib.launch.environment.detect import Environment, detect
+from lightlib.launch.start.spawn import Patience, ProcessFailedError, launch_function
+from lightlib.launch.watch.failure import Failure, write_error_file
 from tests.launch.changed import change
 from tests.processes.programs import HANGS_AFTER, Program
 
@@ -37,7 +37,7 @@ def begin(body, *command):
     """Start a script; in it `hang` waits for ever, and `up` says so when a rank has come that far."""
     prelude = """
         import os, signal, sys, time
-        from lightlib.launch.spawn import Patience, launch_function
+        from lightlib.launch.start.spawn import Patience, launch_function
         def hang(): time.sleep(1e5)
         def up(): os.write(1, b"%d\\n" % os.getpid())
     """
@@ -409,7 +409,7 @@ class TestRefusals:
     @pytest.mark.processes
     def test_a_session_whose_classes_a_new_process_does_not_know(self):
         body = """
-        from lightlib.launch.spawn import launch_function
+        from lightlib.launch.start.spawn import launch_function
         def function(rank): pass
         launch_function(function, 2, "spawn")
         """

@@ -17,18 +17,18 @@ import pytest
 
 from lightlib import registry
 from lightlib.errors import MisconfigurationException
-from lightlib.launch import subprocess as launch
-from lightlib.launch.environment import Environment
-from lightlib.launch.output import Output
-from lightlib.launch.subprocess import SubprocessLauncher, how_it_ended
+from lightlib.launch.environment.detect import Environment
+from lightlib.launch.start import subprocess as launch
+from lightlib.launch.start.output import Output
+from lightlib.launch.start.subprocess import SubprocessLauncher, how_it_ended
 from lightlib.strategies import MeshStrategy
 from tests.processes.programs import HANGS_AFTER, environment
 
 # The launcher's patience is so long that a test hangs which has to wait for it.
 START = """\
 import atexit, os, signal, subprocess, sys, threading, time
-from lightlib.launch.environment import detect
-from lightlib.launch.subprocess import SubprocessLauncher, launched_processes
+from lightlib.launch.environment.detect import detect
+from lightlib.launch.start.subprocess import SubprocessLauncher, launched_processes
 def start(n=2, **options):
     launcher = SubprocessLauncher(detect(n), **{"timeout": 1e5, "grace": 1e5, **options})
     place = launcher.launch()
@@ -191,7 +191,7 @@ class TestPlaces:
     def test_a_program_that_one_of_them_starts_stands_alone(self):
         code, out, err = run("""
         _, rank = start(2)
-        ask = "from lightlib.launch.environment import detect; print(detect(4))"
+        ask = "from lightlib.launch.environment.detect import detect; print(detect(4))"
         print(rank, subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True).stdout.strip())
         """)
         assert (code, out.count(f"{Environment(world_size=4, local_size=4)}")) == (0, 2), err
@@ -621,7 +621,7 @@ class TestRefusals:
     @pytest.mark.processes
     def test_a_system_that_starts_no_process(self):
         code, _, err = run("""
-        import lightlib.launch.subprocess as own
+        import lightlib.launch.start.subprocess as own
         own._FOLDER = "/nowhere"
         start()
         """)

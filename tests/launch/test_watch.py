@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch import distributed
 
-from lightlib.launch.agreement import next_after
-from lightlib.launch.timing import Timing
-from lightlib.launch.watch import END, OtherRankError, Watch
+from lightlib.launch.watch.stop_point import next_after
+from lightlib.launch.watch.timing import Timing
+from lightlib.launch.watch.watch import END, OtherRankError, Watch
 from tests.launch.watched_ranks import HANGS_AFTER, PATIENT, End, watched_ranks
 
 QUICK = replace(PATIENT, poll=0.005, busy_poll=0.002, arrival=0.02)

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import distributed
 
-from lightlib.launch.board import Board
-from lightlib.launch.failure import Failure, OtherRankError, is_echo, is_timeout
-from lightlib.launch.watch import Watch
+from lightlib.launch.watch.board import Board
+from lightlib.launch.watch.failure import Failure, OtherRankError, is_echo, is_timeout
+from lightlib.launch.watch.watch import Watch
 from tests.launch.watched_ranks import HANGS_AFTER, PATIENT, End, heard, others_ended, tell, watched_ranks
 
 ENDS_RANKS = replace(PATIENT, grace=0.1)  # those that do not end by themselves

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import distributed, nn
 
-from lightlib.launch.hang import Place, place_of_thread, verdict
-from lightlib.launch.watch import Watch
+from lightlib.launch.watch.hang_report import Place, place_of_thread, verdict
+from lightlib.launch.watch.watch import Watch
 from tests.launch.watched_ranks import PATIENT, End, heard, is_at, tell, watched_ranks
 
 ENDS_RANKS = replace(PATIENT, grace=0.1)  # all of them: none leaves its collective, or its sleep, by itself

@@ -16,8 +16,8 @@ PROGRAM = """
 import json, os, signal, sys, threading, time
 from dataclasses import replace
 from torch import distributed
-from lightlib.launch.failure import OtherRankError
-from lightlib.launch.watch import Watch
+from lightlib.launch.watch.failure import OtherRankError
+from lightlib.launch.watch.watch import Watch
 from tests.launch.watched_ranks import PATIENT, is_at
 
 what, timeout, waits = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])

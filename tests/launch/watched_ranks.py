@@ -20,9 +20,9 @@ from typing import NamedTuple
 import torch
 from torch import distributed
 
-from lightlib.launch.hang import place_of_thread
-from lightlib.launch.timing import Timing
-from lightlib.launch.watch import Watch
+from lightlib.launch.watch.hang_report import place_of_thread
+from lightlib.launch.watch.timing import Timing
+from lightlib.launch.watch.watch import Watch
 from tests.processes import warm
 from tests.processes.programs import HANGS_AFTER
 

@@ -14,8 +14,8 @@ _TESTS = Path(__file__).parents[1]
 _EVENTS = {"os.fork", "os.forkpty", "os.posix_spawn", "socket.bind", "subprocess.Popen"}
 # Doctests cannot carry a mark; these start processes.
 _DOCTESTS = {
-    "lightlib.launch.place.HeldPort", "lightlib.launch.spawn.launch_function",
-    "lightlib.launch.subprocess.SubprocessLauncher",
+    "lightlib.launch.environment.environment.HeldPort", "lightlib.launch.start.spawn.launch_function",
+    "lightlib.launch.start.subprocess.SubprocessLauncher",
 }  # fmt: skip
 # What is started once per process, in whichever test is the first to ask: by jsonargparse, and by `platform`.
 _ONCE_PER_PROCESS = ("print(json.dumps(sys.path))", "'uname', '-p'")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from lightlib.launch.place import HeldPort
+from lightlib.launch.environment.environment import HeldPort
 from tests.processes import warm
 
 HANGS_AFTER = 500.0  # seconds; only a hung test takes so long

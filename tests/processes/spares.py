@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lightlib.launch import subprocess as launcher
+from lightlib.launch.start import subprocess as launcher
 from tests.processes import warm
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

@@ -12,8 +12,8 @@ import pytest
 from torch import distributed
 
 from lightlib.errors import LightlibError
-from lightlib.launch.board import Board
-from lightlib.launch.environment import Environment
+from lightlib.launch.environment.detect import Environment
+from lightlib.launch.watch.board import Board
 from lightlib.strategies import attempt
 from lightlib.strategies.attempt import agree_on_attempt, ended_if_replaced
 from lightlib.strategies.waiting import Waiting

@@ -13,7 +13,7 @@ import pytest
 from torch import distributed
 
 from lightlib.errors import LightlibError
-from lightlib.launch.environment import Environment, free_port
+from lightlib.launch.environment.detect import Environment, free_port
 from lightlib.strategies import meeting
 from lightlib.strategies.meeting import meet, meeting_place, wait_for_all
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lightlib.accelerators import CPUAccelerator
-from lightlib.launch.environment import detect
+from lightlib.launch.environment.detect import detect
 from lightlib.strategies import process_group
 from tests.processes import programs
 from tests.processes.ranks import ranks
@@ -25,7 +25,7 @@ A_PROGRAM = """
 import atexit, sys, time
 import torch
 from lightlib.accelerators import CPUAccelerator
-from lightlib.launch.environment import Environment
+from lightlib.launch.environment.detect import Environment
 from lightlib.strategies import process_group
 
 def keep_the_lock():

@@ -11,7 +11,7 @@ from torch import nn
 
 from lightlib.accelerators import CPUAccelerator
 from lightlib.errors import MisconfigurationException
-from lightlib.launch.environment import Environment
+from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import named
 from lightlib.strategies.single import SingleDeviceStrategy, clip, in_context
 from lightlib.strategies.strategy import Strategy

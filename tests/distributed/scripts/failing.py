@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lightlib as L
 from lightlib.core import processes
-from lightlib.launch.timing import Timing
-from lightlib.launch.watch import Watch
+from lightlib.launch.watch.timing import Timing
+from lightlib.launch.watch.watch import Watch
 from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, PipelineStrategy
 
 STRATEGIES = {"ddp": DDPStrategy, "fsdp": FSDPStrategy, "pipeline": PipelineStrategy}

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 
 from lightlib import report
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
-from lightlib.launch.environment import ENDED, LAUNCHED, PARENT
-from lightlib.launch.place import Environment, HeldPort, threads_per_process
-from lightlib.launch.subprocess import how_it_ended, is_interactive
+from lightlib.launch.environment.detect import ENDED, LAUNCHED, PARENT
+from lightlib.launch.environment.environment import Environment, HeldPort, threads_per_process
+from lightlib.launch.start.subprocess import how_it_ended, is_interactive
 
 __all__ = ["METHODS", "Patience", "ProcessFailedError", "launch_function"]
 
@@ -410,7 +410,7 @@ def _write_result(result: Any, folder: Path) -> None:
 
 def _write_failure(error: BaseException, rank: int, folder: Path) -> None:
     trace = "".join(traceback.format_exception(error))
-    known = sys.modules.get("lightlib.launch.failure")
+    known = sys.modules.get("lightlib.launch.watch.failure")
     told: Any = error if known is not None and isinstance(error, known.OtherRankError) else None
     first = rank if told is None or told.failure.rank is None else told.failure.rank
     echo = 1 if told is not None else 2 * int(known is not None and known.is_echo(error))

@@ -9,8 +9,8 @@ from typing import Any
 
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
-from lightlib.launch import clusters
-from lightlib.launch.place import EXPORTED, Environment, HeldPort, free_port, threads_per_process
+from lightlib.launch.environment import clusters
+from lightlib.launch.environment.environment import EXPORTED, Environment, HeldPort, free_port, threads_per_process
 
 __all__ = [
     "ENDED",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lightlib import report
 from lightlib.errors import MisconfigurationException
-from lightlib.launch.place import Environment
+from lightlib.launch.environment.environment import Environment
 
 __all__ = [
     "NAMES",

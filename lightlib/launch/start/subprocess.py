@@ -23,9 +23,9 @@ from types import ModuleType, TracebackType
 
 from lightlib import report
 from lightlib.errors import LightlibError, MisconfigurationException
-from lightlib.launch.environment import LAUNCHED, PARENT
-from lightlib.launch.output import Output
-from lightlib.launch.place import Environment, HeldPort, threads_per_process
+from lightlib.launch.environment.detect import LAUNCHED, PARENT
+from lightlib.launch.environment.environment import Environment, HeldPort, threads_per_process
+from lightlib.launch.start.output import Output
 
 __all__ = ["SubprocessLauncher", "how_it_ended", "is_interactive", "is_shell", "launched_processes"]
 

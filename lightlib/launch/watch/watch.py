@@ -13,14 +13,14 @@ from dataclasses import replace
 from types import TracebackType
 from typing import NoReturn
 
-from lightlib.launch import failure as failures
-from lightlib.launch.agreement import END, Agreement, Position
-from lightlib.launch.board import Board, Store, StoreGoneError
-from lightlib.launch.ends import Ends
-from lightlib.launch.failure import Failure, OtherRankError
-from lightlib.launch.hang import place_of_error
-from lightlib.launch.inquiry import Inquiry
-from lightlib.launch.timing import PRODUCTION, Timing
+from lightlib.launch.watch import failure as failures
+from lightlib.launch.watch.board import Board, Store, StoreGoneError
+from lightlib.launch.watch.ends import Ends
+from lightlib.launch.watch.failure import Failure, OtherRankError
+from lightlib.launch.watch.hang_detector import Inquiry
+from lightlib.launch.watch.hang_report import place_of_error
+from lightlib.launch.watch.stop_point import END, Agreement, Position
+from lightlib.launch.watch.timing import PRODUCTION, Timing
 
 __all__ = ["END", "Failure", "OtherRankError", "Watch"]
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from lightlib.launch.board import Board
+from lightlib.launch.watch.board import Board
 
 __all__ = ["END", "Agreement", "Position", "next_after"]
 

@@ -19,8 +19,8 @@ from typing import NoReturn
 from torch import distributed
 
 from lightlib.errors import LightlibError
-from lightlib.launch.environment import ENDED
-from lightlib.launch.timing import PRODUCTION, Timing
+from lightlib.launch.environment.detect import ENDED
+from lightlib.launch.watch.timing import PRODUCTION, Timing
 
 __all__ = [
     "Failure",

@@ -8,7 +8,7 @@ import socket
 import struct
 
 from lightlib import report
-from lightlib.launch.place import Environment
+from lightlib.launch.environment.environment import Environment
 
 __all__ = ["choose_interface", "interface_to", "listening_socket"]
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from lightlib.launch.agreement import Position
-from lightlib.launch.board import Board
-from lightlib.launch.hang import Place, cpu_clock, cpu_seconds, place_of_thread, verdict
+from lightlib.launch.watch.board import Board
+from lightlib.launch.watch.hang_report import Place, cpu_clock, cpu_seconds, place_of_thread, verdict
+from lightlib.launch.watch.stop_point import Position
 
 __all__ = ["Inquiry"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lightlib.launch.board import Board
+from lightlib.launch.watch.board import Board
 
 __all__ = ["MORE", "Ends"]
 

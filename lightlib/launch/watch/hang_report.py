@@ -38,7 +38,7 @@ _NAMES = {
     "end_of_data": "the comparison of where the data end",
 }
 _COLLECTIVE = ("torch.distributed", "torch.nn.parallel", "lightlib.strategies")
-_IN_WATCH = {("lightlib.launch.watch", "agree"), ("lightlib.launch.watch", "end_of_data")}
+_IN_WATCH = {("lightlib.launch.watch.watch", "agree"), ("lightlib.launch.watch.watch", "end_of_data")}
 _CALLS = re.compile(r"\.wait\(|\bdist\.|\bdistributed\.|\bc10d\.")
 _WRAPPERS = ("wrapper", "decorator", "inner", "_fn", "_wrapper", "<lambda>")
 

@@ -1,0 +1,1 @@
+"""Where this process runs: launchers, clusters, addresses."""

@@ -1,0 +1,1 @@
+"""Starts the other processes of a run."""

@@ -1,0 +1,1 @@
+"""The watchdog: failures, stops and hangs, passed on between ranks."""
