@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lightlib.core.module import Module as LightningModule
     from lightlib.core.seed import isolate_rng, seed_everything
     from lightlib.core.trainer import Trainer
-    from lightlib.strategies.plan import ParallelPlan
+    from lightlib.strategies.axes.plan import ParallelPlan
 
 __all__ = [
     "Callback",
@@ -53,7 +53,7 @@ _get, _names = lazy.attributes(
         "LightningDataModule": "core.datamodule:DataModule",
         "LightningModule": "core.module:Module",
         "Module": "core.module",
-        "ParallelPlan": "strategies.plan",
+        "ParallelPlan": "strategies.axes.plan",
         "Trainer": "core.trainer",
         "isolate_rng": "core.seed",
         "seed_everything": "core.seed",

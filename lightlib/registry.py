@@ -85,7 +85,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
                 "deepspeed",
                 *(f"deepspeed_stage_{stage}" for stage in ("1", "2", "2_offload", "3", "3_offload", "3_offload_nvme")),
             ),
-            "lightlib.strategies.deepspeed:named",
+            "lightlib.strategies.deepspeed.strategy:named",
         ),
     },
     "precision": dict.fromkeys(

@@ -22,7 +22,7 @@ from lightlib.errors import LightlibError, UnknownNameError
 from lightlib.launch.environment.detect import Environment
 from lightlib.launch.start.spawn import ProcessFailedError, launch_function
 from lightlib.launch.watch.failure import OtherRankError
-from lightlib.strategies.plan import ParallelPlan
+from lightlib.strategies.axes.plan import ParallelPlan
 from lightlib.strategies.strategy import Strategy
 
 __all__ = ["CHECKS", "BoringModule", "check_strategy"]

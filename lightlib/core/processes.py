@@ -59,7 +59,7 @@ class Processes:
             self._begin_to_watch(launcher)
 
     def _begin_to_watch(self, launcher: SubprocessLauncher | None) -> None:
-        from lightlib.strategies.process_group import store  # optional: only with several processes
+        from lightlib.strategies.group.process_group import store  # optional: only with several processes
 
         strategy, found = self._trainer.strategy, store()
         if found is None or _watch:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from lightlib.core.optim import scale_gradients
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.collectives import Collectives
+from lightlib.strategies.group.collectives import Collectives
 
 __all__ = ["Window", "closure_called_again", "closure_not_called", "detached", "unusable"]
 

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
-    from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
-    from lightlib.strategies.axis import Axis, Site
-    from lightlib.strategies.collectives import Collectives
-    from lightlib.strategies.compile import Compile
-    from lightlib.strategies.context import Context
-    from lightlib.strategies.deepspeed import DeepSpeedStrategy
-    from lightlib.strategies.expert import Expert
+    from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
+    from lightlib.strategies.axes.axis import Axis, Site
+    from lightlib.strategies.axes.compile import Compile
+    from lightlib.strategies.axes.context import Context
+    from lightlib.strategies.axes.expert import Expert
+    from lightlib.strategies.axes.plan import ParallelPlan
+    from lightlib.strategies.axes.replicate import Replicate
+    from lightlib.strategies.axes.shard import Shard
+    from lightlib.strategies.axes.tensor import Tensor
+    from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
+    from lightlib.strategies.group.collectives import Collectives
     from lightlib.strategies.mesh import MeshStrategy
-    from lightlib.strategies.pipeline import Pipeline
-    from lightlib.strategies.plan import ParallelPlan
+    from lightlib.strategies.pipeline.axis import Pipeline
     from lightlib.strategies.presets import (
         DDPStrategy,
         FSDPStrategy,
@@ -24,11 +27,8 @@ if TYPE_CHECKING:
         PipelineStrategy,
         TensorParallelStrategy,
     )
-    from lightlib.strategies.replicate import Replicate
-    from lightlib.strategies.shard import Shard
     from lightlib.strategies.single import SingleDeviceStrategy
     from lightlib.strategies.strategy import Strategy
-    from lightlib.strategies.tensor import Tensor
 
 __all__ = [
     "ActivationCheckpoint",
@@ -58,22 +58,22 @@ _PRESETS = ("DDPStrategy", "FSDPStrategy", "ModelParallelStrategy", "PipelineStr
 _get, _names = lazy.attributes(
     __name__,
     {
-        "ActivationCheckpoint": "activation_checkpoint",
-        "Axis": "axis",
-        "Collectives": "collectives",
-        "Compile": "compile",
-        "Context": "context",
-        "DeepSpeedStrategy": "deepspeed",
-        "Expert": "expert",
+        "ActivationCheckpoint": "axes.activation_checkpoint",
+        "Axis": "axes.axis",
+        "Collectives": "group.collectives",
+        "Compile": "axes.compile",
+        "Context": "axes.context",
+        "DeepSpeedStrategy": "deepspeed.strategy",
+        "Expert": "axes.expert",
         "MeshStrategy": "mesh",
-        "ParallelPlan": "plan",
-        "Pipeline": "pipeline",
-        "Replicate": "replicate",
-        "Shard": "shard",
+        "ParallelPlan": "axes.plan",
+        "Pipeline": "pipeline.axis",
+        "Replicate": "axes.replicate",
+        "Shard": "axes.shard",
         "SingleDeviceStrategy": "single",
-        "Site": "axis",
+        "Site": "axes.axis",
         "Strategy": "strategy",
-        "Tensor": "tensor",
+        "Tensor": "axes.tensor",
         **dict.fromkeys(_PRESETS, "presets"),
     },
 )

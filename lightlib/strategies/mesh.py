@@ -18,25 +18,26 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies import agreement, clip, state
-from lightlib.strategies._torch import flattened_group, found_inf
-from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
-from lightlib.strategies.axis import NAMES, Axis, Site, Step
-from lightlib.strategies.by_hand import ByHand, is_by_hand
-from lightlib.strategies.collectives import ProcessGroup
+from lightlib.strategies import clip, state
+from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
+from lightlib.strategies.axes.axis import NAMES, Axis, Site, Step
+from lightlib.strategies.axes.compile import Compile
+from lightlib.strategies.axes.context import Context
+from lightlib.strategies.axes.expert import Expert
+from lightlib.strategies.axes.manual import ByHand, is_by_hand
+from lightlib.strategies.axes.optimizer_checks import refuse_on_parts
+from lightlib.strategies.axes.plan import plan_of
+from lightlib.strategies.axes.replicate import Replicate
+from lightlib.strategies.axes.shard import Shard
+from lightlib.strategies.axes.tensor import Tensor as TensorAxis
+from lightlib.strategies.axes.torch_private import flattened_group, found_inf
 from lightlib.strategies.combinations import check_combination, filled
-from lightlib.strategies.compile import Compile
-from lightlib.strategies.context import Context
-from lightlib.strategies.expert import Expert
-from lightlib.strategies.pipeline import Pipeline
-from lightlib.strategies.plan import plan_of
-from lightlib.strategies.process_group import join, refuse_without_collectives
-from lightlib.strategies.replicate import Replicate
-from lightlib.strategies.shard import Shard
+from lightlib.strategies.group import consistency
+from lightlib.strategies.group.collectives import ProcessGroup
+from lightlib.strategies.group.process_group import join, refuse_without_collectives
+from lightlib.strategies.pipeline.axis import Pipeline
 from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
-from lightlib.strategies.tensor import Tensor as TensorAxis
-from lightlib.strategies.whole import refuse_on_parts
 from lightlib.tree import to_device
 
 __all__ = ["MeshStrategy"]
@@ -245,7 +246,7 @@ class MeshStrategy(Strategy):
 
     def _place(self, module: nn.Module) -> None:
         state.refuse_placed(module)
-        agreement.check_equal(module, self.collectives)
+        consistency.check_equal(module, self.collectives)
         self.axes = self._chosen()
         if is_by_hand(module):
             self.axes = (*(a for a in self.axes if not isinstance(a, (TensorAxis, Shard, Replicate))), ByHand())
@@ -262,7 +263,7 @@ class MeshStrategy(Strategy):
             _synchronise_batchnorm(module, self.root_device)
         if not any(parameter.is_meta for parameter in module.parameters()):
             self.precision.convert(module)
-        agreement.share_values(module, self.root_device)
+        consistency.share_values(module, self.root_device)
         for axis in self.axes:
             axis.apply(module, site)
         if not any(parameter.is_meta for parameter in module.parameters()):
@@ -316,16 +317,16 @@ class MeshStrategy(Strategy):
             return
         for name in ("replicate", "shard", "context"):
             if self.sizes[name] > 1:
-                agreement.share_buffers(self.module, self._mesh[name].get_group())
+                consistency.share_buffers(self.module, self._mesh[name].get_group())
 
     def own_buffers(self) -> dict[str, Tensor]:
         sent = any(isinstance(axis, Replicate) and axis.sends_buffers for axis in self.axes)
         if self.module is None or self.data.size == 1 or sent:
             return {}
-        return agreement.own_buffers(self.module, self.data.group)
+        return consistency.own_buffers(self.module, self.data.group)
 
     def load_own_buffers(self, buffers: Mapping[str, Tensor]) -> None:
-        agreement.load_own_buffers(self._placed, buffers)
+        consistency.load_own_buffers(self._placed, buffers)
 
     def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
         for found in found_inf(scaler, optimizer):

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
+from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
+from lightlib.strategies.axes.replicate import Replicate
+from lightlib.strategies.axes.shard import Shard
+from lightlib.strategies.axes.tensor import Tensor
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.pipeline import Pipeline
-from lightlib.strategies.replicate import Replicate
-from lightlib.strategies.shard import Shard
-from lightlib.strategies.tensor import Tensor
+from lightlib.strategies.pipeline.axis import Pipeline
 
 __all__ = ["DDPStrategy", "FSDPStrategy", "ModelParallelStrategy", "PipelineStrategy", "TensorParallelStrategy"]
 
@@ -167,7 +167,7 @@ class TensorParallelStrategy(MeshStrategy):
 
 
 class PipelineStrategy(MeshStrategy):
-    """Processes share out the layers; see :class:`lightlib.strategies.pipeline.Pipeline` for `options`."""
+    """Processes share out the layers; see :class:`lightlib.strategies.pipeline.axis.Pipeline` for `options`."""
 
     def __init__(
         self,

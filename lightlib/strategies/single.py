@@ -15,7 +15,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies.collectives import Collectives, SingleProcess
+from lightlib.strategies.group.collectives import Collectives, SingleProcess
 from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.tree import to_device
 

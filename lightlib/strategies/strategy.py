@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
-from lightlib.strategies.collectives import Collectives, SingleProcess
+from lightlib.strategies.group.collectives import Collectives, SingleProcess
 
 __all__ = ["Backward", "Strategy"]
 

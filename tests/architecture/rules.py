@@ -26,7 +26,7 @@ ORDER = (
     "accelerators | precision | profilers | optim | loggers",
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary",
-    "strategies",
+    "strategies.group > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
     "core",
     "testing",
     "config",

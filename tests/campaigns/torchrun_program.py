@@ -16,7 +16,7 @@ import torch
 from torch import distributed
 
 from lightlib.callbacks import Callback
-from lightlib.strategies import attempt, meeting
+from lightlib.strategies.group import attempt, rendezvous
 from tests.campaigns import phases, program
 
 EVENTS = ("agreement", "group", "setup", "save", *phases.EVENTS)
@@ -132,7 +132,7 @@ def tell_of_the_rendezvous(killed: Killed) -> None:
         join(*args, **kwargs)
         killed.event("group")
 
-    meeting.agree_on_attempt = agreeing
+    rendezvous.agree_on_attempt = agreeing
     distributed.init_process_group = joining
 
 

@@ -12,11 +12,11 @@ from torch import distributed, nn
 
 from lightlib.errors import UnknownNameError
 from lightlib.strategies import named
+from lightlib.strategies.axes.replicate import Replicate
+from lightlib.strategies.axes.shard import Shard
+from lightlib.strategies.group.process_group import join
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy, PipelineStrategy
-from lightlib.strategies.process_group import join
-from lightlib.strategies.replicate import Replicate
-from lightlib.strategies.shard import Shard
 from lightlib.strategies.single import clip, in_context
 from lightlib.strategies.strategy import Strategy
 from lightlib.testing import check_strategy

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import lightlib as L
-from lightlib.strategies.expert import MixtureOfExperts
+from lightlib.strategies.axes.expert import MixtureOfExperts
 from lightlib.strategies.mesh import MeshStrategy
 from tests.distributed.runs import WIDTH, Decoder, assert_same, seeded, texts, trained
 from tests.processes.ranks import ranks

@@ -14,9 +14,9 @@ from torch import distributed
 from lightlib.errors import LightlibError
 from lightlib.launch.environment.detect import Environment
 from lightlib.launch.watch.board import Board
-from lightlib.strategies import attempt
-from lightlib.strategies.attempt import agree_on_attempt, ended_if_replaced
-from lightlib.strategies.waiting import Waiting
+from lightlib.strategies.group import attempt
+from lightlib.strategies.group.attempt import agree_on_attempt, ended_if_replaced
+from lightlib.strategies.group.waiting import Waiting
 
 LONG = timedelta(hours=1)
 SHORT = timedelta(seconds=0.2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.collectives import ProcessGroup, SingleProcess
+from lightlib.strategies.group.collectives import ProcessGroup, SingleProcess
 from tests.processes.ranks import ranks
 
 CPU = torch.device("cpu")

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.strategies.axes.context import Context
+from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.combinations import REFUSED, filled
-from lightlib.strategies.context import Context
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.strategies.pipeline import Pipeline
-from lightlib.strategies.replicate import Replicate
+from lightlib.strategies.pipeline.axis import Pipeline
 
 
 class TestFilled:

@@ -11,8 +11,8 @@ from torch import nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
-from lightlib.strategies.context import Context, offset, positions
-from lightlib.strategies.plan import ParallelPlan
+from lightlib.strategies.axes.context import Context, offset, positions
+from lightlib.strategies.axes.plan import ParallelPlan
 from tests.distributed.runs import Decoder
 
 

@@ -17,11 +17,11 @@ import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.precision.precision import Precision
 from lightlib.precision.presets import MixedPrecision
-from lightlib.strategies import deepspeed
-from lightlib.strategies.collectives import SingleProcess
-from lightlib.strategies.deepspeed import DeepSpeedStrategy
-from lightlib.strategies.deepspeed_config import Run, merged, resolved
-from lightlib.strategies.deepspeed_engine import EnginePrecision, EngineScaler
+from lightlib.strategies.deepspeed import strategy as deepspeed
+from lightlib.strategies.deepspeed.config import Run, merged, resolved
+from lightlib.strategies.deepspeed.engine import EnginePrecision, EngineScaler
+from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
+from lightlib.strategies.group.collectives import SingleProcess
 from lightlib.strategies.named import strategy as by_name
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.expert import Expert, MixtureOfExperts
-from lightlib.strategies.plan import ParallelPlan, container_of
+from lightlib.strategies.axes.expert import Expert, MixtureOfExperts
+from lightlib.strategies.axes.plan import ParallelPlan, container_of
 
 
 def layer(count=3, top_k=2, **options):

@@ -7,8 +7,8 @@ import torch
 from torch.futures import Future
 
 from lightlib.errors import ArgumentTypeError, UnknownNameError
-from lightlib.strategies import hooks
-from lightlib.strategies.hooks import communication_hook, compressed_to
+from lightlib.strategies.axes import hooks
+from lightlib.strategies.axes.hooks import communication_hook, compressed_to
 
 
 def test_a_function_goes_through_with_its_state():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.materialize import Construction, fill, on_meta
+from lightlib.strategies.axes.materialize import Construction, fill, on_meta
 
 CPU = torch.device("cpu")
 

@@ -14,8 +14,8 @@ from torch import distributed
 
 from lightlib.errors import LightlibError
 from lightlib.launch.environment.detect import Environment, free_port
-from lightlib.strategies import meeting
-from lightlib.strategies.meeting import meet, meeting_place, wait_for_all
+from lightlib.strategies.group import rendezvous
+from lightlib.strategies.group.rendezvous import meet, meeting_place, wait_for_all
 
 SHORT = timedelta(seconds=0.2)
 LONG = timedelta(hours=1)  # nobody waits so long: the test would be ended
@@ -47,7 +47,7 @@ def test_two_processes_of_one_rank_are_told_apart(monkeypatch):
     for _ in range(2):  # the same process may come again
         with pytest.raises(LightlibError, match="rank 1"):
             wait_for_all(store, place(0, 2), SHORT)
-    monkeypatch.setattr(meeting, "_MARK", "another")
+    monkeypatch.setattr(rendezvous, "_MARK", "another")
     with pytest.raises(
         LightlibError, match=r"Rank 0 has come to 10\.0\.0\.7:29500 before: process \d+ of (.|\n)*MASTER_PORT"
     ):

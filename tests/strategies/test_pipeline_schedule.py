@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from lightlib.strategies.pipeline import Pipeline
-from lightlib.strategies.pipeline_schedule import SCHEDULES, kind_of, micro_batches, placed
-from lightlib.strategies.pipeline_training import cut_batch
+from lightlib.strategies.pipeline.axis import Pipeline
+from lightlib.strategies.pipeline.schedule import SCHEDULES, kind_of, micro_batches, placed
+from lightlib.strategies.pipeline.training import cut_batch
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from torch import nn
 
 import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.strategies.pipeline_split import balance, find_split
-from lightlib.strategies.pipeline_stage import AbsentLayer, AbsentLayerError, keep
-from lightlib.strategies.plan import ParallelPlan
+from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.pipeline.split import balance, find_split
+from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError, keep
 
 
 def cut(module: nn.Module, count: int, stages: object = (), **plan: object) -> list[list[str]]:

@@ -6,8 +6,8 @@ import pytest
 from torch import nn
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.strategies.mixture import MixtureOfExperts
-from lightlib.strategies.plan import ParallelPlan, blocks_of, container_of, matching, plan_of
+from lightlib.strategies.axes.mixture import MixtureOfExperts
+from lightlib.strategies.axes.plan import ParallelPlan, blocks_of, container_of, matching, plan_of
 
 
 class Two(nn.Module):

@@ -10,7 +10,9 @@ from torch import nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.strategies import named, presets
-from lightlib.strategies.activation_checkpoint import ActivationCheckpoint
+from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
+from lightlib.strategies.axes.replicate import Replicate
+from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import (
     DDPStrategy,
@@ -19,8 +21,6 @@ from lightlib.strategies.presets import (
     PipelineStrategy,
     TensorParallelStrategy,
 )
-from lightlib.strategies.replicate import Replicate
-from lightlib.strategies.shard import Shard
 
 
 def settings(strategy):

@@ -14,7 +14,7 @@ import torch
 
 from lightlib.accelerators import CPUAccelerator
 from lightlib.launch.environment.detect import detect
-from lightlib.strategies import process_group
+from lightlib.strategies.group import process_group
 from tests.processes import programs
 from tests.processes.ranks import ranks
 

@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies import replicate
-from lightlib.strategies.replicate import Replicate
+from lightlib.strategies.axes import replicate
+from lightlib.strategies.axes.replicate import Replicate
 from tests.processes.ranks import ranks
 
 

@@ -13,9 +13,9 @@ from torch.distributed.tensor import DTensor
 
 from lightlib.errors import MisconfigurationException
 from lightlib.precision.precision import named
-from lightlib.strategies import shard
-from lightlib.strategies.plan import ParallelPlan
-from lightlib.strategies.shard import Shard
+from lightlib.strategies.axes import shard
+from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.shard import Shard
 from tests.processes.ranks import ranks
 
 

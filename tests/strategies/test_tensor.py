@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
-from lightlib.strategies.plan import ParallelPlan
-from lightlib.strategies.tensor import Tensor, transformer_plan
-from lightlib.strategies.tensor_plan import automatic_plan
+from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.tensor import Tensor, transformer_plan
+from lightlib.strategies.axes.tensor_plan import automatic_plan
 from tests.distributed.runs import Decoder
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.strategies.zero import share_out
+from lightlib.strategies.axes.zero import share_out
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes

@@ -1,0 +1,1 @@
+"""Axes of the mesh: one kind of parallelism each."""

@@ -1,0 +1,340 @@
+"""Context: processes share out the sequences of one batch; attention swaps heads for sequences."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.report import PossibleUserWarning, warn
+from lightlib.strategies.axes.attention import Exchanged, Ring, replaced, require_fused
+from lightlib.strategies.axes.autograd_collectives import gathered
+from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.plan import blocks_of
+from lightlib.strategies.axes.torch_private import map_tensors
+
+__all__ = ["Context", "offset", "positions"]
+
+_METHODS = ("all_to_all", "ring")
+_MIX_TOKENS = (nn.RNNBase, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001
+_rank = 0  # along the sequence, while a step runs
+
+
+def positions(length: int, device: torch.device | str | None = None) -> Tensor:
+    """Return the places in the whole sequence of the `length` tokens that this process works on.
+
+    For position embeddings: ``self.places(positions(text.shape[1], text.device))`` is right under every strategy.
+
+    Example:
+        >>> positions(4)
+        tensor([0, 1, 2, 3])
+    """
+    return torch.arange(length, device=device) + offset(length)
+
+
+def offset(length: int) -> int:
+    """Return the place in the whole sequence of the first of the `length` tokens that this process works on.
+
+    Example:
+        >>> offset(4)
+        0
+    """
+    return _rank * length
+
+
+class Context(Axis):
+    """Every process works on its part of each sequence of a batch that all processes of this axis read.
+
+    The entries of a batch are cut along the sequence before a step sees them: a batch that is a tensor, or each tensor
+    in it (tuples and dicts in each other) that has the dimension `sequence_dim` of `parallel_plan` (1 unless it says
+    otherwise). If not all of these are sequences, `context_buffers` names those that are: keys of a dict, places in a
+    tuple (``"0"``), or both (``"0.text"``). While a step runs, `F.scaled_dot_product_attention` (which torch's own
+    layers call as well) works on whole sequences. Everything else must treat tokens one by one.
+
+    - *Positions*: use :func:`positions`, or name the table in `context_buffers`: ``"places.weight"`` or a buffer, cut
+      along its first dimension while a step runs; ``"rope:2"`` cuts along dimension 2.
+    - *Targets that the step shifts itself* (``text[:, :-1]`` and ``text[:, 1:]``) need ``overlap=1``, so that each part
+      has the first token of the next one. Targets that the data has shifted need nothing.
+    - *Losses* are means over tokens (or ``{"loss": sum, "weight": tokens}``, exact where tokens are left out);
+      gradients and logged values are means over the processes.
+    - *Masks* of attention: ``is_causal=True``, a mask of the whole sequence, or one of keys only (batch, 1, 1, length).
+    - *Random numbers* that a step draws differ over the processes, as dropout needs it: draw what belongs to a whole
+      sample in the dataset.
+    - What `predict_step` returns is joined along the sequence again.
+
+    Args:
+        size: Processes; -1: as many as are left. It divides the number of heads and the length.
+        method: ``"all_to_all"`` (default): each process computes whole sequences for its part of the heads (Jacobs et
+            al., 2023: arXiv 2309.14509). ``"ring"``: keys and values go round; torch's, which needs CUDA.
+        overlap: Tokens at the end of each part that are also the first of the next. Default: what `parallel_plan` says
+            as ``sequence_overlap``, else 0.
+
+    Raises:
+        MisconfigurationException: A module or batch that cannot be cut; the message has the names and numbers.
+
+    Example:
+        >>> Context(2, overlap=1).method
+        'all_to_all'
+    """
+
+    name = "context"
+
+    def __init__(
+        self, size: int = 1, *, method: Literal["all_to_all", "ring"] = "all_to_all", overlap: int | None = None
+    ) -> None:
+        if method not in _METHODS:
+            raise UnknownNameError("method of the context axis", method, _METHODS, fix='Context(method="all_to_all")')
+        self.size, self.method, self.overlap = size, method, overlap
+        self._site: Site | None = None
+        self._module: nn.Module | None = None
+        self._entries: list[str] = []
+        self._tables: dict[str, int] = {}
+        self._attention: Exchanged | Ring | None = None
+        self._running: ExitStack | None = None
+
+    # the module
+    def check(self, module: nn.Module, site: Site) -> None:
+        if self.method == "ring" and site.device.type != "cuda":
+            raise MisconfigurationException(
+                f'Context(method="ring") on {site.device.type}: torch has no ring attention there.',
+                expected="CUDA devices.",
+                fix='Context(method="all_to_all"), which works everywhere.',
+            )
+        for name, part in module.named_modules():
+            if isinstance(part, _MIX_TOKENS):
+                raise MisconfigurationException(
+                    f"{name or type(module).__name__} ({type(part).__name__}) mixes the tokens of a sequence, of which "
+                    f"each process of context={self.size} has a part.",
+                    expected="layers that treat tokens one by one, and F.scaled_dot_product_attention.",
+                    fix="context=1; long sequences take less memory with activation_checkpointing=True.",
+                )
+        tables = {**dict(module.named_buffers()), **dict(module.named_parameters())}
+        split = {name: _with_dimension(name) for name in site.plan.context_buffers}
+        self._tables = {name: dim or 0 for name, dim in split.values() if name in tables}
+        self._entries = [given for given, (name, _) in split.items() if name not in tables]
+        sharded = site.sizes["shard"] > 1 or site.casts
+        for name in self._tables:
+            block = next((block for block in blocks_of(module, site.plan) if name.startswith(f"{block}.")), None)
+            if sharded and block is not None and isinstance(tables[name], nn.Parameter):
+                raise MisconfigurationException(
+                    f"context_buffers names {name}, a parameter of {block}, which shard gathers only within it.",
+                    expected="a buffer, or a parameter outside of the blocks.",
+                    fix="self.places(lightlib.strategies.axes.context.positions(length)) in forward.",
+                )
+
+    def apply(self, module: nn.Module, site: Site) -> None:
+        self._site, self._module = site, module
+        mesh = site.mesh["context"]
+        self._attention = Ring(mesh) if self.method == "ring" else Exchanged(mesh.get_group())
+        require_fused(module)
+
+    # a step
+    def enter(self, name: str, method: Step) -> Step:
+        joins = name == "predict_step"
+
+        def on_its_part(batch: Any, *args: Any) -> Any:
+            part, lengths = self._cut(batch)
+            with ExitStack() as own:
+                running = self._running
+                if running is None:
+                    running = own
+                    own.enter_context(self._replaced())
+                running.enter_context(self._cut_tables(lengths))
+                output = method(part, *args)
+            return self._joined(output, lengths) if joins else output
+
+        return on_its_part
+
+    def around(self, step: Step) -> Step:
+        checked, attention = False, self._attention
+        assert attention is not None, "apply() comes first"
+
+        def with_attention(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
+            nonlocal checked
+            with ExitStack() as running:  # until backward is done, which may run forwards again
+                running.enter_context(self._replaced())
+                self._running = running
+                try:
+                    output = step(batch, batch_idx, backward, sync)
+                finally:
+                    self._running = None
+            if not checked and not attention.calls:
+                raise _no_attention(self._placed)
+            checked = True
+            return output
+
+        return with_attention
+
+    @contextmanager
+    def _replaced(self) -> Iterator[None]:
+        global _rank  # noqa: PLW0603  `positions` is called where no strategy is known
+        _rank = self._place.coordinate("context")
+        try:
+            assert self._attention is not None
+            with replaced(self._placed, self._attention):
+                yield
+        finally:
+            _rank = 0
+
+    @property
+    def _place(self) -> Site:
+        assert self._site is not None, "apply() comes first"
+        return self._site
+
+    @property
+    def _placed(self) -> nn.Module:
+        assert self._module is not None, "apply() comes first"
+        return self._module
+
+    # a batch
+    def _cut(self, batch: Any) -> tuple[Any, list[int]]:
+        """Return this process's part of `batch`, and the lengths of its parts of sequences."""
+        plan = self._place.plan
+        overlap = plan.sequence_overlap if self.overlap is None else self.overlap
+        chosen = self._sequences(batch)
+        rank, lengths = self._place.coordinate("context"), []
+        for name, (tensor, dim) in chosen.items():
+            whole = tensor.shape[dim] - overlap
+            if whole % self.size or whole <= 0:
+                raise _uneven(name, tensor, dim, overlap, self.size)
+            lengths.append(whole // self.size)
+            chosen[name] = tensor.narrow(dim, rank * lengths[-1], lengths[-1] + overlap), dim
+        lengths = list(dict.fromkeys(lengths))
+        if self._attention is not None:
+            self._attention.lengths = set(lengths)
+        return _with_entries(batch, {name: tensor for name, (tensor, _) in chosen.items()}), lengths
+
+    def _sequences(self, batch: Any) -> dict[str, tuple[Tensor, int]]:
+        """Return the entries that are to be cut, and along which dimension."""
+        entries, dim = dict(_entries(batch)), self._place.plan.sequence_dim
+        if self._entries:
+            named = {name: along if along is not None else dim for name, along in map(_with_dimension, self._entries)}
+            for name, along in named.items():
+                if name not in entries or entries[name].ndim <= along:
+                    raise _unknown_entry(name, along, entries)
+            return {name: (entries[name], along) for name, along in named.items()}
+        found = {name: (tensor, dim) for name, tensor in entries.items() if tensor.ndim > dim}
+        if len({tensor.shape[dim] for tensor, _ in found.values()}) != 1:
+            raise _unclear_entries(entries, dim)
+        whole = [f"{name!r} of shape {tuple(tensor.shape)}" for name, tensor in entries.items() if name not in found]
+        if whole:
+            warn(
+                f"The entry {whole[0]} of the batch is no sequence: every process of the context axis sees it whole. A "
+                "loss of whole samples, rather than of tokens, would be wrong.",
+                PossibleUserWarning,
+            )
+        return found
+
+    @contextmanager
+    def _cut_tables(self, lengths: list[int]) -> Iterator[None]:
+        """Let the module see this process's part of the tables that go by position."""
+        hidden: list[tuple[nn.Module, str]] = []
+        try:
+            for name, dim in self._tables.items():
+                owner, _, key = name.rpartition(".")
+                part = self._placed.get_submodule(owner)
+                table, start = getattr(part, key), self._place.coordinate("context") * lengths[0]
+                if table.shape[dim] < start + lengths[0]:
+                    raise _short_table(name, table, dim, lengths[0] * self.size)
+                part.__dict__[key] = table.narrow(dim, start, table.shape[dim] - start)
+                hidden.append((part, key))
+            yield
+        finally:
+            for part, key in hidden:
+                del part.__dict__[key]
+
+    def _joined(self, output: Any, lengths: list[int]) -> Any:
+        dim, group = self._place.plan.sequence_dim, self._place.mesh["context"].get_group()
+
+        def join(tensor: Tensor) -> Tensor:
+            return gathered(tensor, dim, group) if tensor.ndim > dim and tensor.shape[dim] in lengths else tensor
+
+        return map_tensors(join, output)
+
+
+def _with_dimension(name: str) -> tuple[str, int | None]:
+    """Return ``("rope", 2)`` for ``"rope:2"``, and ``("rope", None)`` for ``"rope"``."""
+    name, _, dim = name.partition(":")
+    return name, int(dim) if dim else None
+
+
+def _entries(batch: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a batch with their names; that of a batch that is a tensor is empty."""
+    if isinstance(batch, Tensor):
+        yield prefix, batch
+    elif isinstance(batch, (Mapping, list, tuple)):
+        for key, value in batch.items() if isinstance(batch, Mapping) else enumerate(batch):
+            yield from _entries(value, f"{prefix}.{key}" if prefix else str(key))
+
+
+def _with_entries(batch: Any, new: Mapping[str, Tensor], prefix: str = "") -> Any:
+    """Return the same batch with some of its tensors replaced."""
+    if isinstance(batch, Tensor):
+        return new.get(prefix, batch)
+    if isinstance(batch, Mapping):
+        twin: Any = copy.copy(batch)
+        for key in batch:
+            twin[key] = _with_entries(batch[key], new, f"{prefix}.{key}" if prefix else str(key))
+        return twin
+    if isinstance(batch, (list, tuple)):
+        values = [_with_entries(one, new, f"{prefix}.{i}" if prefix else str(i)) for i, one in enumerate(batch)]
+        return type(batch)(*values) if hasattr(batch, "_fields") else type(batch)(values)
+    return batch
+
+
+# What does not fit
+def _uneven(name: str, tensor: Tensor, dim: int, overlap: int, size: int) -> MisconfigurationException:
+    what = f"entry {name!r} of the batch" if name else "batch"
+    length, rest = tensor.shape[dim], (tensor.shape[dim] - overlap) % size
+    fix = f"pad or cut to {length - rest} or {length - rest + size}."
+    if not overlap and rest == 1:
+        fix = "Context(overlap=1), if the step shifts its targets itself (text[:, :-1] and text[:, 1:]); else " + fix
+    return MisconfigurationException(
+        f"The {what} has {length} tokens{f', {overlap} of overlap,' if overlap else ''} (dimension {dim} of shape "
+        f"{tuple(tensor.shape)}), which cannot be cut in {size} equal parts.",
+        expected=f"a multiple of context={size}{f', and {overlap}' if overlap else ''}.",
+        fix=fix,
+    )
+
+
+def _shapes(entries: Mapping[str, Tensor]) -> str:
+    return ", ".join(f"{name!r}: {tuple(tensor.shape)}" for name, tensor in entries.items()) or "no tensors"
+
+
+def _unknown_entry(name: str, dim: int, entries: Mapping[str, Tensor]) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"context_buffers names {name!r} (dimension {dim}), which is no buffer, and no such entry of the batch.",
+        expected=f"an entry of the batch ({_shapes(entries)}), or a name as in named_buffers().",
+        fix=f"context_buffers={[name for name, tensor in entries.items() if tensor.ndim > dim]!r}",
+    )
+
+
+def _unclear_entries(entries: Mapping[str, Tensor], dim: int) -> MisconfigurationException:
+    fitting = [name for name, tensor in entries.items() if tensor.ndim > dim]
+    return MisconfigurationException(
+        f"Which entries of the batch are sequences along dimension {dim}? It has {_shapes(entries)}.",
+        expected="tensors of one length along that dimension, or their names.",
+        fix=f"ParallelPlan(context_buffers={fitting[:1] or ['text']!r}), or another sequence_dim.",
+    )
+
+
+def _short_table(name: str, table: Tensor, dim: int, length: int) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"{name} has {table.shape[dim]} places (dimension {dim}), but the sequences have {length} tokens.",
+        expected="a place for each token of the whole sequence.",
+        fix=f'a longer table, or "{name}:1" for another dimension.',
+    )
+
+
+def _no_attention(module: nn.Module) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"The training step of {type(module).__name__} did not call F.scaled_dot_product_attention: nothing is "
+        "exchanged along the sequence.",
+        expected="attention by that function, or by torch's layers.",
+        fix="F.scaled_dot_product_attention(query, key, value, is_causal=True) in place of softmax(query @ key).",
+    )

@@ -1,0 +1,88 @@
+"""ByHand: a module that its own `configure_model` has spread over processes, with torch's functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.materialize import Construction, fill
+from lightlib.strategies.axes.shard import Gathered, entered, synced_at_the_end
+
+__all__ = ["ByHand", "is_by_hand"]
+
+_OTHERS = ("pipeline", "context")
+
+
+def is_by_hand(module: nn.Module) -> bool:
+    """Return whether `configure_model` has made DTensors of parameters already."""
+    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
+
+
+class ByHand(Axis):
+    """Stands for the axes that spread parameters, where `configure_model` did it: it changes no layer.
+
+    What was built on the meta device gets its memory and first values, and gradients are reduced at the end of an
+    accumulation window. The precision is applied by autocast, as on one device.
+    """
+
+    lockstep = True
+
+    def __init__(self) -> None:
+        self._roots: list[Any] = []
+        self._module: nn.Module | None = None
+        self._gathered = Gathered()
+
+    def check(self, module: nn.Module, site: Site) -> None:
+        other = next((name for name in _OTHERS if site.sizes[name] > 1), None)
+        if other is not None:
+            raise MisconfigurationException(
+                f"{type(module).__name__}.configure_model has spread parameters, and {other}={site.sizes[other]}.",
+                expected="shard, replicate and tensor alone, when configure_model spreads parameters itself.",
+                fix=f"{other}=1, or say it in parallel_plan() in place of configure_model.",
+            )
+        processes = site.sizes["replicate"] * site.sizes["shard"]
+        left = [name for name, p in module.named_parameters() if p.requires_grad and not _averaged(p)]
+        if processes > 1 and left:
+            raise MisconfigurationException(
+                f"configure_model of {type(module).__name__} left the parameter {left[0]!r} out when it spread the "
+                f"others, and {processes} processes read different data: nobody would average its gradients.",
+                expected="every parameter that is trained in a module to which fully_shard was applied.",
+                fix='fully_shard(self, mesh=self.device_mesh["data_parallel"]) as the last line of configure_model.',
+            )
+
+    def apply(self, module: nn.Module, site: Site) -> None:
+        if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+            construction = Construction()
+            construction.rng = site.collectives.broadcast(torch.get_rng_state())
+            fill(module, site.device, construction)
+        self._module = module
+        sharded: list[Any] = [part for part in module.modules() if isinstance(part, FSDPModule)]
+        inner = {id(part) for root in sharded for part in root.modules() if part is not root}
+        self._roots = [root for root in sharded if id(root) not in inner]
+        self._gathered = Gathered(self._roots)
+
+    def enter(self, name: str, method: Step) -> Step:
+        """Return the step with FSDP2's hooks around it, when `fully_shard` was applied to the whole module."""
+        whole = next((root for root in self._roots if root is self._module), None)
+        found = method if whole is None else entered(whole, name, method)
+        return found if name == "training_step" else self._gathered.dropped_after(found)
+
+    def around(self, step: Step) -> Step:
+        return synced_at_the_end(self._roots, step)
+
+    def teardown(self) -> None:
+        self._gathered.drop()
+
+
+def _averaged(parameter: nn.Parameter) -> bool:
+    """Return whether `fully_shard` has taken care of a parameter: its mesh then has more than the tensor dimension."""
+    if not isinstance(parameter, DTensor):
+        return False
+    names = parameter.device_mesh.mesh_dim_names
+    return names is None or not set(names) <= {"tensor", "tensor_parallel"}

@@ -1,0 +1,132 @@
+"""ParallelPlan: what a module says about its own structure, once, for every strategy."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, closest, shown
+from lightlib.strategies.axes.mixture import MixtureOfExperts
+
+__all__ = ["ParallelPlan", "blocks_of", "matching", "plan_of"]
+
+
+@dataclass(frozen=True)
+class ParallelPlan:
+    """What ``Module.parallel_plan()`` returns. Every field may be left out; names are those of `named_modules()`.
+
+    Args:
+        blocks: Names of the repeated blocks, the units of sharding, activation checkpointing and compilation; each may
+            hold wildcards (``"model.blocks.*"``). Default: the children of the largest ModuleList or Sequential.
+        tensor: By module name (with wildcards) how it is split over the tensor axis: ``"colwise"``, ``"rowwise"``,
+            ``"sequence"``, ``"vocab"``, or a style of `torch.distributed.tensor.parallel`.
+        loss_parallel: Whether the loss is computed on scores that stay split over their classes. Default False.
+        pipelined: Name of the child module that the pipeline cuts, which every step calls once. Default: the child that
+            is, or holds, the container of the blocks.
+        stages: Names of modules inside of `pipelined` at which a new stage begins, or one list of names per stage, for
+            a forward that does without absent layers. Default: an `nn.Sequential` is cut where the parameters balance,
+            and an `nn.ModuleList` between two of the layers that the forward calls one after the other.
+        context_buffers: Names of batch entries or buffers that are split along the sequence by the context axis.
+        sequence_dim: The dimension of the sequence in the tensors of a batch, for the context axis. Default 1.
+        sequence_overlap: Tokens at the end of each part of a sequence that are also the first of the next part, for the
+            context axis: 1 for a step that shifts its targets itself. Default 0.
+        experts: Names of the modules that hold experts as a ModuleList or as stacked parameters, for the expert axis.
+
+    Example:
+        >>> ParallelPlan(blocks=["blocks.*"], tensor={"blocks.*.up": "colwise", "blocks.*.down": "rowwise"}).blocks
+        ['blocks.*']
+    """
+
+    blocks: Sequence[str] = ()
+    tensor: Mapping[str, Any] = field(default_factory=dict)
+    loss_parallel: bool = False
+    pipelined: str | None = None
+    stages: Sequence[Any] = ()
+    context_buffers: Sequence[str] = ()
+    sequence_dim: int = 1
+    sequence_overlap: int = 0
+    experts: Sequence[str] = ()
+
+
+def plan_of(module: nn.Module) -> ParallelPlan:
+    """Return what the module's `parallel_plan` says; an empty plan when it has none.
+
+    Raises:
+        ArgumentTypeError: `parallel_plan` returned something else.
+    """
+    method = getattr(module, "parallel_plan", None)
+    plan = method() if callable(method) else None
+    if plan is None:
+        return ParallelPlan()
+    if isinstance(plan, Mapping):
+        unknown = sorted(set(plan) - set(ParallelPlan.__dataclass_fields__))
+        if unknown:
+            near = closest(unknown[0], list(ParallelPlan.__dataclass_fields__), "blocks")
+            raise MisconfigurationException(
+                f"{type(module).__name__}.parallel_plan() returned a dict with {unknown[0]!r}.",
+                expected=f"the names {', '.join(ParallelPlan.__dataclass_fields__)}.",
+                fix=f"did you mean {near!r}?",
+            )
+        return ParallelPlan(**plan)
+    if not isinstance(plan, ParallelPlan):
+        raise ArgumentTypeError(
+            f"{type(module).__name__}.parallel_plan() returned {shown(plan)}.",
+            expected="a lightlib.ParallelPlan.",
+            fix="return ParallelPlan(blocks=['blocks.*'])",
+        )
+    return plan
+
+
+def matching(module: nn.Module, patterns: Sequence[str], what: str) -> dict[str, nn.Module]:
+    """Return the modules whose names match one of `patterns`, in the order of the module.
+
+    Raises:
+        MisconfigurationException: A pattern matches nothing; the message shows the names that are near.
+    """
+    names = dict(module.named_modules())
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(name, pattern) and _as_deep(name, pattern) for name in names):
+            near = closest(pattern, [name for name in names if name]) or next((n for n in names if n), "")
+            raise MisconfigurationException(
+                f"parallel_plan() of {type(module).__name__}: {what}={pattern!r} matches no module.",
+                expected="the name of a module as in `named_modules()`; * stands for one part of a name.",
+                fix=f"for instance {near!r}; the names are {', '.join([n for n in names if n][:12])}, …",
+            )
+    return {
+        name: part
+        for name, part in names.items()
+        if any(fnmatch.fnmatchcase(name, pattern) and _as_deep(name, pattern) for pattern in patterns)
+    }
+
+
+def blocks_of(module: nn.Module, plan: ParallelPlan) -> dict[str, nn.Module]:
+    """Return the blocks by name: those of the plan, else the children of the largest ModuleList or Sequential."""
+    if plan.blocks:
+        return matching(module, plan.blocks, "blocks")
+    found = container_of(module)
+    if found is None:
+        return {}
+    name, container = found
+    prefix = f"{name}." if name else ""
+    return {f"{prefix}{key}": part for key, part in container.named_children() if any(True for _ in part.parameters())}
+
+
+def container_of(module: nn.Module) -> tuple[str, nn.Module] | None:
+    """Return name and value of the ModuleList or Sequential with the most children that have parameters."""
+    best: tuple[str, nn.Module] | None = None
+    most = 1
+    experts = {id(part.experts) for part in module.modules() if isinstance(part, MixtureOfExperts)}  # work side by side
+    for name, part in module.named_modules():
+        if isinstance(part, (nn.ModuleList, nn.Sequential)) and id(part) not in experts:
+            count = sum(any(True for _ in child.parameters()) for child in part.children())
+            if count > most:
+                best, most = (name, part), count
+    return best
+
+
+def _as_deep(name: str, pattern: str) -> bool:
+    return name.count(".") == pattern.count(".")

@@ -1,0 +1,231 @@
+"""Replicate: copies of one module, whose gradients are averaged (DistributedDataParallel)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from lightlib.errors import MisconfigurationException, nearest
+from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.buckets import BucketOrder
+from lightlib.strategies.axes.hooks import communication_hook
+from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
+from lightlib.strategies.axes.torch_private import flattened_group, set_gradient_sync
+
+__all__ = ["Replicate"]
+
+Wrapper = Callable[..., DistributedDataParallel]
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    known = {*inspect.signature(DistributedDataParallel).parameters} - {"module", "device_ids", "output_device"}
+    for name in options:
+        if name not in known:
+            raise MisconfigurationException(
+                f"DistributedDataParallel has no option {name!r}.{nearest(name, known)}",
+                expected=f"one of {', '.join(sorted(known))}.",
+                fix="correct the name, or leave it out.",
+            )
+
+
+class Replicate(Axis):
+    """Every process has a copy of the module and reads its own part of the data; gradients are averaged.
+
+    The module itself is not wrapped: DistributedDataParallel goes around its training step.
+
+    Args:
+        size: Copies; -1: as many as there are processes left.
+        find_unused_parameters: Look for parameters without a gradient in every step. Default False.
+        static_graph: Promise that every step uses the same parameters. Default False.
+        bucket_cap_mb: Megabytes of gradients that are sent at once. Default: torch's, 25.
+        gradient_as_bucket_view: Let gradients live in the buckets, which saves their memory once. Default True.
+        broadcast_buffers: Send the buffers of the first process to all at the start of each step. Default True.
+        comm_hook: How gradients are sent: ``"bf16"``, ``"fp16"``, ``"powersgd"``, or a hook of torch's form
+            ``hook(state, bucket)``.
+        comm_state: The state of the hook.
+        comm_wrapper: Called with the hook; returns the hook to use.
+        wrapper: Called in place of DistributedDataParallel with the same arguments.
+        zero: Share out the optimizer's state over the copies (ZeroRedundancyOptimizer). Default False.
+        options: Further arguments of DistributedDataParallel.
+
+    Raises:
+        MisconfigurationException: One of `options` is no argument of DistributedDataParallel.
+    """
+
+    name = "replicate"
+
+    def __init__(
+        self,
+        size: int = 1,
+        *,
+        find_unused_parameters: bool = False,
+        static_graph: bool = False,
+        bucket_cap_mb: float | None = None,
+        gradient_as_bucket_view: bool = True,
+        broadcast_buffers: bool = True,
+        comm_hook: Literal["bf16", "fp16", "powersgd"] | Callable[..., Any] | None = None,
+        comm_state: Any = None,
+        comm_wrapper: Callable[..., Any] | None = None,
+        wrapper: Wrapper | None = None,
+        zero: bool = False,
+        **options: Any,
+    ) -> None:
+        self.size, self.zero = size, zero
+        self.shares_buffers = broadcast_buffers
+        if wrapper is None:
+            _check_options(options)
+        self._options = {
+            "find_unused_parameters": find_unused_parameters,
+            "static_graph": static_graph,
+            "bucket_cap_mb": bucket_cap_mb,
+            "gradient_as_bucket_view": gradient_as_bucket_view,
+            "forward_sync_buffers": broadcast_buffers,  # torch's new name of it
+            **options,
+        }
+        self._hook, self._hook_state, self._hook_wrapper = comm_hook, comm_state, comm_wrapper
+        self._wrapper = wrapper or DistributedDataParallel
+        self._site: Site | None = None
+        self._ddp: DistributedDataParallel | None = None
+        self._order: BucketOrder | None = None
+
+    def check(self, module: nn.Module, site: Site) -> None:
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            raise MisconfigurationException(
+                f"{type(module).__name__} has no parameter that requires a gradient.",
+                expected="something to train, when the strategy averages gradients.",
+                fix="Trainer(devices=1), or unfreeze a parameter.",
+            )
+
+    def apply(self, module: nn.Module, site: Site) -> None:
+        self._site = site
+        module.to(site.device)
+        step = _Step(module)
+        if not site.automatic:  # any number of backward passes: gradients are averaged before each optimizer step
+            self._ddp = self._order = None
+            return
+        ddp = self._wrapper(
+            step,
+            device_ids=[site.device.index] if site.device.type == "cuda" else None,
+            process_group=_copies(site),
+            **self._options,
+        )
+        if self._hook is not None:
+            state, hook = communication_hook(self._hook, self._hook_state, _copies(site))
+            ddp.register_comm_hook(state, hook if self._hook_wrapper is None else self._hook_wrapper(hook))
+        self._ddp = ddp
+        self._order = BucketOrder(ddp, module) if self._is_order_kept(module, site) else None
+
+    def _is_order_kept(self, module: nn.Module, site: Site) -> bool:
+        """Whether sums depend on the order of the buckets, and a backward of zeros can bring it back."""
+        options = self._options
+        rearranged = not (options["find_unused_parameters"] or options["static_graph"])
+        plain = self._wrapper is DistributedDataParallel and self._hook is None
+        sparse = any(getattr(part, "sparse", False) for part in module.modules())  # gradients of embeddings
+        return rearranged and plain and not sparse and distributed.get_world_size(_copies(site)) > 2
+
+    def enter(self, name: str, method: Step) -> Step:
+        ddp = self._ddp
+        if name != "training_step" or ddp is None:
+            return method
+        ddp.module.__dict__["step"] = method
+        return ddp
+
+    def around(self, step: Step) -> Step:
+        ddp, order = self._ddp, self._order
+        if ddp is None:
+            return step
+        first = bool(self._options["static_graph"])  # torch learns the graph in the first backward, which must be whole
+
+        def synced_at_the_end(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
+            nonlocal first
+            set_gradient_sync(ddp, sync or first)
+            first = first and not sync
+            if sync and order is not None and order.names is None:
+                with order.noted():
+                    return step(batch, batch_idx, backward, sync)
+            return step(batch, batch_idx, backward, sync)
+
+        return synced_at_the_end
+
+    def optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """Return what steps: with `zero` an optimizer that keeps the state of a part of the parameters."""
+        if not self.zero:
+            return optimizer
+        refuse_all_at_once(optimizer, "with zero1")
+        from lightlib.strategies.axes.zero import share_out  # optional: torch.distributed.optim, slow to import
+
+        assert self._site is not None
+        return share_out(optimizer, _copies(self._site))
+
+    @property
+    def sends_buffers(self) -> bool:
+        """Whether every step begins with the buffers of the first process."""
+        return self.shares_buffers and self._ddp is not None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._order is None or self._order.names is None else {"order": self._order.names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._order is not None:
+            self._order.rehearse(state["order"])
+
+    def sync_gradients(self, optimizer: Optimizer) -> None:
+        """Average the gradients of `optimizer`; one that some process does not have counts as 0 there."""
+        if self._ddp is not None or self._site is None:
+            return
+        group, device = _copies(self._site), self._site.device
+        parameters = [p for entry in optimizer.param_groups for p in entry["params"] if p.requires_grad]
+        present = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8, device=device)
+        distributed.all_reduce(present, distributed.ReduceOp.MAX, group=group)
+        for parameter, used in zip(parameters, present.tolist(), strict=True):
+            if used and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        for bucket in _buckets([p.grad for p, used in zip(parameters, present.tolist(), strict=True) if used]):
+            _average(bucket, group)
+
+
+def _copies(site: Site) -> Any:
+    """Return the group of all processes that have this copy of the parameters: those of one sequence as well."""
+    if site.sizes["context"] > 1:
+        return flattened_group(site.mesh, ("replicate", "context"), "replicate_context")
+    return site.mesh["replicate"].get_group()
+
+
+class _Step(nn.Module):
+    """What DistributedDataParallel wraps: its forward is the training step of the module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any) -> Any:
+        step: Step = self.__dict__["step"]  # set by `enter`; it is no part of the module
+        return step(*args)
+
+
+def _buckets(gradients: list[Any], limit: int = 25 * 2**20) -> list[list[Tensor]]:
+    """Return the gradients in lists of one dtype and of at most `limit` bytes."""
+    buckets: list[list[Tensor]] = []
+    size = 0
+    for gradient in gradients:
+        bytes_of = gradient.numel() * gradient.element_size()
+        if not buckets or size + bytes_of > limit or buckets[-1][0].dtype != gradient.dtype:
+            buckets.append([])
+            size = 0
+        buckets[-1].append(gradient)
+        size += bytes_of
+    return buckets
+
+
+def _average(bucket: list[Tensor], group: Any) -> None:
+    flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+    distributed.all_reduce(flat, group=group)
+    flat /= distributed.get_world_size(group)
+    for gradient, mean in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
+        gradient.copy_(mean.view_as(gradient))

@@ -1,0 +1,251 @@
+"""Shard: processes share out parameters, gradients and optimizer state (FSDP2, HSDP)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.materialize import Construction, fill, on_meta
+from lightlib.strategies.axes.plan import blocks_of, matching
+from lightlib.strategies.axes.torch_private import flattened_mesh, is_view, map_tensors
+
+__all__ = ["Gathered", "Shard", "entered", "synced_at_the_end"]
+
+
+class Shard(Axis):
+    """Every process keeps a part of each parameter, gradient and optimizer state, and reads its own part of the data.
+
+    Blocks are gathered just before they are used; the sizes of ``replicate`` and ``shard`` make one mesh of two
+    dimensions (HSDP). With a size of 1 it only turns parameters into DTensors, which other axes need.
+
+    Args:
+        size: Processes that share out; -1: as many as there are left.
+        blocks: Names of the modules that are gathered at once, with wildcards, or a function ``(name, module) ->
+            bool``. Default: what `parallel_plan` says, else the children of the largest ModuleList or Sequential; in
+            manual optimization also every child of the module, which then has to be called as a whole.
+        reshard_after_forward: Drop gathered parameters after forward and gather them again in backward. Default: True,
+            but False within a pipeline, whose schedules would compute wrong gradients otherwise.
+        cpu_offload: Keep the parts on the CPU, and step there. Default False.
+        param_dtype, reduce_dtype: In place of what the Trainer's precision says.
+        meta: Build in `configure_model` without memory, and fill the parts afterwards as an ordinary construction
+            would. Default False.
+    """
+
+    name = "shard"
+    casts = True
+
+    def __init__(
+        self,
+        size: int = 1,
+        *,
+        blocks: Sequence[str] | Callable[[str, nn.Module], bool] | None = None,
+        reshard_after_forward: bool | int | None = None,
+        cpu_offload: bool = False,
+        param_dtype: torch.dtype | None = None,
+        reduce_dtype: torch.dtype | None = None,
+        meta: bool = False,
+    ) -> None:
+        self.size, self.blocks, self.cpu_offload, self.meta = size, blocks, cpu_offload, meta
+        self.asked = size != 1  # -1 may turn out to be 1, and then one process is meant to run as FSDP
+        self.reshard_after_forward = reshard_after_forward
+        self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
+        self._module: nn.Module | None = None
+        self._roots: list[FSDPModule] = []
+        self._construction = Construction()
+        self._gathered = Gathered()
+
+    @property
+    def lockstep(self) -> bool:  # type: ignore[override]
+        """Gathering takes every process, so each forward does."""
+        return self.size != 1
+
+    def init_context(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Return the context in which `configure_model` builds: on the CPU, or on no device at all."""
+        return on_meta(self._construction) if self.meta else nullcontext()
+
+    def check(self, module: nn.Module, site: Site) -> None:
+        if not any(True for _ in module.parameters()):
+            raise MisconfigurationException(
+                f"{type(module).__name__} has no parameters to share out.",
+                expected="a module with parameters.",
+                fix="create layers in __init__ or configure_model.",
+            )
+
+    def apply(self, module: nn.Module, site: Site) -> None:
+        mesh = _sharded_over(site)
+        dtype = self._policy(site)
+        offload = CPUOffloadPolicy(pin_memory=site.device.type == "cuda") if self.cpu_offload else OffloadPolicy()
+        piped = site.sizes["pipeline"] > 1
+        reshard = self.reshard_after_forward if self.reshard_after_forward is not None else not piped
+        if piped and reshard:
+            raise MisconfigurationException(
+                f"reshard_after_forward={reshard!r} within a pipeline.",
+                expected="False: with it, zero-bubble schedules compute wrong gradients.",
+                fix="leave it out.",
+            )
+        options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": reshard, "offload_policy": offload}
+        for parts, other in site.elsewhere:
+            fully_shard(parts, mp_policy=MixedPrecisionPolicy(*dtype), **{**options, "mesh": other})
+        for part in self._units(module, site):
+            part.register_forward_hook(_own_memory)
+            fully_shard(part, mp_policy=MixedPrecisionPolicy(*dtype), **options)
+        roots = _roots_in_stages(module, site.pipelined) if piped else [module]
+        # What a root holds itself is used again right after its forward, and first in backward.
+        options["reshard_after_forward"] = False
+        for root in roots:
+            root.register_forward_hook(_own_memory)
+            fully_shard(
+                root, mp_policy=MixedPrecisionPolicy(*dtype, output_dtype=site.precision.param_dtype), **options
+            )
+        self._roots = [root for root in roots if isinstance(root, FSDPModule)]
+        if any(parameter.is_meta for parameter in module.parameters()):
+            # Copies are to have the same values, also without a seed.
+            self._construction.rng = site.collectives.broadcast(self._construction.rng)
+            fill(module, site.device if not self.cpu_offload else torch.device("cpu"), self._construction)
+            self._construction = Construction()
+        self._gathered = Gathered(self._roots)
+        self._module = None if piped else module
+
+    def _policy(self, site: Site) -> tuple[torch.dtype | None, torch.dtype | None]:
+        precision = site.precision
+        compute = self.param_dtype or (precision.compute_dtype if precision.autocasts else None)
+        reduce = self.reduce_dtype or (precision.reduce_dtype if precision.autocasts else None)
+        return compute, reduce
+
+    def _units(self, module: nn.Module, site: Site) -> list[nn.Module]:
+        blocks = self.blocks
+        if callable(blocks):
+            found = [part for name, part in module.named_modules() if name and blocks(name, part)]
+        elif blocks is not None:
+            found = list(matching(module, blocks, "blocks").values())
+        else:
+            found = list(blocks_of(module, site.plan).values())
+            if not site.automatic:  # several backward passes: each layer is gathered again for each of them
+                found += _called(module)
+        inner_first = [part for part in reversed(list(module.modules())) if any(part is one for one in found)]
+        return [part for part in inner_first if not isinstance(part, (nn.ModuleList, nn.ModuleDict))]
+
+    def enter(self, name: str, method: Step) -> Step:
+        """Return the step with FSDP2's hooks around it, which gather what the module holds itself."""
+        found = method if self._module is None else entered(self._module, name, method)
+        return found if name == "training_step" else self._gathered.dropped_after(found)
+
+    def around(self, step: Step) -> Step:
+        return synced_at_the_end(self._roots, step)
+
+    def teardown(self) -> None:
+        self._gathered.drop()
+
+
+class Gathered:
+    """What `roots` have gathered, which after a forward without a backward stays so where nothing else drops it.
+
+    It is dropped after each step of an evaluation and at the end of a run: weights may change before they are used
+    again, and `parameters()` would return what is gathered in place of what an optimizer has to step.
+    """
+
+    def __init__(self, roots: Sequence[Any] = ()) -> None:
+        self._parts: list[Any] = [part for root in roots for part in root.modules() if isinstance(part, FSDPModule)]
+
+    def dropped_after(self, step: Step) -> Step:
+        """Return a step of an evaluation that leaves nothing gathered."""
+
+        def dropping(*args: Any) -> Any:
+            output = step(*args)
+            self.drop()
+            return output
+
+        return dropping
+
+    def drop(self) -> None:
+        """Keep this process's part alone."""
+        for part in self._parts:
+            part.reshard()
+
+
+def _called(module: nn.Module) -> list[nn.Module]:
+    """Return the children of a module that have parameters; in place of a list of modules, its members."""
+    found: list[nn.Module] = []
+    for child in module.children():
+        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+            found += _called(child)
+        elif any(True for _ in child.parameters()):
+            found.append(child)
+    return found
+
+
+def _own_memory(_: nn.Module, __: Any, output: Any) -> Any:
+    """Copy what is a view: FSDP2 would not see an operation in place on it, and compute wrong gradients."""
+    return map_tensors(_copied_view, output) if torch.is_grad_enabled() else output
+
+
+def _copied_view(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone() if is_view(tensor) else tensor
+
+
+def entered(module: nn.Module, name: str, method: Step) -> Step:
+    """Return `method` with the hooks around it that `fully_shard` gave the forward of `module`."""
+
+    def with_own_memory(*args: Any) -> Any:
+        return _own_memory(module, args, method(*args))
+
+    attribute = f"_entered_{name}"
+    setattr(module, attribute, with_own_memory)
+    register_fsdp_forward_method(module, attribute)
+    found: Step = module.__dict__.pop(attribute)
+    return found
+
+
+def synced_at_the_end(roots: list[FSDPModule], step: Step) -> Step:
+    """Return what runs a batch, so that the gradients of `roots` are reduced with the last one of a window."""
+
+    def synced(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
+        for root in roots:
+            root.set_requires_gradient_sync(sync)
+            root.set_is_last_backward(sync)
+        return step(batch, batch_idx, backward, sync)
+
+    return synced
+
+
+def _sharded_over(site: Site) -> DeviceMesh:
+    """Return the mesh of what is shared out and, outside of it, of the copies. Context processes share out as well."""
+    mesh = site.mesh["shard"]
+    if site.sizes["context"] > 1:
+        mesh = flattened_mesh(site.mesh, ("shard", "context"), "shard_context")
+    return site.mesh["replicate", mesh.mesh_dim_names[0]] if site.sizes["replicate"] > 1 else mesh  # type: ignore[index]
+
+
+def _roots_in_stages(module: nn.Module, part: nn.Module | None) -> list[nn.Module]:
+    """Return what gets hooks of its own: the part that a pipeline cuts, and layers outside of it."""
+    if part is None or part is module:
+        return [module]
+    held = [name for name, _ in module.named_parameters(recurse=False)]
+    if held:
+        raise MisconfigurationException(
+            f"{type(module).__name__} holds the parameter {held[0]!r} itself, outside of its layers.",
+            expected="parameters inside of child modules, when shard and pipeline are combined.",
+            fix=f"move self.{held[0]} into the module that the pipeline cuts, or into a child module.",
+        )
+    roots: list[nn.Module] = []
+    for child in module.children():
+        if child is part or isinstance(child, (nn.ModuleList, nn.ModuleDict)) or part in set(child.modules()):
+            roots += [child] if child is part else _roots_in_stages(child, part)
+        else:
+            roots.append(child)
+    return [root for root in roots if any(True for _ in root.parameters())]

@@ -1,0 +1,263 @@
+"""State that DeepSpeed has spread: gathered whole by name, and handed out again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from lightlib.errors import CheckpointError
+from lightlib.strategies.deepspeed.engine import EngineOptimizer
+
+__all__ = ["is_spread", "load_module_state", "load_optimizer_state", "module_state", "optimizer_state", "set_masters"]
+
+Masters = Callable[[nn.Parameter], Any]
+
+
+def is_spread(module: nn.Module) -> bool:
+    """Whether ZeRO-3 has taken the parameters of `module` apart."""
+    return any(hasattr(parameter, "ds_id") for parameter in module.parameters())
+
+
+def _is_first() -> bool:
+    return not distributed.is_initialized() or distributed.get_rank() == 0
+
+
+# the module
+def module_state(module: nn.Module, deepspeed: Any, optimizer: EngineOptimizer | None, half: bool) -> dict[str, Any]:
+    """Return the whole state of `module` on the first process; an empty one on the others.
+
+    Args:
+        module: As it is spread over all processes, each of which has to call this.
+        deepspeed: The package.
+        optimizer: With the float32 copies of what is trained in 16 bits.
+        half: Whether those are to be returned in place of the 16-bit parameters.
+    """
+    trained = {id(p) for group in optimizer.parameters for p in group if p.requires_grad} if optimizer else set()
+    state = dict(module.state_dict())
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if name not in state:
+            continue
+        if half and optimizer is not None and id(parameter) in trained and optimizer.is_sharded:
+            whole = deepspeed.utils.safe_get_full_fp32_param(parameter)
+            if whole is not None:
+                state[name] = whole.detach().cpu() if _is_first() else None
+        elif hasattr(parameter, "ds_id"):
+            with deepspeed.zero.GatheredParameters([parameter]):
+                state[name] = parameter.detach().cpu().clone() if _is_first() else None
+    return state if _is_first() else {}
+
+
+def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool, deepspeed: Any) -> None:
+    """Take back a whole state, the same on every process, of which each keeps its part.
+
+    Raises:
+        RuntimeError: Names or shapes do not match, in torch's words.
+    """
+    if not is_spread(module):
+        module.load_state_dict(state, strict=strict)
+        return
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    own = module.state_dict()
+    wrong = []
+    missing, unexpected = [n for n in own if n not in state], [n for n in state if n not in own]
+    if strict and unexpected:
+        wrong.append(f"Unexpected key(s) in state_dict: {', '.join(map(repr, unexpected))}.")
+    if strict and missing:
+        wrong.append(f"Missing key(s) in state_dict: {', '.join(map(repr, missing))}.")
+    for name, parameter in parameters.items():
+        shape = tuple(getattr(parameter, "ds_shape", parameter.shape))
+        if name in state and tuple(state[name].shape) != shape:
+            wrong.append(
+                f"size mismatch for {name}: copying a param with shape {tuple(state[name].shape)} from checkpoint, "
+                f"the shape in current model is {shape}."
+            )
+    if wrong:
+        raise RuntimeError("\n\t".join([f"Error(s) in loading state_dict for {type(module).__name__}:", *wrong]))
+    module.load_state_dict({name: value for name, value in state.items() if name not in parameters}, strict=False)
+    for name, parameter in parameters.items():
+        if name not in state:
+            continue
+        with torch.no_grad(), deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
+            if _is_first():
+                parameter.data.copy_(state[name])
+
+
+def set_masters(module: nn.Module, state: Mapping[str, Any], optimizer: EngineOptimizer, deepspeed: Any) -> None:
+    """Give the float32 copies that the engine optimizes the values of `state`, which the parameters have only rounded.
+
+    Args:
+        module: Whose parameters are trained.
+        state: As :func:`module_state` returned it, the same on every process.
+        optimizer: Of the engine.
+        deepspeed: The package.
+    """
+    if not optimizer.is_sharded:
+        return
+    trained = {id(p) for group in optimizer.parameters for p in group if p.requires_grad}
+    for name, parameter in module.named_parameters():
+        if id(parameter) not in trained or name not in state:
+            continue
+        value = state[name].detach().float()
+        if hasattr(parameter, "ds_id"):
+            deepspeed.utils.safe_set_local_fp32_param(parameter, _part(value, parameter))
+        elif hasattr(parameter, "_hp_mapping"):
+            deepspeed.utils.safe_set_full_fp32_param(parameter, value)
+
+
+def _part(value: Tensor, parameter: Any) -> Tensor:
+    """Return this process's part of `value`, filled up with zeros as ZeRO-3 does."""
+    size = parameter.ds_tensor.numel()
+    group = parameter.ds_process_group
+    rank = distributed.get_rank(group)
+    flat = value.detach().flatten()
+    padded = flat.new_zeros(size * distributed.get_world_size(group))
+    padded[: flat.numel()] = flat
+    return padded[rank * size : (rank + 1) * size].to(parameter.ds_tensor.device)
+
+
+# the optimizer
+def optimizer_state(optimizer: EngineOptimizer, deepspeed: Any) -> dict[str, Any]:
+    """Return the whole state of `optimizer` on the first process as one device would have it; empty on the others.
+
+    Raises:
+        CheckpointError: DeepSpeed keeps it where it cannot be gathered.
+    """
+    if _is_plain(optimizer):
+        saved = optimizer.optim.state_dict()
+        pairs = zip(saved["param_groups"], optimizer.names, strict=True)
+        saved["param_groups"] = [{**group, "param_names": list(own)} for group, own in pairs]
+        return saved if _is_first() else {}
+    flats = _flats(optimizer, "saved")
+    state: dict[int, dict[str, Any]] = {}
+    index = 0
+    groups: list[dict[str, Any]] = []
+    entries = [optimizer.optim.state[flat] for flat in flats if flat in optimizer.optim.state]
+    _link(optimizer)
+    for group, own, names in zip(optimizer.optim.param_groups, optimizer.parameters, optimizer.names, strict=True):
+        kept = {key: value for key, value in group.items() if key != "params"}
+        groups.append({**kept, "params": list(range(index, index + len(own))), "param_names": list(names)})
+        for parameter in own:
+            if entries and parameter.requires_grad:
+                state[index] = _entry(parameter, entries[0], flats[0], deepspeed)
+            index += 1
+    return {"state": state, "param_groups": groups} if _is_first() else {}
+
+
+def _entry(parameter: nn.Parameter, like: Mapping[str, Any], flat: Tensor, deepspeed: Any) -> dict[str, Any]:
+    """Return the state of one parameter; `like` is that of a flat piece of several."""
+    entry: dict[str, Any] = {}
+    for key, value in like.items():
+        if not _is_spread_over(value, flat):
+            entry[key] = value.detach().cpu().clone() if isinstance(value, Tensor) else value
+            continue
+        whole = deepspeed.utils.safe_get_full_optimizer_state(parameter, key)
+        if _is_first():
+            entry[key] = whole.detach().cpu().clone()
+    return entry
+
+
+def _is_spread_over(value: Any, flat: Tensor) -> bool:
+    return isinstance(value, Tensor) and value.shape == flat.shape and value.dim() > 0
+
+
+def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], deepspeed: Any) -> None:
+    """Take back a whole state, of which each process keeps its part.
+
+    Args:
+        optimizer: Of this process.
+        saved: As :func:`optimizer_state` or an optimizer on one device returned it, the same on every process.
+        deepspeed: The package.
+
+    Raises:
+        CheckpointError: The groups differ, or DeepSpeed keeps the state where it cannot be set.
+    """
+    inner, groups = optimizer.optim, saved["param_groups"]
+    if len(groups) != len(inner.param_groups):
+        raise CheckpointError(
+            f"The checkpoint's optimizer has {len(groups)} groups, this one has {len(inner.param_groups)}.",
+            expected="the same groups in the same order.",
+            fix="resume with the same configure_optimizers.",
+        )
+    by_name: dict[str, dict[str, Any]] = {}
+    for group, own in zip(groups, optimizer.names, strict=True):
+        held = group.get("param_names") or own
+        by_name |= {n: saved["state"][i] for n, i in zip(held, group["params"], strict=True) if i in saved["state"]}
+    if _is_plain(optimizer):
+        inner.load_state_dict(_numbered(by_name, groups, optimizer.names))
+        return
+    flats = _flats(optimizer, "loaded")
+    for group, live in zip(groups, inner.param_groups, strict=True):
+        live.update({key: value for key, value in group.items() if key not in ("params", "param_names")})
+    if not by_name:
+        return
+    named = [
+        (name, parameter)
+        for names, parameters in zip(optimizer.names, optimizer.parameters, strict=True)
+        for name, parameter in zip(names, parameters, strict=True)
+        if name in by_name and parameter.requires_grad
+    ]
+    spread = [key for key, value in by_name[named[0][0]].items() if isinstance(value, Tensor) and value.dim() > 0]
+    like = {key: value for key, value in by_name[named[0][0]].items() if key not in spread}
+    for flat in flats:
+        scalars = {key: value.clone() if isinstance(value, Tensor) else value for key, value in like.items()}
+        inner.state[flat] = {**scalars, **{key: torch.zeros_like(flat) for key in spread}}
+    _link(optimizer)
+    for name, parameter in named:
+        for key in spread:
+            value = by_name[name][key]
+            if hasattr(parameter, "ds_id"):
+                deepspeed.utils.safe_set_local_optimizer_state(parameter, _part(value, parameter), key)
+            else:
+                deepspeed.utils.safe_set_full_optimizer_state(parameter, value.to(parameter.device), key)
+
+
+def _numbered(by_name: Mapping[str, Any], groups: list[Any], names: list[list[str]]) -> dict[str, Any]:
+    index = {name: number for number, name in enumerate(name for group in names for name in group)}
+    live = [
+        {**{k: v for k, v in group.items() if k != "param_names"}, "params": [index[name] for name in own]}
+        for group, own in zip(groups, names, strict=True)
+    ]
+    return {"state": {index[name]: entry for name, entry in by_name.items() if name in index}, "param_groups": live}
+
+
+def _is_plain(optimizer: EngineOptimizer) -> bool:
+    """Whether the user's optimizer has one whole tensor for each parameter: without ZeRO."""
+    held = [p for group in optimizer.optim.param_groups for p in group["params"]]
+    own = [p for group in optimizer.parameters for p in group]
+    return len(held) == len(own) and all(a.shape == b.shape for a, b in zip(held, own, strict=True)) and not any(
+        hasattr(p, "ds_id") or hasattr(p, "_hp_mapping") for p in own
+    )  # fmt: skip
+
+
+def _flats(optimizer: EngineOptimizer, what: str) -> list[Any]:
+    """Return this process's flat pieces of all parameters, by which the user's optimizer knows its state.
+
+    Raises:
+        CheckpointError: They are somewhere else.
+    """
+    own = optimizer.engine.optimizer
+    flats = getattr(own, "single_partition_of_fp32_groups", None) or getattr(own, "fp32_partitioned_groups_flat", None)
+    swapped = getattr(own, "swap_optimizer", False)
+    if not flats or swapped:
+        where = "has swapped it out to NVMe" if swapped else f"keeps it in its {type(own).__name__}"
+        raise CheckpointError(
+            f"The optimizer's state cannot be {what}: DeepSpeed {where}.",
+            expected="a stage of ZeRO (1, 2 or 3), with the state in the memory of the GPU or CPU.",
+            fix="ModelCheckpoint(save_weights_only=True), or another stage or offload device.",
+        )
+    return list(flats)
+
+
+def _link(optimizer: EngineOptimizer) -> None:
+    """Let DeepSpeed find the state of each parameter in the flat pieces (stages 1 and 2).
+
+    It does so itself after the first group has stepped, and then forgets the groups that come after.
+    """
+    own = optimizer.engine.optimizer
+    link = getattr(own, "_lazy_init_hp_params_optimizer_state", None)
+    if link is not None and all(flat in optimizer.optim.state for flat in own.single_partition_of_fp32_groups):
+        own._hp_optimizer_states_linked = False  # noqa: SLF001  there is no other way
+        link()

@@ -1,0 +1,427 @@
+"""DeepSpeedStrategy: DeepSpeed's engine does backward, reduction, clipping and steps (ZeRO)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
+from datetime import timedelta
+from functools import partial
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lightlib import report
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.launch.environment.detect import Environment
+from lightlib.precision.precision import Precision
+from lightlib.strategies import state
+from lightlib.strategies.deepspeed import state as deepspeed_state
+from lightlib.strategies.deepspeed.config import Run, from_options, merged, read, resolved, stage_of, with_defaults
+from lightlib.strategies.deepspeed.engine import EngineOptimizer, EnginePrecision, Root
+from lightlib.strategies.group import consistency
+from lightlib.strategies.group.process_group import join, refuse_without_collectives
+from lightlib.strategies.single import in_context
+from lightlib.strategies.strategy import Backward, Strategy
+from lightlib.tree import to_device
+
+__all__ = ["DeepSpeedStrategy", "named"]
+
+_NVME = {"remote_device": "nvme", "offload_params_device": "nvme", "offload_optimizer_device": "nvme"}
+_NAMED: dict[str, dict[str, Any]] = {
+    "deepspeed": {},
+    "deepspeed_stage_1": {"stage": 1},
+    "deepspeed_stage_2": {"stage": 2},
+    "deepspeed_stage_2_offload": {"stage": 2, "offload_optimizer": True},
+    "deepspeed_stage_3": {"stage": 3},
+    "deepspeed_stage_3_offload": {"stage": 3, "offload_optimizer": True, "offload_parameters": True},
+    "deepspeed_stage_3_offload_nvme": {"stage": 3, "offload_optimizer": True, "offload_parameters": True, **_NVME},
+}
+
+
+class DeepSpeedStrategy(Strategy):
+    """Trains with DeepSpeed, which shares out optimizer state (stage 1), gradients (2) and parameters (3).
+
+    The engine does what it is for: backward, the reduction of gradients, float16's loss scaling, clipping by norm, the
+    step. lightlib's loop asks for each in its usual order, accumulates, and divides the loss; logging, data,
+    callbacks and checkpoints are as with every other strategy. Checkpoints are whole (one file, by name, parameters in
+    float32) and can be resumed with any other strategy.
+
+    16 bits (``'16-mixed'``, ``'bf16-mixed'`` and the ``true`` ones alike) mean here what they mean to DeepSpeed:
+    parameters and steps in 16 bits, float32 copies in the optimizer. A step that DeepSpeed skips, because gradients
+    are infinite or NaN (in float16, and in float32 with ZeRO), is not counted.
+
+    What other strategies can and this one cannot, with an error each: manual optimization, several optimizers, LBFGS,
+    a `backward` of the module's own, clipping by value, float64. Hooks see no gradients in `parameter.grad` under
+    ZeRO; ``deepspeed.utils.safe_get_full_grad(parameter)`` has them. `trainer.gradient_norm` is NaN until the step is
+    taken. A second `fit` in 16 bits begins from rounded parameters. With offloading to NVMe only weights can be saved.
+
+    Tested with DeepSpeed 0.19 on CPUs with gloo, stages 0 to 3. Untested for want of hardware: GPUs, offloading to
+    NVMe, several machines.
+
+    Args:
+        stage: ZeRO's stage, 0 (copies only) to 3. Default: the config's, else 2.
+        config: DeepSpeed's configuration, a dict or the path of a JSON file. What it says takes the place of the
+            arguments here; ``"auto"`` says nothing. Precision, accumulation and clipping come from the Trainer: other
+            values in the config are an error, and batch sizes that do not fit the processes and the accumulation.
+        zero_optimization: False is stage 0.
+        remote_device: Where `configure_model` builds parameters in stage 3: ``"cpu"``, ``"nvme"``, None (the GPU).
+        offload_optimizer, offload_parameters: Keep optimizer state (and, in stage 3, parameters) elsewhere. Default
+            False.
+        offload_optimizer_device, offload_params_device: There: ``"cpu"`` (default) or ``"nvme"`` (stage 3).
+        nvme_path: Folder on the NVMe device. Default ``"/local_nvme"``.
+        pin_memory: Offload to pinned memory. Default False.
+        overlap_comm, contiguous_gradients, allgather_bucket_size, reduce_bucket_size: How gradients and parameters are
+            sent; sizes in elements.
+        sub_group_size: Parameters that stage 3 steps at once.
+        logging_batch_size_per_gpu: The batch size with which DeepSpeed computes the speeds that it prints; ``"auto"``:
+            what the config or `global_batch_size` says, else 1.
+        logging_level: Of DeepSpeed's own messages. Default: warnings.
+        process_group_backend: ``"nccl"``, ``"gloo"``, …; default: what suits the device.
+        timeout: How long a collective waits. Default: 30 minutes.
+        options: Further ones, with Lightning's names and defaults: loss scaling of float16 (``loss_scale=0`` is a
+            dynamic one, ``initial_scale_power``, ``loss_scale_window``, ``hysteresis``, ``min_loss_scale``), buffers of
+            offloading (``params_buffer_count``, ``optimizer_buffer_count``, …), reading and writing of NVMe
+            (``block_size``, ``queue_depth``, …), ``partition_activations`` and its like for DeepSpeed's own
+            activation checkpointing, ``allgather_partitions``, ``reduce_scatter``, ``zero_allow_untested_optimizer``.
+
+    Raises:
+        UnknownNameError: An option that there is not.
+        MisconfigurationException: Arguments that contradict each other or the config. When the Trainer is built:
+            DeepSpeed is not installed, or has no such precision.
+
+    Example:
+        >>> DeepSpeedStrategy(stage=3, config={"zero_optimization": {"stage3_max_live_parameters": 1e8}}).stage
+        3
+    """
+
+    def __init__(
+        self,
+        stage: int | None = None,
+        *,
+        config: Mapping[str, Any] | str | Path | None = None,
+        zero_optimization: bool = True,
+        remote_device: str | None = None,
+        offload_optimizer: bool = False,
+        offload_parameters: bool = False,
+        offload_optimizer_device: str = "cpu",
+        offload_params_device: str = "cpu",
+        nvme_path: str = "/local_nvme",
+        pin_memory: bool = False,
+        overlap_comm: bool = True,
+        contiguous_gradients: bool = True,
+        allgather_bucket_size: int = 200_000_000,
+        reduce_bucket_size: int = 200_000_000,
+        sub_group_size: int = 1_000_000_000_000,
+        logging_batch_size_per_gpu: int | str = "auto",
+        logging_level: int = logging.WARNING,
+        process_group_backend: str | None = None,
+        timeout: timedelta | float | None = None,
+        **options: Any,
+    ) -> None:
+        given = read(config)
+        self._options: dict[str, Any] = {
+            **with_defaults(options), "stage": stage_of(stage, given), "zero_optimization": zero_optimization,
+            "remote_device": remote_device, "offload_optimizer": offload_optimizer,
+            "offload_parameters": offload_parameters, "offload_optimizer_device": offload_optimizer_device,
+            "offload_params_device": offload_params_device, "nvme_path": nvme_path, "pin_memory": pin_memory,
+            "overlap_comm": overlap_comm, "contiguous_gradients": contiguous_gradients,
+            "allgather_bucket_size": allgather_bucket_size, "reduce_bucket_size": reduce_bucket_size,
+            "sub_group_size": sub_group_size,
+        }  # fmt: skip
+        self.config = merged(from_options(self._options), given)
+        self.stage = int(self.config.get("zero_optimization", {}).get("stage", 0))
+        self._batch_size, self._level = logging_batch_size_per_gpu, logging_level
+        self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
+        self.backend, self.launcher = process_group_backend, "subprocess"
+        self.lockstep = self.stage == 3  # parameters are gathered in `forward`
+        self._deepspeed: Any = None
+        self._engine: Any = None
+        self._optimizer: EngineOptimizer | None = None
+        self._taken = False
+        self._loaded: Mapping[str, Any] | None = None
+
+    # where it runs
+    def describe(self) -> str:
+        return f"deepspeed (stage {self.stage} over {self.world_size})"
+
+    @property
+    def root_device(self) -> torch.device:
+        devices: list[torch.device] = getattr(self, "devices", None) or [torch.device("cpu")]
+        return devices[min(self.local_rank, len(devices) - 1)]
+
+    def connect(
+        self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
+    ) -> None:
+        if "deepspeed" not in sys.modules and find_spec("deepspeed") is None:
+            raise MisconfigurationException(
+                "The strategy deepspeed needs the package deepspeed, which is not installed.",
+                expected="deepspeed, and a C++ compiler, with which it builds parts of itself on first use.",
+                fix="pip install deepspeed (DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed when its build "
+                "does not find torch), or strategy='fsdp', which needs neither.",
+            )
+        refuse_without_collectives(type(self).__name__, accelerator)
+        super().connect(accelerator, devices, EnginePrecision.of(precision, lambda: self._engine), environment)
+        self.data_rank = self.data_place = environment.rank
+        self.data_size = environment.world_size
+
+    def setup_environment(self) -> None:
+        if self._deepspeed is not None:
+            return
+        self.accelerator.setup_device(self.root_device)
+        self.collectives = join(self.environment, self.accelerator, self.root_device, self.backend, self.timeout)
+        if self.world_size > 1:
+            self.data = self.collectives
+        self._deepspeed = _imported(self.root_device, self._level)
+        with self._as_deepspeed_wants_it(), redirect_stdout(StringIO()):  # it tells of what it compiles
+            self._deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
+
+    def init_context(self) -> AbstractContextManager[Any]:
+        stack = ExitStack()
+        if self.stage == 3:  # it places what is built, and shares it out at once
+            stack.enter_context(self._as_deepspeed_wants_it())
+            remote = self._options["remote_device"]
+            stack.enter_context(
+                self._deepspeed.zero.Init(config_dict_or_path=self._resolved(None), remote_device=remote)
+            )
+        else:
+            stack.enter_context(self.root_device)
+        stack.enter_context(self.precision.init_context())
+        return stack
+
+    @contextmanager
+    def _as_deepspeed_wants_it(self) -> Iterator[None]:
+        """LOCAL_RANK is how DeepSpeed learns its device. It is put back: other programs read it as a launcher's."""
+        before = os.environ.get("LOCAL_RANK")
+        device = self.root_device
+        os.environ["LOCAL_RANK"] = str(self.local_rank if device.type == "cpu" else device.index)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["LOCAL_RANK"]
+            else:
+                os.environ["LOCAL_RANK"] = before
+
+    # the module
+    def setup(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
+        _check(module)
+        self._taken = False
+        if module is not self.module:
+            self._place(module)
+        context = self.precision.forward_context(self.root_device.type)
+        for name, step in steps.items():
+            setattr(self, name, partial(self._run, in_context(step, context)))
+
+    def _place(self, module: nn.Module) -> None:
+        self.drop_engine()
+        before = state.placed_by(module)
+        if isinstance(before, DeepSpeedStrategy):  # of another Trainer: its engine would go on hooking into the module
+            before.drop_engine()
+        if not deepspeed_state.is_spread(module):
+            state.refuse_placed(module)
+        consistency.check_equal(module, self.collectives)
+        if self.sync_batchnorm and self.root_device.type != "cpu":
+            nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+        if not deepspeed_state.is_spread(module):
+            self.precision.convert(module).to(self.root_device)
+            consistency.share_values(module, self.root_device)
+        state.mark_placed(module, self)
+        self.module, self._loaded = module, None
+
+    def _run(self, step: Callable[..., Any], *args: Any) -> Any:
+        """Run a step within the engine; without one (an evaluation alone) as it is, unless parameters are spread."""
+        if self.lockstep and torch.is_inference_mode_enabled():  # parameters gathered in it could not be trained later
+            with torch.inference_mode(False), torch.no_grad():
+                return self._run(step, *args)
+        if self._engine is None and deepspeed_state.is_spread(self._placed):
+            self._engine = self._initialize(None, self._resolved(None))
+        return step(*args) if self._engine is None else self._engine(step, *args)
+
+    def optimizer(self, optimizer: Optimizer) -> Any:
+        """Build the engine around the module and `optimizer`.
+
+        Raises:
+            MisconfigurationException: It is the second one, LBFGS, or the config contradicts the Trainer.
+        """
+        if self._taken or isinstance(optimizer, torch.optim.LBFGS):
+            raise MisconfigurationException(
+                "LBFGS evaluates the loss several times within one step, which DeepSpeed's engine cannot."
+                if isinstance(optimizer, torch.optim.LBFGS)
+                else "configure_optimizers returned several optimizers, and DeepSpeed's engine steps one.",
+                expected="one optimizer that steps once for each backward pass; it may have several groups.",
+                fix="one optimizer with param_groups, or strategy='fsdp'.",
+            )
+        self._taken = True
+        module = self._placed
+        config = self._resolved(getattr(module, "_trainer", None))
+        _warn_of_slow(optimizer, config)
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        groups = [list(group["params"]) for group in optimizer.param_groups if group["params"]]
+        self.drop_engine()
+        self._engine = self._initialize(optimizer, config)
+        self._optimizer = EngineOptimizer(
+            optimizer, self._engine, groups, [[names.get(id(p), "") for p in group] for group in groups]
+        )
+        if self._loaded is not None and self._half:
+            deepspeed_state.set_masters(module, self._loaded, self._optimizer, self._deepspeed)
+        self._loaded = None
+        return self._optimizer
+
+    def _initialize(self, optimizer: Optimizer | None, config: dict[str, Any]) -> Any:
+        trained = [parameter for parameter in self._placed.parameters() if parameter.requires_grad]
+        with self._as_deepspeed_wants_it(), redirect_stdout(StringIO()):
+            engine, *_ = self._deepspeed.initialize(
+                model=Root(self._placed), optimizer=optimizer, model_parameters=trained, config=config,
+                dist_init_required=False,
+            )  # fmt: skip
+        return engine
+
+    def drop_engine(self) -> None:
+        """Take the engine and its hooks off the module, which keeps its parameters as they are."""
+        engine, self._engine, self._optimizer = self._engine, None, None
+        if engine is not None:
+            engine.destroy()
+
+    def _resolved(self, trainer: Any) -> dict[str, Any]:
+        """Return the whole configuration, with what `trainer` says, when there is one."""
+        settings = getattr(trainer, "settings", None)
+        run = Run(
+            half=self._half,
+            precision=self.precision.name,
+            world_size=self.world_size,
+            accumulate=getattr(trainer, "accumulate_grad_batches", None),
+            clip=getattr(settings, "gradient_clip_val", None),
+            global_batch_size=getattr(settings, "global_batch_size", None),
+            batch_size=self._batch_size,
+            scaling=self._options,
+        )
+        return resolved(self.config, run)
+
+    @property
+    def _half(self) -> str | None:
+        assert isinstance(self.precision, EnginePrecision)
+        return self.precision.half
+
+    def teardown(self) -> None:
+        """Let go of what was loaded. The engine stays: it has the parameters, and what is saved after the run."""
+        self._loaded = None
+
+    # a batch
+    def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
+        self._engine.set_gradient_accumulation_boundary(sync)
+        output = self.training_step(batch, batch_idx)
+        backward(output, by=self._backward)
+        return output
+
+    def _backward(self, loss: Tensor) -> None:
+        self._engine.backward(loss, scale_wrt_gas=False)  # the loop has divided it
+
+    def batch_to_device(self, batch: Any) -> Any:
+        return to_device(batch, self.root_device)
+
+    def clip_gradients(self, optimizer: Any, value: float, algorithm: str) -> Tensor | None:
+        """Have the engine clip within its next step; the norm is in the returned tensor when that is taken."""
+        norm: Tensor | None = optimizer.clip(value, algorithm)
+        return norm
+
+    # state
+    def module_state(self) -> dict[str, Any]:
+        half = self._half is not None
+        return deepspeed_state.module_state(self._placed, self._deepspeed, self._optimizer, half)
+
+    def load_module_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        with self._as_deepspeed_wants_it():
+            deepspeed_state.load_module_state(self._placed, state, strict, self._deepspeed)
+        self._loaded = state
+        if self._optimizer is not None:
+            deepspeed_state.set_masters(self._placed, state, self._optimizer, self._deepspeed)
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        return deepspeed_state.optimizer_state(optimizer, self._deepspeed)
+
+    def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
+        deepspeed_state.load_optimizer_state(optimizer, state, self._deepspeed)
+
+    def parameter_names(self, optimizer: Any) -> list[list[str]]:
+        return [list(names) for names in optimizer.names]
+
+    @property
+    def _placed(self) -> nn.Module:
+        assert self.module is not None, "setup() comes first"
+        return self.module
+
+
+def named(name: str) -> DeepSpeedStrategy:
+    """Return the strategy with the options that its name stands for.
+
+    Raises:
+        UnknownNameError: None has this name.
+
+    Example:
+        >>> named("deepspeed_stage_3").stage
+        3
+    """
+    if name not in _NAMED:
+        raise UnknownNameError("strategy", name, _NAMED, fix="Trainer(strategy='deepspeed_stage_2')")
+    return DeepSpeedStrategy(**_NAMED[name])
+
+
+def _imported(device: torch.device, level: int) -> Any:
+    """Return the package, set to the kind of device that the Trainer chose.
+
+    Raises:
+        MisconfigurationException: It was imported before and has chosen another.
+    """
+    if device.type in ("cpu", "cuda"):
+        os.environ.setdefault("DS_ACCELERATOR", device.type)
+    disabled = logging.root.manager.disable
+    logging.disable(max(disabled, level - 1))  # it speaks while it is imported
+    try:
+        import deepspeed  # optional: deepspeed
+    finally:
+        logging.disable(disabled)
+    logging.getLogger("DeepSpeed").setLevel(level)
+    chosen = deepspeed.accelerator.get_accelerator().device_name()
+    if chosen != device.type:
+        raise MisconfigurationException(
+            f"DeepSpeed computes on {chosen!r}, and the Trainer on {device.type!r}.",
+            expected="one kind of device; DeepSpeed chooses when it is imported, by the variable DS_ACCELERATOR.",
+            fix=f"set DS_ACCELERATOR={device.type} before the program starts, or Trainer(accelerator={chosen!r})",
+        )
+    return deepspeed
+
+
+def _check(module: nn.Module) -> None:
+    """Refuse a module whose backward passes the engine cannot take over."""
+    if not getattr(module, "automatic_optimization", True):
+        raise MisconfigurationException(
+            f"{type(module).__name__} has automatic_optimization=False, but DeepSpeed's engine does all steps.",
+            expected="automatic optimization.",
+            fix="leave automatic_optimization as it is, or strategy='fsdp'.",
+        )
+    backward = getattr(type(module), "backward", None)
+    if backward is not None and not str(backward.__module__).startswith("lightlib."):
+        raise MisconfigurationException(
+            f"{type(module).__name__} has a `backward` of its own, which DeepSpeed's engine would not call.",
+            expected="the engine's backward.",
+            fix="remove `backward`, or strategy='fsdp'.",
+        )
+
+
+def _warn_of_slow(optimizer: Optimizer, config: Mapping[str, Any]) -> None:
+    device = config.get("zero_optimization", {}).get("offload_optimizer", {}).get("device", "none")
+    if device != "none" and not type(optimizer).__name__.startswith("DeepSpeedCPU"):
+        report.warn(
+            f"The state of {type(optimizer).__name__} is offloaded to {device}, where its steps are slow: use "
+            "deepspeed.ops.adam.DeepSpeedCPUAdam, which is made for it.",
+            report.PossibleUserWarning,
+        )

@@ -1,0 +1,1 @@
+"""The process group: rendezvous, collectives, consistency of ranks."""

@@ -1,0 +1,171 @@
+"""Attempts: ranks that torchrun restarts agree on keys of their own in the store that it keeps."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lightlib.launch.environment.detect import Environment
+from lightlib.launch.watch.board import Board, StoreGoneError
+from lightlib.launch.watch.failure import Failure, end_process, write_error_file
+from lightlib.strategies.group.waiting import Waiting, named
+
+__all__ = ["agree_on_attempt", "ended_if_replaced"]
+
+_LATEST = "lightlib/attempt"
+_SECONDS_BETWEEN_LOOKS = 0.25
+_own: set[str] = set()  # the attempts that this process has been in: it may make a second group
+
+
+def agree_on_attempt(store: Any, place: Environment, waiting: Waiting) -> str:
+    """Return the name of this attempt: the same on all its ranks, and never used before.
+
+    What is in the store may come from any earlier attempt, whose processes were killed at any moment, and a message of
+    such a process may still arrive. Nothing of it is believed: rank 0 draws a random name, each rank answers under that
+    name with a random token, and rank 0 lists the tokens under it. A list with this process's own token can only have
+    been written by a rank 0 that has read it. docs/decisions/0023 has the whole argument.
+
+    Args:
+        store: That of torchrun's agent, which outlives the processes that it restarts.
+        place: This process's place among all.
+        waiting: How long to wait.
+
+    Raises:
+        LightlibError: Names the ranks that have not come.
+    """
+    attempt = _Attempt(store, place, waiting)
+    name = attempt.lead() if place.rank == 0 else attempt.follow()
+    _own.add(name)
+    return name
+
+
+class _Attempt:
+    """The agreement, as one process sees it."""
+
+    def __init__(self, store: Any, place: Environment, waiting: Waiting) -> None:
+        self.store, self.place, self.waiting = store, place, waiting
+
+    def lead(self) -> str:
+        """Rank 0: publish a name, wait for the token of each rank, and list them."""
+        name, size = secrets.token_hex(8), self.place.world_size
+        before = self._latest()
+        if before is not None:
+            self._end(before[0])
+        missing = list(range(1, size))
+        while True:
+            if self._latest() != (name, size):  # the last message of a killed rank 0 may arrive late
+                self.store.set(_LATEST, f"{name}/{size}")
+            missing = self._missing(name, missing)
+            if not missing:
+                break
+            if self.waiting.due and (missing := self._all_missing(name)):
+                self.waiting.speak(named(missing, self.place), speaker=True)
+            self.waiting.pause()
+        tokens = [self.store.get(_here(name, rank)).decode() for rank in range(1, size)]
+        self.store.set(_members(name), json.dumps(["", *tokens]))
+        return name
+
+    def follow(self) -> str:
+        """Another rank: answer each name that is published, until the list of one has this process's token."""
+        token, rank = secrets.token_hex(8), self.place.rank
+        answered: list[str] = []
+        over: set[str] = set()
+        while True:
+            latest = self._latest()
+            if latest is not None and latest[1] == self.place.world_size and latest[0] not in {*answered, *over}:
+                if self._read(_members(latest[0])) is None:  # else it is complete without this process
+                    self.store.set(_here(latest[0], rank), token)
+                answered.append(latest[0])
+            for name in list(answered):
+                members = self._read(_members(name))
+                if members is None:
+                    continue
+                if json.loads(members)[rank] != token:
+                    self._end(name)
+                elif not self._has_ended(name):
+                    return name
+                answered.remove(name)
+                over.add(name)
+            if self.waiting.due:
+                self._speak(answered)
+            self.waiting.pause()
+
+    def _latest(self) -> tuple[str, int] | None:
+        """Return the name that was published last, and for how many ranks."""
+        text = self._read(_LATEST)
+        if text is None:
+            return None
+        name, _, size = text.partition("/")
+        return name, int(size)
+
+    def _read(self, key: str) -> str | None:
+        return self.store.get(key).decode() if self.store.check([key]) else None
+
+    def _missing(self, name: str, ranks: list[int]) -> list[int]:
+        """Return `ranks` from the first one on that has not answered."""
+        while ranks and self.store.check([_here(name, ranks[0])]):
+            ranks = ranks[1:]
+        return ranks
+
+    def _all_missing(self, name: str) -> list[int]:
+        return [rank for rank in range(1, self.place.world_size) if not self.store.check([_here(name, rank)])]
+
+    def _speak(self, answered: list[str]) -> None:
+        """Say for whom this rank waits: rank 0 speaks of the others once it has come."""
+        missing = self._all_missing(answered[-1]) if answered else []
+        if missing:
+            self.waiting.speak(named(missing, self.place), speaker=False)
+        else:
+            whom = f"rank 0 at {self.place.address}:{self.place.port}"
+            self.waiting.speak(whom, speaker=self.place.local_rank == 0)
+
+    def _end(self, name: str) -> None:
+        """End what is left of an earlier attempt: this process has taken the place of one of its ranks."""
+        if name in _own:
+            return
+        failure = Failure.lost(
+            self.place.rank, f"rank {self.place.rank} was restarted, so its process in this attempt is gone"
+        )
+        Board.of_watches(self.store, name).write_first("failure", failure.to_json())
+
+    def _has_ended(self, name: str) -> bool:
+        """Whether another process has taken a place in this attempt after it was complete."""
+        return Board.of_watches(self.store, name).read("failure") is not None
+
+
+def _here(name: str, rank: int) -> str:
+    return f"lightlib/{name}/here/{rank}"
+
+
+def _members(name: str) -> str:
+    return f"lightlib/{name}/members"
+
+
+@contextmanager
+def ended_if_replaced(store: Any, name: str, rank: int) -> Iterator[None]:
+    """End this process when one of the attempt is started again while, inside, it waits within torch for that one."""
+    done = threading.Event()
+    board = Board.of_watches(store, name)
+
+    def look() -> None:
+        while not done.wait(_SECONDS_BETWEEN_LOOKS):
+            try:
+                found = board.read("failure")
+            except StoreGoneError:  # torch finds that out too, and raises it where it can be caught
+                return
+            if found is not None and not done.is_set():
+                failure = Failure.from_json(found)
+                write_error_file(failure, rank)
+                end_process(failure.text)
+
+    thread = threading.Thread(target=look, name="lightlib attempt", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

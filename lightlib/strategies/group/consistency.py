@@ -1,0 +1,103 @@
+"""What processes must agree on before they train together: the same module, with the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.tensor import DTensor
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.group.collectives import Collectives
+
+__all__ = ["check_equal", "load_own_buffers", "own_buffers", "share_buffers", "share_values"]
+
+
+def check_equal(module: nn.Module, collectives: Collectives) -> None:
+    """Refuse processes whose modules differ in a name, shape, dtype or trainability; on all of them alike.
+
+    Raises:
+        MisconfigurationException: Names the ranks and the first difference.
+    """
+    described = _described(module)
+    found = collectives.all_gather_object(described)
+    for rank, other in enumerate(found):
+        if other == found[0]:
+            continue
+        names = [name for name in {**found[0], **other} if found[0].get(name) != other.get(name)]
+        first = names[0] if names else "the order of the parameters"
+        raise MisconfigurationException(
+            f"The module differs over processes: {first!r} is {found[0].get(first, 'absent')} on rank 0 and "
+            f"{other.get(first, 'absent')} on rank {rank}.",
+            expected="the same module on every rank: names, shapes, dtypes, requires_grad.",
+            fix="build it from the same arguments on every rank; nothing in it may depend on the rank.",
+        )
+
+
+def _described(module: nn.Module) -> dict[str, str]:
+    entries = {
+        name: f"{str(p.dtype).removeprefix('torch.')}{list(p.shape)}{'' if p.requires_grad else ' frozen'}"
+        for name, p in module.named_parameters()
+    }
+    return {**entries, **{f"buffer {name}": f"{b.dtype}{list(b.shape)}" for name, b in module.named_buffers()}}
+
+
+def share_values(module: nn.Module, device: torch.device) -> None:
+    """Give every process the values of the first one, tensor by tensor, wherever the module is.
+
+    What has no memory yet, or is spread over processes already, stays as it is.
+    """
+    for tensor in _tensors(module):
+        data = tensor.detach()
+        if data.device.type == device.type and data.is_contiguous():
+            distributed.broadcast(data, 0)
+            continue
+        moved = data.to(device).contiguous()
+        distributed.broadcast(moved, 0)
+        data.copy_(moved)
+
+
+def share_buffers(module: nn.Module, group: Any) -> None:
+    """Give the processes of `group` the buffers of its first one, as far as a checkpoint holds them.
+
+    Running statistics, for instance, are those of the samples that a process has seen.
+    """
+    for _, buffer in _stored_buffers(module):
+        data = buffer.detach().contiguous()
+        distributed.broadcast(data, group=group, group_src=0)
+        if data.data_ptr() != buffer.data_ptr():
+            buffer.detach().copy_(data)
+
+
+def own_buffers(module: nn.Module, group: Any) -> dict[str, Tensor]:
+    """Return the buffers that are not those of the first process of `group`, which are the ones in a checkpoint."""
+    found: dict[str, Tensor] = {}
+    for name, buffer in _stored_buffers(module):
+        first = buffer.detach().clone(memory_format=torch.contiguous_format)
+        distributed.broadcast(first, group=group, group_src=0)
+        if not torch.equal(first, buffer):
+            found[name] = buffer.detach().cpu().clone()
+    return found
+
+
+def load_own_buffers(module: nn.Module, buffers: Mapping[str, Tensor]) -> None:
+    """Take back what `own_buffers` returned."""
+    for name, buffer in _stored_buffers(module):
+        if name in buffers:
+            buffer.detach().copy_(buffers[name])
+
+
+def _stored_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the buffers that a checkpoint holds and that are not spread over processes, and their names."""
+    for prefix, part in module.named_modules():
+        for name, buffer in part.named_buffers(prefix, recurse=False):
+            stored = name.rpartition(".")[2] not in part._non_persistent_buffers_set  # noqa: SLF001  no other way to ask
+            if stored and not buffer.is_meta and not isinstance(buffer, DTensor):
+                yield name, buffer
+
+
+def _tensors(module: nn.Module) -> list[Any]:
+    seen: dict[int, Tensor] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    return [tensor for tensor in seen.values() if not tensor.is_meta and not isinstance(tensor, DTensor)]

@@ -1,0 +1,131 @@
+"""The process group: how the processes of a run meet."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.distributed.distributed_c10d import PrefixStore
+
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.errors import MisconfigurationException
+from lightlib.launch.environment.detect import Environment
+from lightlib.launch.environment.network import choose_interface
+from lightlib.strategies.group.attempt import ended_if_replaced
+from lightlib.strategies.group.collectives import Collectives, ProcessGroup
+from lightlib.strategies.group.rendezvous import meet, meeting_place
+
+__all__ = ["DEFAULT_TIMEOUT", "join", "refuse_without_collectives", "store"]
+
+DEFAULT_TIMEOUT = timedelta(minutes=30)
+_met: list[tuple[Any, str]] = []
+_MARGIN = timedelta(seconds=20)  # the watch names the process that hangs before torch gives up
+_GLOO_THREAD = "pt_gloo_runloop"
+_SECONDS_TO_STIR = 0.01  # who waits for Python's lock asks for it every 5 ms
+_SECONDS_TO_REST = 2.0
+
+
+def join(
+    environment: Environment,
+    accelerator: Accelerator,
+    device: torch.device,
+    backend: str | None = None,
+    timeout: timedelta | None = None,
+) -> Collectives:
+    """Return the collectives of all processes; the group is made once per process and used by every later run.
+
+    Args:
+        environment: This process's place among all.
+        accelerator: Knows the backend that suits the device.
+        device: The device of this process.
+        backend: Takes the place of the accelerator's.
+        timeout: How long a collective waits. Default: 30 minutes.
+
+    Raises:
+        MisconfigurationException: A group exists already, of another size.
+        LightlibError: Not all processes have come, or the port of rank 0 is in use.
+    """
+    if distributed.is_initialized():
+        if distributed.get_world_size() != environment.world_size:
+            raise MisconfigurationException(
+                f"torch.distributed has a process group of {distributed.get_world_size()} processes already, but "
+                f"this strategy is to run in {environment.world_size}.",
+                expected="one number of processes for all Trainers of a program.",
+                fix="use the same devices= and num_nodes= everywhere, or a program for each.",
+            )
+        return ProcessGroup(device)
+    if backend is None:
+        backend = accelerator.default_backend
+        backend = f"cpu:gloo,{device.type}:{backend}" if device.type != "cpu" else backend
+    if "gloo" in backend:
+        choose_interface(environment)
+    wait = (timeout or DEFAULT_TIMEOUT) + _MARGIN
+    meeting = meeting_place(environment, wait)
+    attempt = meet(meeting, environment, wait)
+    _met.append((meeting, attempt))
+    with ended_if_replaced(meeting, attempt, environment.rank) if attempt else contextlib.nullcontext():
+        distributed.init_process_group(
+            backend,
+            store=PrefixStore(f"lightlib/{attempt}" if attempt else "lightlib", meeting),
+            rank=environment.rank,
+            world_size=environment.world_size,
+            timeout=wait,
+            device_id=device if device.type == "cuda" else None,
+        )
+    atexit.register(_leave)
+    return ProcessGroup(device)
+
+
+def refuse_without_collectives(strategy: str, accelerator: Accelerator) -> None:
+    """Refuse a kind of device whose tensors no backend of torch.distributed exchanges."""
+    if accelerator.name() == "mps":
+        raise MisconfigurationException(
+            f"The strategy {strategy} was asked for with accelerator='mps', whose tensors torch.distributed cannot "
+            "exchange.",
+            expected="strategy='auto' or 'single_device': an Apple machine has one GPU.",
+            fix="Trainer(accelerator='mps'), or Trainer(accelerator='cpu', devices=…) for several processes.",
+        )
+
+
+def store() -> tuple[Any, str] | None:
+    """Return the store at which the processes met and the name of this attempt, or None without a `join`."""
+    return _met[-1] if _met else None
+
+
+def _leave() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+    _let_threads_rest()
+
+
+def _let_threads_rest() -> None:
+    """Give gloo's threads the time to let go of the tensors of the last collectives.
+
+    They need Python's lock for it. Until 3.14, Python ends a thread that waits for its lock when Python itself ends;
+    torch then aborts the process (https://github.com/pytorch/pytorch/issues/190489). While this thread sleeps one that
+    waits would stir.
+    """
+    deadline = time.monotonic() + _SECONDS_TO_REST
+    before: dict[str, list[str]] = {}
+    while (now := _gloo_threads()) and time.monotonic() < deadline:
+        if now == before and all("sleeping" in state[0] for state in now.values()):
+            return
+        before = now
+        time.sleep(_SECONDS_TO_STIR)
+
+
+def _gloo_threads() -> dict[str, list[str]]:
+    """Return the state of each of gloo's threads, and how often it was woken; only Linux tells."""
+    found = {}
+    for thread in Path("/proc/self/task").glob("*"):
+        with contextlib.suppress(OSError):  # it has ended in the meantime
+            if (thread / "comm").read_text().strip() == _GLOO_THREAD:
+                lines = (thread / "status").read_text().splitlines()
+                found[thread.name] = [line for line in lines if line.startswith("State:") or "ctxt_switches:" in line]
+    return found

@@ -1,0 +1,1 @@
+"""The pipeline axis: stages, schedules, evaluation."""

@@ -1,0 +1,154 @@
+"""A step cut at its call of the pipelined part: run up to it, and on from the answer to it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.axes.torch_private import answered, flattened
+from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError
+
+__all__ = ["RULE", "Call", "Cut"]
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+RULE = "in a pipeline, a step calls the pipelined part exactly once, and no parameter is used before that call."
+_NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<frozen")
+
+
+class _Stopped(BaseException):
+    """The step has called the part; not an Exception, so that the step does not catch it."""
+
+
+class Cut:
+    """Both sides of the call of `part` in the steps of `module`."""
+
+    def __init__(self, module: nn.Module, part: nn.Module, name: str, device: torch.device) -> None:
+        self.module, self.part, self.device = module, part, device
+        self.name = f"self.{name}" if name else "self"
+
+    def capture(self, step: Callable[..., Any], seed: int, args: tuple[Any, ...]) -> Call | None:
+        """Return what `step` calls the part with, or None when it does not call it.
+
+        Raises:
+            MisconfigurationException: A parameter was used before.
+        """
+        calls: list[Call] = []
+        where = "the step"
+
+        def stop(*given: Any, **named: Any) -> NoReturn:
+            nonlocal where
+            calls.append((given, named))
+            where = _line(sys._getframe(1))  # noqa: SLF001  the way to know who calls
+            raise _Stopped
+
+        try:
+            with self._quiet(), self._seeded(seed), answered(self.part, stop):
+                step(*args)
+        except _Stopped:
+            pass
+        except (AbsentLayerError, TypeError) as error:
+            if not isinstance(error, AbsentLayerError) and AbsentLayer.__name__ not in str(error):
+                raise
+            raise self._used_before(_line_of(error.__traceback__)) from error
+        if not calls:
+            return None
+        leaves, _ = flattened(calls[0])
+        if any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves):
+            raise self._used_before(where)
+        return calls[0]
+
+    def replay(self, step: Callable[..., Any], name: str, seed: int, args: tuple[Any, ...], output: Any) -> Any:
+        """Return what `step` returns when `output` answers its call of the part.
+
+        Raises:
+            MisconfigurationException: It calls the part twice, or not at all.
+        """
+        calls: list[str] = []
+
+        def answer(*given: Any, **named: Any) -> Any:  # noqa: ARG001
+            calls.append(_line(sys._getframe(1)))  # noqa: SLF001
+            if len(calls) > 1:
+                raise MisconfigurationException(
+                    f"The step calls {self.name} twice: at {calls[0]} and at {calls[1]}.",
+                    expected=RULE,
+                    fix=f"call {self.name} once with everything, for instance with a concatenated batch.",
+                )
+            return output
+
+        with self._seeded(seed), answered(self.part, answer):
+            result = step(*args)
+        if not calls:
+            raise self.never(name)
+        return result
+
+    def never(self, name: str) -> MisconfigurationException:
+        """Return the error for a step that does not call the part."""
+        code = getattr(getattr(type(self.module), name, None), "__code__", None)
+        where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+        part = f"{self.name}(…)"
+        return MisconfigurationException(
+            f"{name}{where} does not call {part}, the part of {type(self.module).__name__} that the pipeline cuts.",
+            expected=RULE,
+            fix=f"call {part} in the step, or name what it calls: ParallelPlan(pipelined='…') in parallel_plan().",
+        )
+
+    def _used_before(self, where: str) -> MisconfigurationException:
+        return MisconfigurationException(
+            f"The step uses a parameter before it calls {self.name}, at {where}.",
+            expected=RULE,
+            fix=f"move the layer into {self.name}, or use it after the call; what stands before may only prepare data.",
+        )
+
+    @contextmanager
+    def _seeded(self, seed: int) -> Iterator[None]:
+        """Draw the same random numbers for one micro-batch on each process."""
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a stack for each kind of device
+            if devices:
+                torch.cuda.manual_seed(seed)
+            yield
+
+    @contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """Log nothing: the process that runs the step to its end does."""
+        names = ("log", "log_dict")
+        before = {name: self.module.__dict__[name] for name in names if name in self.module.__dict__}
+        self.module.__dict__.update(dict.fromkeys(names, _nothing))
+        try:
+            yield
+        finally:
+            for name in names:
+                self.module.__dict__.pop(name)
+            self.module.__dict__.update(before)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Do nothing."""
+
+
+def _line(frame: FrameType | None) -> str:
+    """Return file and line of the innermost caller that is neither torch nor this library."""
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "the step"
+
+
+def _line_of(traceback: TracebackType | None) -> str:
+    """Return file and line of the innermost frame of a traceback that is the user's."""
+    found = "the step"
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+            found = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return found

@@ -1,0 +1,317 @@
+"""Schedules of a pipeline: their names and rules, numbers of micro-batches, one for each shape."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightlib.errors import MisconfigurationException, UnknownNameError
+from lightlib.strategies.axes.torch_private import flattened, structured
+from lightlib.strategies.pipeline.chain import Chain
+from lightlib.strategies.pipeline.stage import Call, Stage
+
+__all__ = ["SCHEDULES", "Engine", "Kind", "kind_of", "micro_batches", "placed"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is known about a schedule of torch.
+
+    Attributes:
+        name: As users write it.
+        torch_name: The class in `torch.distributed.pipelining`.
+        several: Whether each process has several stages.
+        v: Whether stages go forth and back over the processes, so that the first has the last stage as well.
+        zero_bubble: Whether gradients of inputs and of weights are computed at different times.
+    """
+
+    name: str
+    torch_name: str
+    several: bool = False
+    v: bool = False
+    zero_bubble: bool = False
+
+    def allows(self, number: int, stages: int, processes: int) -> bool:
+        """Return whether the schedule works with `number` micro-batches."""
+        if self.name in ("1f1b", "dualpipev"):
+            return number >= stages
+        if self.name in ("interleaved", "interleaved_zero_bubble"):
+            return number % max(1, number // processes) == 0
+        return number >= 1
+
+    def rule(self, stages: int, processes: int) -> str:
+        """Return in words what `allows` asks."""
+        if self.name in ("1f1b", "dualpipev"):
+            return f"at least {stages}, one for each stage"
+        if self.name in ("interleaved", "interleaved_zero_bubble"):
+            return f"a multiple of {processes}, the number of processes"
+        return "at least 1"
+
+
+SCHEDULES = {
+    kind.name: kind
+    for kind in (
+        Kind("gpipe", "ScheduleGPipe"),
+        Kind("1f1b", "Schedule1F1B"),
+        Kind("interleaved", "ScheduleInterleaved1F1B", several=True),
+        Kind("looped_bfs", "ScheduleLoopedBFS", several=True),
+        Kind("interleaved_zero_bubble", "ScheduleInterleavedZeroBubble", several=True, zero_bubble=True),
+        Kind("zbv", "ScheduleZBVZeroBubble", several=True, v=True, zero_bubble=True),
+        Kind("dualpipev", "ScheduleDualPipeV", several=True, v=True, zero_bubble=True),
+    )
+}
+
+
+def kind_of(schedule: str) -> Kind:
+    """Return the schedule of a name: ours, or that of torch's class with or without ``"Schedule"``.
+
+    Raises:
+        UnknownNameError: There is no such schedule.
+
+    Example:
+        >>> kind_of("Interleaved1F1B").name
+        'interleaved'
+    """
+    wanted = str(schedule).lower().replace("-", "_")
+    for kind in SCHEDULES.values():
+        if wanted in (kind.name, kind.torch_name.lower(), kind.torch_name.lower().removeprefix("schedule")):
+            return kind
+    raise UnknownNameError("schedule", schedule, SCHEDULES, fix='Pipeline(2, schedule="1f1b")')
+
+
+def placed(kind: Kind, processes: int, per_process: int) -> list[int]:
+    """Return the process of each stage.
+
+    Example:
+        >>> placed(kind_of("interleaved"), 2, 2), placed(kind_of("zbv"), 2, 2)
+        ([0, 1, 0, 1], [0, 1, 1, 0])
+    """
+    once = list(range(processes))
+    if kind.v:
+        return [*once, *reversed(once)]
+    return once * per_process
+
+
+def micro_batches(kind: Kind, size: int, asked: int | None, stages: int, processes: int, whole: bool) -> int:
+    """Return into how many micro-batches a batch of `size` samples is cut; 0: it does not go through the schedule.
+
+    Args:
+        kind: The schedule.
+        size: Samples in the batch.
+        asked: What the user wants; None is two for each stage, as far as that divides the batch.
+        stages, processes: Of the pipeline.
+        whole: Whether this is a batch of the full size, and not what is left at the end of an epoch.
+
+    Raises:
+        MisconfigurationException: A full batch cannot be cut so.
+    """
+    fitting = [n for n in range(1, size + 1) if size % n == 0 and kind.allows(n, stages, processes)]
+    if asked is not None:
+        if asked in fitting:
+            return asked
+        if whole:
+            raise _does_not_divide(kind, size, asked, stages, processes, fitting)
+        return max((n for n in fitting if n <= asked), default=0)
+    smaller = [n for n in fitting if n <= 2 * stages]
+    if smaller and max(smaller) >= min(stages, size):
+        return max(smaller)
+    if fitting:
+        return min((n for n in fitting if n > 2 * stages), default=max(fitting))
+    if whole:
+        raise _does_not_divide(kind, size, None, stages, processes, fitting)
+    return 0
+
+
+def _does_not_divide(
+    kind: Kind, size: int, asked: int | None, stages: int, processes: int, fitting: Sequence[int]
+) -> MisconfigurationException:
+    wanted = f"{asked} micro-batches" if asked is not None else "equal micro-batches"
+    would = ", ".join(map(str, fitting[:8]))
+    needed = stages if kind.name in ("1f1b", "dualpipev") else processes
+    return MisconfigurationException(
+        f"A batch of {size} samples cannot be cut into {wanted} for the schedule {kind.name!r}.",
+        expected=f"a number that divides the batch and is {kind.rule(stages, processes)}"
+        + (f": {would}." if would else "; no number does."),
+        fix=f"microbatches={fitting[-1] if not asked else min(fitting, key=lambda n: abs(n - asked))}, "
+        "or another batch_size."
+        if fitting
+        else f"batch_size={max(1, -(-size // needed)) * needed}, or schedule='gpipe'.",
+    )
+
+
+class _Shaped(nn.Module):
+    """A stage for tensors of one shape, as torch's schedules call it: tensors in, tensors out."""
+
+    def __init__(self, stage: Stage, apart: bool) -> None:
+        super().__init__()
+        self.__dict__["stage"] = stage
+        self.apart = apart  # gradients of inputs and weights: torch detaches outputs in place in between
+        self.arrives: Any = None  # the structure of what the stage before sends
+        self.leaves: Any = None  # and of what this one sends; for both, tensors are marked
+        self.calls: Sequence[Call | None] = ()
+        self.output: Any = None  # of the last stage, for the loss, which is computed right after it
+        self.error: BaseException | None = None
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        return self.__dict__["stage"].parameters()  # type: ignore[no-any-return]
+
+    def forward(self, *tensors: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+        stage: Stage = self.__dict__["stage"]
+        received = None if stage.index == 0 else _filled(self.arrives, tensors)
+        try:
+            output = stage(received, self.calls[int(index)])
+        except BaseException as error:
+            self.error = error
+            raise
+        found, sent = _described(output)
+        if stage.is_last:
+            self.output = output
+            return tuple(one.detach() for one in sent)
+        if found != self.leaves:
+            self.error = MisconfigurationException(
+                f"Stage {stage.index} of the pipeline returned {found} for one micro-batch and {self.leaves} for "
+                "another one.",
+                expected="the same structure and the same plain values for each micro-batch.",
+                fix="return tensors only.",
+            )
+            raise self.error
+        return tuple(one.clone() if self.apart and one.requires_grad else one.contiguous() for one in sent)
+
+
+_TENSOR = "a tensor"
+
+
+def _described(value: Any) -> tuple[Any, list[Tensor]]:
+    leaves, structure = flattened(value)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    return ([_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure), tensors
+
+
+def _filled(described: Any, tensors: Sequence[Tensor]) -> Any:
+    left = iter(tensors)
+    marked, structure = described
+    return structured([next(left) if one is _TENSOR else one for one in marked], structure)
+
+
+class Engine:
+    """A schedule for micro-batches of one shape, with its stages.
+
+    Making one runs a micro-batch forward, without gradients, so that every process knows what it receives; buffers and
+    random numbers are as before.
+
+    Args:
+        kind: The schedule.
+        number: Of micro-batches.
+        chain: The stages, in their order.
+        call: The first micro-batch's call of the part, on processes that know it.
+        loss_of: Called on the process with the last stage for each micro-batch: ``(index, output) -> loss``.
+    """
+
+    def __init__(
+        self, kind: Kind, number: int, chain: Chain, call: Call | None, loss_of: Callable[[int, Any], Tensor]
+    ) -> None:
+        from torch.distributed import pipelining  # optional: slow to import, and only for pipelines
+
+        # After an error torch prints the whole schedule as a table, which hides the error.
+        logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
+        self.number, self.loss_of = number, loss_of
+        self.error: BaseException | None = None
+        self.shaped = {index: _Shaped(stage, kind.zero_bubble) for index, stage in chain.stages.items()}
+        seen = _look(chain, call)
+        count = len(chain.ranks)
+        stages = []
+        for index, shaped in sorted(self.shaped.items()):
+            received, output = seen[index]
+            shaped.arrives, _ = _described(received)
+            shaped.leaves, outputs = _described(output)
+            inputs = [torch.zeros(1, dtype=torch.long)] if index == 0 else _described(received)[1]
+            stages.append(
+                pipelining.PipelineStage(
+                    shaped, index, count, chain.device, input_args=_shapes(inputs), output_args=_shapes(outputs),
+                    group=chain.group,
+                )
+            )  # fmt: skip
+        options = {"loss_fn": self._loss, "scale_grads": False}
+        made = getattr(pipelining, kind.torch_name)
+        self.schedule = made(stages if kind.several else stages[0], number, **options)
+
+    def run(self, calls: Sequence[Call | None]) -> None:
+        """Run all micro-batches forward and backward."""
+        for shaped in self.shaped.values():
+            shaped.calls, shaped.error = calls, None
+        self.error = None
+        each = torch.arange(self.number)
+        last = any(shaped.__dict__["stage"].is_last for shaped in self.shaped.values())
+        try:
+            self.schedule.step(
+                *((each,) if 0 in self.shaped else ()), index=each, target=each if last else None, return_outputs=False
+            )
+        except Exception as error:
+            causes = [self.error, *(shaped.error for shaped in self.shaped.values())]
+            cause = next((one for one in causes if one is not None), None)
+            if cause is None or cause is error:
+                raise
+            raise cause from None  # torch says "failed to run forward", and no more
+        finally:
+            for shaped in self.shaped.values():
+                shaped.calls = ()
+
+    def _loss(self, output: Any, target: Tensor) -> Tensor:
+        shaped = self.shaped[max(self.shaped)]
+        output, shaped.output = shaped.output, None
+        try:
+            return self.loss_of(int(target), output).clone()
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _shapes(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return tensors of the same shapes without memory, of which all that can have a gradient have one."""
+    return tuple(
+        torch.empty(one.shape, dtype=one.dtype, device="meta").requires_grad_(
+            one.is_floating_point() or one.is_complex()
+        )
+        for one in tensors
+    )
+
+
+def _look(chain: Chain, call: Call | None) -> dict[int, tuple[Any, Any]]:
+    """Return what each stage of this process receives and returns for one micro-batch."""
+    seen: dict[int, tuple[Any, Any]] = {}
+
+    def observe(index: int, received: Any, output: Any) -> None:
+        seen[index] = received, output
+        stage = chain.stages[index]
+        if stage.split.kind == "blocks" and _broken(output) and not _broken(received):
+            with stage.blank.harmless():
+                again = stage(received, call)
+            if not _broken(again):
+                raise stage.used_elsewhere()
+
+    part = next(iter(chain.stages.values())).split.part
+    buffers = {buffer: buffer.clone() for buffer in part.buffers()}
+    devices = [chain.device] if chain.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        chain.forward(call, observe)
+        for buffer, value in buffers.items():
+            buffer.copy_(value)
+    return seen
+
+
+def _broken(value: Any) -> bool:
+    """Return whether a value is not a number somewhere."""
+    leaves, _ = flattened(value)
+    return any(isinstance(one, Tensor) and one.is_floating_point() and bool(one.isnan().any()) for one in leaves)
+
+
+def shape_of(call: Mapping[str, Any] | Call) -> str:
+    """Return what a schedule is made for: shapes, dtypes and structure."""
+    leaves, structure = flattened(call)
+    kinds = [(tuple(one.shape), str(one.dtype)) if isinstance(one, Tensor) else type(one).__name__ for one in leaves]
+    return f"{kinds} {structure}"

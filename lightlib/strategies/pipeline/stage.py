@@ -1,0 +1,370 @@
+"""A stage of a pipeline: which layers stay here, and how they are called through the part."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightlib.errors import MisconfigurationException
+from lightlib.strategies.axes.torch_private import map_tensors
+from lightlib.strategies.pipeline.split import CONTAINERS, Split, Unit, outside
+
+__all__ = ["AbsentLayer", "AbsentLayerError", "Stage", "keep"]
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class AbsentLayerError(AttributeError):
+    """Something was asked of a layer that is on another process."""
+
+
+class AbsentLayer:
+    """Stands in for a layer that another stage has. It has no parameters, so that optimizers can be made of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        return iter(())
+
+    buffers = children = modules = parameters
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        return iter(())
+
+    named_buffers = named_children = named_modules = named_parameters
+
+    def train(self, mode: bool = True) -> AbsentLayer:
+        return self
+
+    eval = requires_grad_ = to = cpu = cuda = apply = train
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise AbsentLayerError(f"self.{self.name} is on another stage of the pipeline")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AbsentLayerError(f"self.{self.__dict__.get('name', '')} is on another stage of the pipeline: no {name!r}")
+
+    def __repr__(self) -> str:
+        return f"AbsentLayer({self.name!r})"
+
+
+class _Blank:
+    """Values for parameters that are elsewhere: not a number, so that a use of them is found; they take no memory."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._values: dict[torch.dtype, Tensor] = {}
+
+    def like(self, tensor: Tensor) -> Tensor:
+        floating = tensor.is_floating_point() or tensor.is_complex()
+        if tensor.dtype not in self._values:
+            value = float("nan") if floating else 0
+            self._values[tensor.dtype] = torch.full((), value, dtype=tensor.dtype, device=self.device)
+        return self._values[tensor.dtype].expand(tensor.shape)
+
+    @contextmanager
+    def harmless(self) -> Iterator[None]:
+        """Make all of them 0 for a while."""
+        for value in self._values.values():
+            value.zero_()
+        try:
+            yield
+        finally:
+            for dtype, value in self._values.items():
+                value.fill_(float("nan") if dtype.is_floating_point or dtype.is_complex else 0)
+
+
+class _Reached(BaseException):
+    """The last layer of the stage has been called; not an Exception, so that nobody catches it on the way."""
+
+    def __init__(self, output: Any) -> None:
+        self.output = output
+
+
+class _StandIn(nn.Module):
+    """In place of one block in the ModuleList, while a stage runs; attributes are those of the block."""
+
+    def __init__(self, block: nn.Module, stage: Stage, place: int) -> None:
+        super().__init__()
+        del self.__dict__["training"]  # the block knows
+        self.__dict__.update(block=block, stage=stage, place=place)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["block"], name)
+
+
+class _Before(_StandIn):
+    """A block of an earlier stage: the one right before this stage returns what that stage sent."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        stage: Stage = self.__dict__["stage"]
+        stage.passed(self.__dict__["place"])
+        if self.__dict__["place"] + 1 == stage.begin:
+            return stage.received
+        return map_tensors(stage.blank.like, stage.received)
+
+
+class _Own(_StandIn):
+    """A block of this stage; after the last one the forward stops."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        stage: Stage = self.__dict__["stage"]
+        stage.passed(self.__dict__["place"])
+        output = self.__dict__["block"](*args, **kwargs)
+        if self.__dict__["place"] + 1 == stage.end and not stage.is_last:
+            raise _Reached(output)
+        return output
+
+
+class _After(_StandIn):
+    """A block of a later stage, which is not reached."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise self.__dict__["stage"].out_of_order(self.__dict__["place"])
+
+
+class Stage:
+    """The layers of one stage, called through the part itself, so that its hooks and options hold.
+
+    Attributes:
+        index, count: Which of how many.
+        blank: The values of parameters that are elsewhere.
+        received: What the stage before sent, while this one runs.
+        begin, end: The blocks that this stage has, of the kind ``"blocks"``.
+        swaps: Per module: its children while this stage runs, attributes to set and attributes to hide.
+    """
+
+    def __init__(self, split: Split, index: int, count: int, blank: _Blank, context: Callable[[], Any] | None) -> None:
+        self.split, self.index, self.count, self.blank = split, index, count, blank
+        self.context: Callable[[], AbstractContextManager[Any]] = context or nullcontext
+        self.swaps: list[tuple[nn.Module, dict[str, Any], dict[str, Any], list[str]]] = []
+        self.received: Any = None
+        self.begin = self.end = self.place = 0
+        self.parameters_outside: list[nn.Module] = []
+
+    @property
+    def is_last(self) -> bool:
+        return self.index == self.count - 1
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Yield the parameters that this stage's backward passes reach."""
+        seen: set[int] = set()
+        units = [unit for unit in self.split.of(self.index) if isinstance(unit.value, nn.Module)]
+        found = [p for unit in units for p in unit.value.parameters()]
+        held = {id(owner): owner for owner in (unit.owner for unit in self.split.of(self.index))}
+        found += [p for owner in held.values() for p in owner.parameters(recurse=False)]
+        found += [p for module in self.parameters_outside for p in module.parameters()]
+        for parameter in found:
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter
+
+    def __call__(self, received: Any, call: Call | None) -> Any:
+        """Run the stage: on what the stage before sent, or on the step's call of the part."""
+        part, self.received, self.place = self.split.part, received, 0
+        args, kwargs = self._arguments(call)
+        with self.context(), self._layers():
+            if self.split.kind != "blocks":
+                return part(*args, **kwargs)
+            forward = part.forward
+            inner = part.__dict__.get("forward")
+            part.__dict__["forward"] = lambda *given, **named: self._until_the_end(forward, given, named)
+            try:
+                return part(*args, **kwargs)
+            finally:
+                del part.__dict__["forward"]
+                if inner is not None:
+                    part.__dict__["forward"] = inner
+                self.received = None
+
+    def _arguments(self, call: Call | None) -> Call:
+        if self.index == 0 or self.split.kind == "blocks":
+            assert call is not None
+            return call
+        first = tuple(self.received) if type(self.received) in (tuple, list) else (self.received,)
+        if call is None:
+            return first, {}
+        return (*first, *call[0][len(first) :]), call[1]
+
+    def _until_the_end(self, forward: Callable[..., Any], given: Any, named: Any) -> Any:
+        try:
+            output = forward(*given, **named)
+        except _Reached as reached:
+            return reached.output
+        if not self.is_last or self.place < self.end:
+            raise self.out_of_order(self.place)
+        return output
+
+    def passed(self, place: int) -> None:
+        """Note the call of a block; they come in order, each once."""
+        if place != self.place:
+            raise self.out_of_order(place)
+        self.place += 1
+
+    def out_of_order(self, place: int) -> MisconfigurationException:
+        name = f"{type(self.split.part).__name__}.forward"
+        blocks = [unit.name for unit in _blocks(self.split)]
+        return MisconfigurationException(
+            f"{name} does not call the layers {blocks[0]} to {blocks[-1]} one after the other, each once: "
+            f"{blocks[min(self.place, len(blocks) - 1)]} was due when it called {blocks[min(place, len(blocks) - 1)]} "
+            "or ended.",
+            expected="a loop over the ModuleList, so that the pipeline can cut it between two layers.",
+            fix=_TOLERANT,
+        )
+
+    def used_elsewhere(self) -> MisconfigurationException:
+        """Return the error for a value that a later stage takes from before the layers."""
+        return MisconfigurationException(
+            f"Stage {self.index} of the pipeline uses a value that parameters of another stage make: "
+            f"{type(self.split.part).__name__}.forward hands something else than the output of one layer to a later "
+            "one, or uses a layer both before and after them, or layers that come after them are defined before them.",
+            expected="layers of which each takes the output of the one before; what comes before them defined before "
+            "the ModuleList, and what comes after, after it.",
+            fix=_TOLERANT,
+        )
+
+    @contextmanager
+    def _layers(self) -> Iterator[None]:
+        before = []
+        for owner, children, present, hidden in self.swaps:
+            state = owner.__dict__
+            names = [*present, *hidden]
+            before.append((state, state["_modules"], {name: state.pop(name) for name in names if name in state}))
+            state["_modules"] = children
+            state.update(present)
+        try:
+            yield
+        finally:
+            for (owner, _, present, _), (state, children, taken) in zip(self.swaps, before, strict=True):
+                assert owner.__dict__ is state
+                for name in present:
+                    state.pop(name, None)
+                state["_modules"] = children
+                state.update(taken)
+
+
+_TOLERANT = (
+    "name the stages, and let the forward do without absent layers (`x = self.head(x) if self.head is not None "
+    "else x`):\n    def parallel_plan(self):\n        return lightlib.ParallelPlan(pipelined='model', "
+    "stages=[['embed', 'blocks.0'], ['blocks.1', 'head']])"
+)
+
+
+def keep(
+    module: nn.Module,
+    split: Split,
+    own: list[int],
+    count: int,
+    device: torch.device,
+    context: Callable[[], Any] | None,
+) -> dict[int, Stage]:
+    """Take away from `module`, in place, what belongs to stages that are not in `own`; return those that are.
+
+    Names of what stays do not change: nothing is numbered anew.
+    """
+    blank = _Blank(device)
+    stages = {index: Stage(split, index, count, blank, context) for index in own}
+    everything = [unit.value for unit in outside(module, split.part) if isinstance(unit.value, nn.Module)]
+    for unit in outside(module, split.part):
+        if count - 1 not in own and _has_parameters(unit):
+            _take_away(unit)
+    if count - 1 in own:
+        stages[count - 1].parameters_outside = everything
+    owners = {id(unit.owner): unit.owner for unit in split.units}
+    before = {id(owner): dict(owner._modules) for owner in owners.values()}  # noqa: SLF001
+    absent = [unit for unit, stage in zip(split.units, split.stages, strict=True) if stage not in own]
+    for unit in absent:
+        _take_away(unit)
+    for stage in stages.values():
+        for owner in owners.values():
+            units = {unit.key: s for unit, s in zip(split.units, split.stages, strict=True) if unit.owner is owner}
+            gone = {unit.key for unit in absent if unit.owner is owner}
+            stage.swaps.append(_swap(stage, owner, before[id(owner)], units, gone))
+    if split.kind == "blocks":
+        _hollow_out(split, stages, absent, before, blank)
+    return stages
+
+
+def _swap(
+    stage: Stage, owner: nn.Module, before: dict[str, Any], units: dict[str, int], absent: set[str]
+) -> tuple[nn.Module, dict[str, Any], dict[str, Any], list[str]]:
+    """Return what `owner` looks like while `stage` runs."""
+    children: dict[str, Any] = {}
+    for key, child in before.items():
+        if key not in units or units[key] == stage.index or (stage.split.kind == "blocks" and key not in absent):
+            children[key] = child
+        elif not isinstance(owner, CONTAINERS):
+            children[key] = None
+    return owner, children, {}, [key for key in units if key in absent and not isinstance(owner, CONTAINERS)]
+
+
+def _hollow_out(
+    split: Split, stages: dict[int, Stage], absent: list[Unit], before: dict[int, dict[str, Any]], blank: _Blank
+) -> None:
+    """Let forwards that know nothing of stages run: layers of other stages stay callable, without their parameters."""
+    places = {unit.key: place for place, unit in enumerate(_blocks(split))}
+    gone = {id(unit) for unit in absent}
+    hollow = {id(unit): _hollow(unit, blank) for unit in absent}
+    hollow |= {
+        id(unit): _hollow(_copied(unit, blank), blank)
+        for unit in split.units
+        if id(unit) not in gone and unit.owner is not split.container
+    }
+    for stage in stages.values():
+        own = [places[unit.key] for unit in split.of(stage.index) if unit.owner is split.container]
+        stage.begin, stage.end = own[0], own[-1] + 1
+        for owner, children, present, _ in stage.swaps:
+            if owner is split.container:
+                children.clear()
+                for key, place in places.items():
+                    kind = _Before if place < stage.begin else _Own if place < stage.end else _After
+                    children[key] = kind(before[id(owner)][key], stage, place)
+                continue
+            for unit, index in zip(split.units, split.stages, strict=True):
+                if unit.owner is owner and index != stage.index:
+                    kept = children if isinstance(unit.value, nn.Module) else present
+                    kept[unit.key] = hollow[id(unit)]
+
+
+def _blocks(split: Split) -> list[Unit]:
+    return [unit for unit in split.units if unit.owner is split.container]
+
+
+def _copied(unit: Unit, blank: _Blank) -> Unit:
+    """Return a unit with a layer like this one but no parameters, so that its buffers change once per batch."""
+    if not isinstance(unit.value, nn.Module):
+        return unit
+    memo: dict[int, Any] = {id(p): nn.Parameter(blank.like(p), requires_grad=False) for p in unit.value.parameters()}
+    return replace(unit, value=copy.deepcopy(unit.value, memo))
+
+
+def _hollow(unit: Unit, blank: _Blank) -> Any:
+    """Return the layer with its parameters replaced by values that take no memory."""
+    if not isinstance(unit.value, nn.Module):
+        return blank.like(unit.value)
+    for module in unit.value.modules():
+        for key, parameter in list(module.named_parameters(recurse=False)):
+            del module._parameters[key]  # noqa: SLF001
+            module.__dict__[key] = blank.like(parameter)
+    return unit.value.to(blank.device)
+
+
+def _has_parameters(unit: Unit) -> bool:
+    return not isinstance(unit.value, nn.Module) or any(True for _ in unit.value.parameters())
+
+
+def _take_away(unit: Unit) -> None:
+    owner, key = unit.owner, unit.key
+    if isinstance(unit.value, nn.Module) and isinstance(owner, CONTAINERS):
+        del owner._modules[key]  # noqa: SLF001
+        return
+    kind = owner._modules if isinstance(unit.value, nn.Module) else owner._parameters  # noqa: SLF001
+    kind[key] = None
+    owner.__dict__[key] = AbsentLayer(unit.name)

@@ -1,0 +1,358 @@
+"""A batch through a pipeline: cut, run by a schedule, and its loss told to every stage."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import pickle
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.fsdp import FSDPModule
+
+from lightlib.errors import MisconfigurationException
+from lightlib.report import info
+from lightlib.strategies.axes.axis import Site, Step
+from lightlib.strategies.axes.torch_private import gather_groups, reduce_gradients
+from lightlib.strategies.pipeline.chain import Chain
+from lightlib.strategies.pipeline.cut import Cut
+from lightlib.strategies.pipeline.schedule import Engine, Kind, micro_batches, shape_of
+from lightlib.strategies.pipeline.stage import Call
+
+__all__ = ["Training", "cut_batch"]
+
+_KEPT = 8  # engines, the oldest of which goes when there are more shapes
+
+
+class Training:
+    """Runs training batches on one process of the pipeline.
+
+    Args:
+        kind: The schedule.
+        asked: The number of micro-batches that the user wants, or None.
+        chain: The stages.
+        cut: The step's two sides.
+        module: The user's.
+        step: Its training step, entered.
+        site: Where this is.
+    """
+
+    def __init__(
+        self, kind: Kind, asked: int | None, chain: Chain, cut: Cut, module: nn.Module, step: Step, site: Site
+    ) -> None:
+        self.kind, self.asked, self.chain, self.cut = kind, asked, chain, cut
+        self.module, self.step, self.site = module, step, site
+        self.processes, self.stages = distributed.get_world_size(chain.group), len(chain.ranks)
+        self.last = chain.ranks[-1]
+        for root in _roots(module):
+            gather_groups(root)
+        self.full = 0
+        self._engines: OrderedDict[tuple[int, int], Engine] = OrderedDict()
+        self._loss_of: Callable[[int, Any], Tensor] | None = None
+        self._odd_said = False
+
+    def __call__(self, batch: Any, batch_idx: int, backward: Callable[..., None], sync: bool) -> Any:
+        """Run one batch forward and backward; return the mean loss, with what else the step returned where it ran."""
+        number = self._number(batch)
+        parts = self._parts(batch, max(number, 1))
+        calls, seeds, shape = self._calls(parts, batch_idx)
+        outputs: list[Any] = [None] * len(parts)
+
+        def loss_of(index: int, output: Any) -> Tensor:
+            result = self.cut.replay(self.step, "training_step", seeds[index], (parts[index], batch_idx), output)
+            outputs[index] = result
+            return self._differentiated(result, output, backward, len(parts))
+
+        roots = _roots(self.module)
+        for root in roots:  # gradients add up until the end of the schedule, and are reduced once
+            root.set_requires_gradient_sync(False)
+            root.set_is_last_backward(False)
+            root.set_reshard_after_backward(False)
+        if number:
+            self._loss_of = loss_of
+            self._engine(number, shape, calls[0]).run(calls)
+            self._loss_of = None
+        else:
+            self.chain.forward_backward(calls[0], partial(loss_of, 0))
+        if sync:
+            for root in roots:
+                reduce_gradients(root)
+        return self._exchanged(outputs, backward, sync)
+
+    # before
+    def _number(self, batch: Any) -> int:
+        """Return the number of micro-batches, 0 for a batch that is run in one piece."""
+        own = getattr(self.module, "split_batch", None)
+        size = _size(batch, required=own is None)
+        if size is None:
+            return self.asked or 2 * self.stages
+        if own is not None and self.asked is not None:
+            return self.asked
+        whole = size >= self.full
+        self.full = max(size, self.full)
+        number = micro_batches(self.kind, size, self.asked, self.stages, self.processes, whole)
+        if not number and not self._odd_said:
+            self._odd_said = True
+            info(f"A batch of {size} samples goes through the pipeline in one piece: the schedule cannot cut it.")
+        return number
+
+    def _parts(self, batch: Any, number: int) -> list[Any]:
+        own = getattr(self.module, "split_batch", None)
+        parts = list(own(batch, number)) if own is not None else cut_batch(batch, number, _size(batch))
+        if len(parts) != number:
+            raise MisconfigurationException(
+                f"{type(self.module).__name__}.split_batch(batch, {number}) returned {len(parts)} micro-batches.",
+                expected=f"{number} of equal shapes.",
+                fix="return batch.chunk(n)",
+            )
+        return parts
+
+    def _calls(self, parts: Sequence[Any], batch_idx: int) -> tuple[list[Call | None], list[int], int]:
+        """Return each micro-batch's call of the part, where it is needed; seeds and shape are the first stage's."""
+        first = self.chain.rank == self.chain.ranks[0]
+        message = torch.zeros(4, dtype=torch.long)
+        calls: list[Call | None] = [None] * len(parts)
+        failure: BaseException | None = None
+        if first:
+            seed = random.getrandbits(31)  # not of torch: samplers shuffle as in a run on one device
+            try:
+                calls = [self._call(part, seed + index, batch_idx) for index, part in enumerate(parts)]
+                shape = self._one_shape(calls)
+            except Exception as error:  # noqa: BLE001  raised on every process
+                failure, shape = error, 0
+            message = torch.tensor([seed, len(parts), shape, int(failure is not None)])
+        distributed.broadcast(message, group=self.chain.group, group_src=self.chain.ranks[0])
+        seed, number, shape, failed = message.tolist()
+        if failed:
+            self._fail_together(failure)
+        if number != len(parts):
+            raise MisconfigurationException(
+                f"The first stage has cut its batch into {number} micro-batches, this one into {len(parts)}.",
+                expected="the same batch on each process of a pipeline.",
+                fix="let the Trainer shard the data: all stages of a copy read the same part.",
+            )
+        seeds = [seed + index for index in range(number)]
+        if not first and self.chain.captures:
+            calls = [self._call(part, one, batch_idx) for part, one in zip(parts, seeds, strict=True)]
+        return calls, seeds, shape
+
+    def _call(self, part: Any, seed: int, batch_idx: int) -> Call:
+        call = self.cut.capture(self.step, seed, (part, batch_idx))
+        if call is None:
+            raise self.cut.never("training_step")
+        return call
+
+    def _one_shape(self, calls: Sequence[Call | None]) -> int:
+        shapes = {shape_of(call) for call in calls if call is not None}
+        if len(shapes) > 1:
+            first, second = sorted(shapes)[:2]
+            raise MisconfigurationException(
+                f"Micro-batches call the pipelined part with different shapes: {first:.150} and {second:.150}.",
+                expected="equal shapes within a batch.",
+                fix="pad, or define split_batch(batch, n) so that its parts are alike.",
+            )
+        digest = hashlib.sha256(shapes.pop().encode()).digest()
+        return int.from_bytes(digest[:7], "little")
+
+    def _fail_together(self, own: BaseException | None) -> None:
+        """Raise on every process what went wrong on the first."""
+        box = [f"{type(own).__name__}: {own}" if not isinstance(own, MisconfigurationException) else str(own)]
+        distributed.broadcast_object_list(box, group=self.chain.group, group_src=self.chain.ranks[0])
+        raise own if own is not None else MisconfigurationException(f"{box[0]}")
+
+    def _engine(self, number: int, shape: int, call: Call | None) -> Engine:
+        key = (number, shape)
+        if key not in self._engines:
+            self._engines[key] = Engine(self.kind, number, self.chain, call, self._loss)
+            if len(self._engines) > _KEPT:
+                self._engines.popitem(last=False)
+        self._engines.move_to_end(key)
+        return self._engines[key]
+
+    # meanwhile
+    def _loss(self, index: int, output: Any) -> Tensor:
+        assert self._loss_of is not None
+        return self._loss_of(index, output)
+
+    def _differentiated(self, result: Any, output: Any, backward: Callable[..., None], parts: int) -> Tensor:
+        """Return what the schedule is to differentiate: the loss as the run divides and scales it."""
+        taken: list[Tensor] = []
+        if result is not None:
+            backward(result, by=taken.append, parts=parts)
+        return taken[0] if taken else _nothing_of(output)
+
+    # after
+    def _exchanged(self, outputs: list[Any], backward: Callable[..., None], sync: bool) -> Any:
+        """Tell every stage each micro-batch's loss and weight, and what was logged; return the output of the batch."""
+        group, last = self.chain.group, self.chain.rank == self.last
+        told = self.site.tell() if last and sync else None
+        payload = pickle.dumps(told) if told is not None else b""
+        pairs = [_loss_and_weight(output) for output in outputs] if last else []
+        skipped = any(output is None for output in outputs) if last else False
+        weighted = _weighted(pairs)
+        message = torch.tensor([int(skipped), weighted, len(payload)])
+        distributed.broadcast(message, group=group, group_src=self.last)
+        skipped, weighted, length = message.tolist()
+        if skipped:
+            raise MisconfigurationException(
+                "training_step returned None in a pipeline.",
+                expected="a loss for each micro-batch: the gradients of all stages depend on it.",
+                fix="return a loss of 0 (`loss * 0`) for a batch that should not count.",
+            )
+        values = torch.zeros(2, len(outputs), dtype=torch.float64)
+        if last:
+            values = torch.stack([_number_of(value) for row in zip(*pairs, strict=True) for value in row]).view(2, -1)
+        values = values.to(self.chain.device)
+        distributed.broadcast(values, group=group, group_src=self.last)
+        if length:
+            packed = torch.empty(length, dtype=torch.uint8)
+            packed = torch.frombuffer(bytearray(payload), dtype=torch.uint8) if last else packed
+            distributed.broadcast(packed, group=group, group_src=self.last)
+            if not last:
+                self.site.hear(pickle.loads(packed.numpy().tobytes()))  # noqa: S301  from a process of this run
+        if last:
+            return _merged(outputs, bool(weighted))
+        losses, weights = values[0].float(), values[1]
+        for loss, weight in zip(losses, weights, strict=True):
+            one: dict[str, Any] = {"loss": loss.clone().requires_grad_()}
+            if weighted:
+                one["weight"] = float(weight) if weighted == 1 else weight.float()
+            backward(one, by=_nothing, parts=len(outputs))
+        return {"loss": losses.sum(), "weight": weights.sum().float()} if weighted else {"loss": losses.mean()}
+
+
+def _roots(module: nn.Module) -> list[FSDPModule]:
+    """Return the outermost modules that FSDP2 has taken over."""
+    if isinstance(module, FSDPModule):
+        return [module]
+    return [root for child in module.children() for root in _roots(child)]
+
+
+def _nothing(loss: Tensor) -> None:
+    """The schedule has differentiated already."""
+
+
+def _nothing_of(output: Any) -> Tensor:
+    """Return a loss of 0 that depends on `output`."""
+    from lightlib.strategies.axes.torch_private import flattened  # optional: rare
+
+    return sum(one.sum() * 0 for one in flattened(output)[0] if isinstance(one, Tensor) and one.requires_grad)  # type: ignore[return-value]
+
+
+def _loss_and_weight(output: Any) -> tuple[Any, Any]:
+    if isinstance(output, Mapping):
+        return output.get("loss"), output.get("weight")
+    return output, None
+
+
+def _weighted(pairs: Sequence[tuple[Any, Any]]) -> int:
+    """Return 0 when losses have no weights, 1 when these are plain numbers, 2 when they are tensors."""
+    weights = [weight for _, weight in pairs if weight is not None]
+    return 0 if not weights else 2 if isinstance(weights[0], Tensor) else 1
+
+
+def _number_of(value: Any) -> Tensor:
+    return torch.as_tensor(0.0 if value is None else value).detach().to(torch.float64).reshape(())
+
+
+def _merged(outputs: Sequence[Any], weighted: bool) -> Any:
+    """Return what the step returned for all micro-batches, as if it had been one batch."""
+    losses = torch.stack([_loss_and_weight(output)[0].detach().reshape(()) for output in outputs])
+    if not isinstance(outputs[0], Mapping):
+        return {"loss": losses.mean()}
+    merged: dict[str, Any] = {}
+    for key in outputs[0]:
+        values = [output.get(key) for output in outputs]
+        merged[key] = _joined(values)
+    merged["loss"] = losses.sum() if weighted else losses.mean()
+    if weighted:
+        merged["weight"] = sum(output["weight"] for output in outputs)
+    return merged
+
+
+def _joined(values: list[Any]) -> Any:
+    if all(isinstance(value, Tensor) for value in values):
+        detached = [value.detach() for value in values]
+        if all(value.ndim and value.shape[1:] == detached[0].shape[1:] for value in detached):
+            return torch.cat(detached)
+        return torch.stack(detached) if all(value.shape == detached[0].shape for value in detached) else detached
+    return values
+
+
+# batches
+def _size(batch: Any, required: bool = False) -> int | None:
+    """Return the number of samples: the first dimension that all tensors of the batch have."""
+    sizes = _sizes(batch)
+    if not sizes and required:
+        raise MisconfigurationException(
+            f"The batch ({type(batch).__name__}) has no tensor to cut into micro-batches.",
+            expected="tensors whose first dimension is the batch.",
+            fix="define split_batch(self, batch, n) in the module, which returns a list of n batches.",
+        )
+    if required and len(set(sizes)) > 1:
+        raise MisconfigurationException(
+            f"The batch has tensors with {sorted(set(sizes))} as their first dimensions.",
+            expected="the same number of samples first in each tensor.",
+            fix="define split_batch(self, batch, n) in the module, which returns a list of n batches.",
+        )
+    return sizes[0] if sizes else None
+
+
+def _sizes(data: Any) -> list[int]:
+    if isinstance(data, Tensor):
+        return [int(data.shape[0])] if data.ndim else []
+    return [size for one in _inner(data) for size in _sizes(one)]
+
+
+def _inner(data: Any) -> list[Any]:
+    if isinstance(data, Mapping):
+        return list(data.values())
+    if isinstance(data, (list, tuple)):
+        return list(data)
+    if is_dataclass(data) and not isinstance(data, type):
+        return [getattr(data, field.name) for field in fields(data) if hasattr(data, field.name)]
+    return []
+
+
+def cut_batch(data: Any, number: int, size: int | None) -> list[Any]:
+    """Return `data` in `number` parts: tensors, and lists with one value per sample, are cut along their beginning.
+
+    Example:
+        >>> cut_batch({"x": torch.arange(4), "names": list("abcd"), "scale": 2}, 2, 4)
+        [{'x': tensor([0, 1]), 'names': ['a', 'b'], 'scale': 2}, {'x': tensor([2, 3]), 'names': ['c', 'd'], 'scale': 2}]
+    """
+    if isinstance(data, Tensor):
+        return list(data.chunk(number)) if data.ndim else [data] * number
+    if isinstance(data, Mapping):
+        cut = {key: cut_batch(value, number, size) for key, value in data.items()}
+        return [_like(data, {key: parts[index] for key, parts in cut.items()}) for index in range(number)]
+    if isinstance(data, list) and size is not None and len(data) == size and not _sizes(data):
+        return [data[index * size // number : (index + 1) * size // number] for index in range(number)]
+    if isinstance(data, (list, tuple)):
+        columns = [cut_batch(value, number, size) for value in data]
+        rows = [[column[index] for column in columns] for index in range(number)]
+        return [type(data)(*row) if hasattr(data, "_fields") else type(data)(row) for row in rows]
+    if is_dataclass(data) and not isinstance(data, type):
+        named = {f.name: cut_batch(getattr(data, f.name), number, size) for f in fields(data) if hasattr(data, f.name)}
+        found = [copy.copy(data) for _ in range(number)]
+        for index, one in enumerate(found):
+            for name, parts in named.items():
+                object.__setattr__(one, name, parts[index])
+        return found
+    return [data] * number
+
+
+def _like(data: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+    if type(data) is dict:
+        return values
+    if not isinstance(data, MutableMapping):
+        return type(data)(values)  # type: ignore[call-arg]
+    changed = copy.copy(data)
+    changed.update(values)
+    return changed
