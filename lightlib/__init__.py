@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from lightlib import strategies as strategies
     from lightlib import testing as testing
     from lightlib.callbacks.callback import Callback
-    from lightlib.core.combined import CombinedLoader
     from lightlib.core.datamodule import DataModule
     from lightlib.core.datamodule import DataModule as LightningDataModule
     from lightlib.core.module import Module
     from lightlib.core.module import Module as LightningModule
-    from lightlib.core.seed import isolate_rng, seed_everything
     from lightlib.core.trainer import Trainer
+    from lightlib.data.combined import CombinedLoader
+    from lightlib.data.seed import isolate_rng, seed_everything
     from lightlib.strategies.axes.plan import ParallelPlan
 
 __all__ = [
@@ -48,15 +48,15 @@ _get, _names = lazy.attributes(
     __name__,
     {
         "Callback": "callbacks.callback",
-        "CombinedLoader": "core.combined",
+        "CombinedLoader": "data.combined",
         "DataModule": "core.datamodule",
         "LightningDataModule": "core.datamodule:DataModule",
         "LightningModule": "core.module:Module",
         "Module": "core.module",
         "ParallelPlan": "strategies.axes.plan",
         "Trainer": "core.trainer",
-        "isolate_rng": "core.seed",
-        "seed_everything": "core.seed",
+        "isolate_rng": "data.seed",
+        "seed_everything": "data.seed",
     },
     (
         "accelerators", "callbacks", "checkpoint", "cli", "errors", "launch", "loggers", "optim", "precision",

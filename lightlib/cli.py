@@ -33,8 +33,8 @@ from lightlib.config.save_config import SaveConfigCallback
 from lightlib.core.datamodule import DataModule
 from lightlib.core.module import Module
 from lightlib.core.resolve import callbacks_in
-from lightlib.core.seed import choose_seed, seed_everything
 from lightlib.core.trainer import Trainer
+from lightlib.data.seed import choose_seed, seed_everything
 from lightlib.errors import MisconfigurationException
 from lightlib.version import __version__
 

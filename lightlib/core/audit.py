@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from lightlib.core.generators import generators_in
 from lightlib.core.user_state import Missing
+from lightlib.data.generators import generators_in
 
 __all__ = ["Audit", "Missing", "audit"]
 

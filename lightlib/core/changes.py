@@ -10,7 +10,7 @@ import torch
 
 from lightlib import report
 from lightlib.core.parts import Resume
-from lightlib.core.seed import SEED_VARIABLE, seed_was_chosen
+from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.errors import CheckpointError
 
 __all__ = ["compare", "setting"]

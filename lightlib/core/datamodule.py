@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lightlib.core.combined import flatten, length
 from lightlib.core.hparams import HyperparametersMixin
 from lightlib.core.interface import DataHooks
 from lightlib.core.loading import ClassOnly, load_datamodule
 from lightlib.core.overrides import overrides
+from lightlib.data.combined import flatten, length
 
 if TYPE_CHECKING:
     from typing_extensions import Self

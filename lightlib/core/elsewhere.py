@@ -12,7 +12,7 @@ from lightlib.core.check import check_module
 from lightlib.core.copied import ended_run
 from lightlib.core.datamodule import DataModule
 from lightlib.core.overrides import overrides
-from lightlib.core.seed import rng_state, set_rng_state
+from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment.detect import own
 from lightlib.launch.start.spawn import launch_function

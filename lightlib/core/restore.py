@@ -16,8 +16,8 @@ from lightlib.checkpoint.directory.tensors import whole
 from lightlib.core.checkpoint import OURS
 from lightlib.core.parts import Resume
 from lightlib.core.saving import asked_again
-from lightlib.core.seed import isolate_rng, part_random_numbers, rng_state
 from lightlib.core.user_encoding import shared, well_formed
+from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state
 from lightlib.errors import CheckpointError
 
 __all__ = ["other_weights", "restore", "restore_datamodule", "restore_weights"]

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from lightlib import report
-from lightlib.core.combined import CombinedLoader, holds_loaders, length
 from lightlib.core.datamodule import DataModule
 from lightlib.core.interface import DataHooks
 from lightlib.core.overrides import overrides
 from lightlib.core.served import loader_of
+from lightlib.data.combined import CombinedLoader, holds_loaders, length
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 __all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "find", "holds_nothing", "serve"]

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightlib.core.generators import fingerprint, is_generator
 from lightlib.core.logged import is_metric
 from lightlib.core.user_values import (
     SCALARS,
@@ -27,6 +26,7 @@ from lightlib.core.user_values import (
     is_users_object,
     state_of,
 )
+from lightlib.data.generators import fingerprint, is_generator
 
 __all__ = ["digest"]
 

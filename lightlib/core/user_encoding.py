@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from lightlib.checkpoint.file.archive import not_plain
-from lightlib.core.generators import is_generator, set_generator_state, state_of_generator
 from lightlib.core.logged import is_metric
 from lightlib.core.results import load_metric_state, metric_state
 from lightlib.core.user_values import (
@@ -34,6 +33,7 @@ from lightlib.core.user_values import (
     record_class,
     state_of,
 )
+from lightlib.data.generators import is_generator, set_generator_state, state_of_generator
 
 __all__ = ["encode", "restored", "shared", "well_formed"]
 

@@ -14,10 +14,10 @@ from lightlib.checkpoint.file.archive import not_plain
 from lightlib.core.datamodule import DataModule
 from lightlib.core.logged import is_metric
 from lightlib.core.module import Module
-from lightlib.core.sharding import is_plain_batches
 from lightlib.core.user_source import is_of_torch, root_of, saves, stored
 from lightlib.core.user_values import Known, attributes_of, give, has_protocol, is_users_object
-from lightlib.core.workers import users_own
+from lightlib.data.sharding import is_plain_batches
+from lightlib.data.workers import users_own
 
 __all__ = ["Owner", "known_parts", "loaders_of", "owners_of", "within"]
 

@@ -26,6 +26,7 @@ ORDER = (
     "accelerators | precision | profilers | optim | loggers",
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary",
+    "data",
     "strategies.group > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
     "core",
     "testing",

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import claims, filesystem
 from lightlib.core.module import Module
-from lightlib.core.seed import seed_everything
 from lightlib.core.trainer import Trainer
+from lightlib.data.seed import seed_everything
 
 OPERATIONS = ("replace", "rename", "unlink", "remove", "symlink", "fsync", "rmdir")
 

@@ -12,8 +12,8 @@ import numpy
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
-from lightlib.core.data import TrainData
-from lightlib.core.seed import rng_state, set_rng_state
+from lightlib.data.seed import rng_state, set_rng_state
+from lightlib.data.train import TrainData
 
 
 class Noise(Dataset):

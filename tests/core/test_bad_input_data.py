@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
-from lightlib.core.combined import CombinedLoader
 from lightlib.core.datamodule import DataModule
+from lightlib.data.combined import CombinedLoader
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
 from tests.core.bad_input import Net, Validated, loader, refused, refuses_fit, said, trainer, with_methods

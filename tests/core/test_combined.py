@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lightlib.core.combined import CombinedLoader, Place, flatten
+from lightlib.data.combined import CombinedLoader, Place, flatten
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer
 

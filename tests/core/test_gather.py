@@ -23,12 +23,12 @@ from torch.utils.data import (
 from torch.utils.data._utils.collate import default_collate_fn_map
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from lightlib.core.combined import CombinedLoader
-from lightlib.core.data import TrainData
-from lightlib.core.evaluation import EvalData
-from lightlib.core.gather import batches_of
-from lightlib.core.seed import rng_state
 from lightlib.core.sources import serve
+from lightlib.data.combined import CombinedLoader
+from lightlib.data.evaluation import EvalData
+from lightlib.data.gather import batches_of
+from lightlib.data.seed import rng_state
+from lightlib.data.train import TrainData
 from tests.core.plain import Net, network, quiet_trainer, same_weights, samples
 from tests.core.reads import plain, read_all, read_rest, seeded, through_a_file
 from tests.core.test_sharding import Processes

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset
 
-from lightlib.core import sharding
-from lightlib.core.combined import CombinedLoader
-from lightlib.core.data import TrainData
+from lightlib.data import sharding
+from lightlib.data.combined import CombinedLoader
+from lightlib.data.train import TrainData
 from lightlib.report import PossibleUserWarning
 from tests.core.reads import (
     CountsEpochs,

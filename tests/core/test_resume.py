@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from lightlib.callbacks import Callback, ModelCheckpoint
-from lightlib.core.combined import CombinedLoader
+from lightlib.data.combined import CombinedLoader
 from lightlib.errors import CheckpointError
 from lightlib.precision import MixedPrecision
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples

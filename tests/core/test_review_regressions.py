@@ -17,10 +17,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightlib.callbacks import GradientAccumulationScheduler
 from lightlib.callbacks.callback import Callback
-from lightlib.core.combined import CombinedLoader
 from lightlib.core.loading import _present_device
 from lightlib.core.results import batch_size_of
 from lightlib.core.trainer import Trainer
+from lightlib.data.combined import CombinedLoader
 from lightlib.report import PossibleUserWarning
 from lightlib.tree import to_device
 from tests.core.plain import QUIET, Net, batches, loader, quiet_trainer, same_weights

@@ -9,7 +9,7 @@ import numpy
 import pytest
 import torch
 
-from lightlib.core.seed import choose_seed, isolate_rng, rng_state, seed_everything, seed_was_chosen, set_rng_state
+from lightlib.data.seed import choose_seed, isolate_rng, rng_state, seed_everything, seed_was_chosen, set_rng_state
 from lightlib.errors import MisconfigurationException
 
 

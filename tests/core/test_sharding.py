@@ -24,15 +24,15 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from lightlib.core import sharding
-from lightlib.core.combined import CombinedLoader
-from lightlib.core.data import TrainData
-from lightlib.core.evaluation import EvalData
 from lightlib.core.mute import run_mute
-from lightlib.core.prefetch import END
 from lightlib.core.results import Results
-from lightlib.core.seed import rng_state, set_rng_state
-from lightlib.core.sharding import Share
+from lightlib.data import sharding
+from lightlib.data.combined import CombinedLoader
+from lightlib.data.evaluation import EvalData
+from lightlib.data.prefetch import END
+from lightlib.data.seed import rng_state, set_rng_state
+from lightlib.data.sharding import Share
+from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
 from lightlib.report import LightlibWarning, PossibleUserWarning
 from tests.core.plain import Unsized

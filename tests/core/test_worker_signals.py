@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import worker
 
-from lightlib.core.sharding import stream
+from lightlib.data.sharding import stream
 from tests.processes import programs
 
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")]
@@ -132,7 +132,7 @@ def test_a_signal_to_a_worker_that_has_just_been_forked_leaves_it(monkeypatch, k
 _STARTED = """
 import multiprocessing, signal, sys
 from torch.utils.data import DataLoader, Dataset
-from lightlib.core.sharding import stream
+from lightlib.data.sharding import stream
 
 def blocked():
     return sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
@@ -182,7 +182,7 @@ def test_processes_of_the_users_own_block_nothing(tmp_path, method, at_start):
 _FAILS = """
 import sys
 from torch.utils.data import DataLoader, Dataset
-from lightlib.core.sharding import stream
+from lightlib.data.sharding import stream
 
 class Data(Dataset):
     def __len__(self):

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset, get_worker_info
 
-from lightlib.core.data import TrainData
-from lightlib.core.evaluation import EvalData
-from lightlib.core.seed import rng_state
-from lightlib.core.sharding import Share
-from lightlib.core.workers import Placed, Seeded, Seeding
+from lightlib.data.evaluation import EvalData
+from lightlib.data.seed import rng_state
+from lightlib.data.sharding import Share
+from lightlib.data.train import TrainData
+from lightlib.data.workers import Placed, Seeded, Seeding
 from tests.core.reads import Noise, OwnNoise, Stream, seeded
 from tests.core.test_sharding import interleaved
 

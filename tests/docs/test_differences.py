@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from lightlib import Callback, Module, Trainer
 from lightlib.callbacks import LambdaCallback, ModelCheckpoint
-from lightlib.core.combined import CombinedLoader
+from lightlib.data.combined import CombinedLoader
 from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.loggers.logger import Logger
 from lightlib.precision import precision

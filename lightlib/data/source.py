@@ -10,12 +10,12 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from lightlib import report
-from lightlib.core.gather import batches_of
-from lightlib.core.generators import generators_in, set_generator_state, state_of_generator
-from lightlib.core.prefetch import END
-from lightlib.core.seed import rng_state, set_rng_state
-from lightlib.core.sharding import Dealt, IndexStream, is_plain_batches, say_once
-from lightlib.core.workers import begin_pass, users_own
+from lightlib.data.gather import batches_of
+from lightlib.data.generators import generators_in, set_generator_state, state_of_generator
+from lightlib.data.prefetch import END
+from lightlib.data.seed import rng_state, set_rng_state
+from lightlib.data.sharding import Dealt, IndexStream, is_plain_batches, say_once
+from lightlib.data.workers import begin_pass, users_own
 
 __all__ = [
     "Source",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
 
-from lightlib.core.generators import fingerprint, generators_in, reseeding
+from lightlib.data.generators import fingerprint, generators_in, reseeding
 
 __all__ = ["Placed", "Seeded", "SeededStream", "Seeding", "WorkerStart", "begin_pass", "in_worker", "users_own"]
 

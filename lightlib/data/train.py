@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from lightlib import report
-from lightlib.core.combined import CombinedLoader, Mode, Place, length
-from lightlib.core.lengths import (
+from lightlib.data.combined import CombinedLoader, Mode, Place, length
+from lightlib.data.lengths import (
     by_rank,
     is_length_exact,
     limited,
@@ -22,8 +22,18 @@ from lightlib.core.lengths import (
     refuse_other_ends,
     refuse_other_loaders,
 )
-from lightlib.core.prefetch import END, Prefetch
-from lightlib.core.reading import (
+from lightlib.data.prefetch import END, Prefetch
+from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
+from lightlib.data.sharding import (
+    Share,
+    batch_size_of_loader,
+    is_dealt,
+    kind_of,
+    say_once,
+    stream,
+    with_smaller_batches,
+)
+from lightlib.data.source import (
     Source,
     describe,
     differences,
@@ -32,16 +42,6 @@ from lightlib.core.reading import (
     say_what_cannot_be_positioned,
     stop_workers,
     upgraded,
-)
-from lightlib.core.seed import isolate_rng, rng_state, set_rng_state
-from lightlib.core.sharding import (
-    Share,
-    batch_size_of_loader,
-    is_dealt,
-    kind_of,
-    say_once,
-    stream,
-    with_smaller_batches,
 )
 from lightlib.errors import MisconfigurationException
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lightlib.core.seed import set_state_of_python, state_of_python
+from lightlib.data.seed import set_state_of_python, state_of_python
 
 __all__ = ["fingerprint", "generators_in", "is_generator", "reseeding", "set_generator_state", "state_of_generator"]
 

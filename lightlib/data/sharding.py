@@ -24,11 +24,11 @@ from torch.utils.data import (
 )
 
 from lightlib import report
-from lightlib.core.generators import generators_in, set_generator_state, state_of_generator
-from lightlib.core.prefetch import END
-from lightlib.core.seed import rng_state, set_rng_state
-from lightlib.core.worker_signals import Undisturbed, started_undisturbed
-from lightlib.core.workers import Placed, Seeding, WorkerStart, in_worker, users_own
+from lightlib.data.generators import generators_in, set_generator_state, state_of_generator
+from lightlib.data.prefetch import END
+from lightlib.data.seed import rng_state, set_rng_state
+from lightlib.data.worker_signals import Undisturbed, started_undisturbed
+from lightlib.data.workers import Placed, Seeding, WorkerStart, in_worker, users_own
 from lightlib.errors import MisconfigurationException
 
 __all__ = [

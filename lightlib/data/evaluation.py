@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from lightlib.core.combined import length
-from lightlib.core.data import Move, combine
-from lightlib.core.gather import batches_of
-from lightlib.core.generators import set_generator_state, state_of_generator
-from lightlib.core.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
-from lightlib.core.prefetch import END
-from lightlib.core.reading import generators_of, set_epoch, start_persistent_workers, stop_workers
-from lightlib.core.seed import isolate_rng
-from lightlib.core.sharding import DealtBatches, Share, is_left_alone, stream
-from lightlib.core.workers import begin_pass
+from lightlib.data.combined import length
+from lightlib.data.gather import batches_of
+from lightlib.data.generators import set_generator_state, state_of_generator
+from lightlib.data.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
+from lightlib.data.prefetch import END
+from lightlib.data.seed import isolate_rng
+from lightlib.data.sharding import DealtBatches, Share, is_left_alone, stream
+from lightlib.data.source import generators_of, set_epoch, start_persistent_workers, stop_workers
+from lightlib.data.train import Move, combine
+from lightlib.data.workers import begin_pass
 
 __all__ = ["EvalData"]
 

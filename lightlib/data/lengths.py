@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from lightlib.core.sharding import Dealt
+from lightlib.data.sharding import Dealt
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["by_rank", "is_length_exact", "limited", "nothing_read", "refuse_other_ends", "refuse_other_loaders"]

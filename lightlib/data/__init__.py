@@ -1,0 +1,1 @@
+"""Data loaders: sharded over processes, resumed at the sample, seeded by it."""
