@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from lightlib import strategies as strategies
     from lightlib import testing as testing
     from lightlib.callbacks.callback import Callback
-    from lightlib.core.datamodule import DataModule
-    from lightlib.core.datamodule import DataModule as LightningDataModule
-    from lightlib.core.module import Module
-    from lightlib.core.module import Module as LightningModule
+    from lightlib.core.module.datamodule import DataModule
+    from lightlib.core.module.datamodule import DataModule as LightningDataModule
+    from lightlib.core.module.module import Module
+    from lightlib.core.module.module import Module as LightningModule
     from lightlib.core.trainer import Trainer
     from lightlib.data.combined import CombinedLoader
     from lightlib.data.seed import isolate_rng, seed_everything
@@ -49,10 +49,10 @@ _get, _names = lazy.attributes(
     {
         "Callback": "callbacks.callback",
         "CombinedLoader": "data.combined",
-        "DataModule": "core.datamodule",
-        "LightningDataModule": "core.datamodule:DataModule",
-        "LightningModule": "core.module:Module",
-        "Module": "core.module",
+        "DataModule": "core.module.datamodule",
+        "LightningDataModule": "core.module.datamodule:DataModule",
+        "LightningModule": "core.module.module:Module",
+        "Module": "core.module.module",
         "ParallelPlan": "strategies.axes.plan",
         "Trainer": "core.trainer",
         "isolate_rng": "data.seed",

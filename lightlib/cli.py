@@ -30,9 +30,9 @@ from lightlib.config.optimizers import (
 )
 from lightlib.config.parser import LightningArgumentParser
 from lightlib.config.save_config import SaveConfigCallback
-from lightlib.core.datamodule import DataModule
-from lightlib.core.module import Module
-from lightlib.core.resolve import callbacks_in
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
+from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.trainer import Trainer
 from lightlib.data.seed import choose_seed, seed_everything
 from lightlib.errors import MisconfigurationException

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.callbacks.callback import Callback
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LightlibError, UnknownNameError
 from lightlib.launch.environment.detect import Environment

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch.optim import Optimizer
 
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["PRIORITIES", "Callback", "priority_of"]

@@ -16,7 +16,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["EarlyStopping", "EarlyStoppingReason"]

@@ -13,7 +13,7 @@ from lightlib.errors import MisconfigurationException, UnknownNameError
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["LearningRateMonitor"]

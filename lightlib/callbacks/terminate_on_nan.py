@@ -10,7 +10,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException
 
 if TYPE_CHECKING:
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["NonFiniteLossError", "TerminateOnNaN"]

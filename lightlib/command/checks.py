@@ -267,7 +267,7 @@ def _one_step() -> Check:
     """Fit a tiny module for one step on the CPU, as one process whatever has started this one."""
     import torch  # optional: torch, only when it can be imported
 
-    from lightlib.core.module import Module  # optional: torch, only when it can be imported
+    from lightlib.core.module.module import Module  # optional: torch, only when it can be imported
     from lightlib.core.trainer import Trainer  # optional: torch, only when it can be imported
     from lightlib.launch.environment.environment import Environment  # optional: torch, only when it can be imported
 

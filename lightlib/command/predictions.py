@@ -16,7 +16,7 @@ from lightlib.errors import LightlibError
 from lightlib.tree import to_device
 
 if TYPE_CHECKING:
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["PredictionFiles"]

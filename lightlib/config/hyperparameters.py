@@ -9,7 +9,7 @@ from typing import Any
 
 from lightlib.config.build import construct
 from lightlib.config.compatible import CompatibleParser
-from lightlib.core.hparams import given_hyperparameters
+from lightlib.core.values.hparams import given_hyperparameters
 
 __all__ = ["BY_COMMAND_LINE", "Recorded", "instantiate_module"]
 

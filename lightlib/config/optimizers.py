@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lightlib.config.where import Places
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 
 __all__ = [

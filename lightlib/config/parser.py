@@ -24,8 +24,8 @@ from lightlib.config.help import HelpFormatter, with_base_classes
 from lightlib.config.optimizers import SCHEDULERS
 from lightlib.config.where import Places, key_of, places_of
 from lightlib.config.yaml_file import ConfigError, Sources, dump, loader, text_of
-from lightlib.core.datamodule import DataModule
-from lightlib.core.module import Module
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, LightlibError, shown
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jsonargparse import Namespace
 
     from lightlib.config.parser import LightningArgumentParser
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["SaveConfigCallback"]

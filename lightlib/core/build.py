@@ -17,24 +17,24 @@ from lightlib.core.check import (
     check_schedulers,
     step_with_loader,
 )
-from lightlib.core.datamodule import DataModule
-from lightlib.core.handle import LightningOptimizer
 from lightlib.core.hooks import STEPS, Hooks, scoped
-from lightlib.core.interface import DataHooks
-from lightlib.core.module import Module
-from lightlib.core.optim import Schedules, closure_of, configure, step_scheduler, zeroing
-from lightlib.core.overrides import method_of, overrides
-from lightlib.core.plan import Plan
-from lightlib.core.progress import Progress
-from lightlib.core.reduction import Reduction, in_parts
-from lightlib.core.resolve import accumulation_of, largest_batch, plan_of
-from lightlib.core.results import Results
+from lightlib.core.metrics.reduction import Reduction, in_parts
+from lightlib.core.metrics.results import Results
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.hook_defaults import DataHooks
+from lightlib.core.module.module import Module
+from lightlib.core.module.overrides import method_of, overrides
+from lightlib.core.optimization.optimizers import Schedules, closure_of, configure, step_scheduler, zeroing
+from lightlib.core.optimization.window import Window
+from lightlib.core.optimization.wrapper import LightningOptimizer
+from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.progress import Progress
+from lightlib.core.progress.states import TrainerFn
 from lightlib.core.run import PREDICT, TEST, Run, Stage
-from lightlib.core.settings import Settings
-from lightlib.core.sources import check_loaders
-from lightlib.core.states import TrainerFn
+from lightlib.core.setup.loaders import check_loaders
+from lightlib.core.setup.plugins import accumulation_of, largest_batch, plan_of
+from lightlib.core.setup.settings import Settings
 from lightlib.core.user_state import Look, UserState
-from lightlib.core.window import Window
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import Prefetch
 from lightlib.data.sharding import Ends, Share, batch_size_of_loader, say_once

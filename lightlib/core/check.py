@@ -11,8 +11,8 @@ from torch import nn
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.core.hooks import warn_for_misspelt_hooks
-from lightlib.core.module import Module
-from lightlib.core.overrides import overrides
+from lightlib.core.module.module import Module
+from lightlib.core.module.overrides import overrides
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 __all__ = [

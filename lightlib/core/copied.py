@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lightlib.core.optim import Schedules, step_scheduler
-from lightlib.core.plan import Plan
-from lightlib.core.progress import Progress
-from lightlib.core.results import Results
+from lightlib.core.metrics.results import Results
+from lightlib.core.optimization.optimizers import Schedules, step_scheduler
+from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.progress import Progress
 from lightlib.core.run import Run
 from lightlib.core.session import Session
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback, priority_of
-from lightlib.core.overrides import overrides
-from lightlib.core.results import Results
-from lightlib.core.scopes import rule_of
+from lightlib.core.metrics.results import Results
+from lightlib.core.metrics.rules import rule_of
+from lightlib.core.module.overrides import overrides
 from lightlib.errors import MisconfigurationException, nearest
 
 __all__ = [

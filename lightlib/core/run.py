@@ -21,16 +21,16 @@ from lightlib.callbacks.timer import Timer
 from lightlib.core.agreement import Agreement
 from lightlib.core.check import warn_of_eval_mode
 from lightlib.core.hooks import Hooks
-from lightlib.core.mute import run_mute
-from lightlib.core.optim import Schedules
-from lightlib.core.overrides import method_of, overrides
-from lightlib.core.plan import Plan
-from lightlib.core.progress import Progress
-from lightlib.core.results import Results, Table, to_floats
-from lightlib.core.served import add_what_a_batch_is
+from lightlib.core.metrics.dummy_steps import run_mute
+from lightlib.core.metrics.results import Results, Table, to_floats
+from lightlib.core.module.overrides import method_of, overrides
+from lightlib.core.module.served import add_what_a_batch_is
+from lightlib.core.optimization.optimizers import Schedules
+from lightlib.core.optimization.window import Window
+from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.progress import Progress
 from lightlib.core.signals import Signals
 from lightlib.core.user_state import UserState
-from lightlib.core.window import Window
 from lightlib.data.evaluation import EvalData
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state, set_rng_state
 from lightlib.data.train import TrainData

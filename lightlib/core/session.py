@@ -17,27 +17,27 @@ from lightlib import report
 from lightlib.accelerators.resolve import unused
 from lightlib.core import check
 from lightlib.core.build import Builder
-from lightlib.core.changes import compare
-from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
-from lightlib.core.hparams import plain_hparams, same
-from lightlib.core.interface import DataHooks
-from lightlib.core.module import Module
-from lightlib.core.origin import Origin, find_origin
-from lightlib.core.overrides import method_of
+from lightlib.core.metrics.table import table
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.hook_defaults import DataHooks
+from lightlib.core.module.module import Module
+from lightlib.core.module.overrides import method_of
+from lightlib.core.module.served import add_what_a_batch_is
 from lightlib.core.processes import Processes
-from lightlib.core.progress import Progress
-from lightlib.core.resolve import callbacks_in
-from lightlib.core.restore import restore, restore_datamodule, restore_weights
-from lightlib.core.resume import newest_known, say_how_to_go_on
+from lightlib.core.progress.progress import Progress
+from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
+from lightlib.core.resume.find import newest_known, say_how_to_go_on
+from lightlib.core.resume.fingerprint import compare
+from lightlib.core.resume.restore import restore, restore_datamodule, restore_weights
+from lightlib.core.resume.save import write_checkpoint
+from lightlib.core.resume.source import Origin, find_origin
 from lightlib.core.run import PREDICT, TEST, VALIDATION, Run
-from lightlib.core.saving import write_checkpoint
-from lightlib.core.served import add_what_a_batch_is
+from lightlib.core.setup.loaders import check_given, find, holds_nothing
+from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.signals import Signals
-from lightlib.core.sources import check_given, find, holds_nothing
-from lightlib.core.states import TrainerFn, TrainerState, TrainerStatus
-from lightlib.core.table import table
 from lightlib.core.user_state import Look
+from lightlib.core.values.hparams import plain_hparams, same
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
 from lightlib.launch.start.subprocess import is_shell
 from lightlib.loggers.fanout import Fanout

@@ -16,16 +16,21 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core import elsewhere, loop
-from lightlib.core.arguments import checked_call
+from lightlib.core import loop, spawned
 from lightlib.core.audit import Audit, audit
 from lightlib.core.check import check_callbacks
 from lightlib.core.copied import restore_state, state_of
-from lightlib.core.datamodule import DataModule
 from lightlib.core.hooks import in_priority
-from lightlib.core.module import ClipAlgorithm, Module
-from lightlib.core.progress import Progress
-from lightlib.core.resolve import (
+from lightlib.core.metrics.results import to_floats
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import ClipAlgorithm, Module
+from lightlib.core.progress.progress import Progress
+from lightlib.core.progress.states import TrainerFn, TrainerState
+from lightlib.core.resume.save import AskedSave, check_format, write_checkpoint
+from lightlib.core.run import TEST, VALIDATION, Run, Stage
+from lightlib.core.session import Session
+from lightlib.core.setup.arguments import checked_call
+from lightlib.core.setup.plugins import (
     Plugin,
     callbacks_in,
     callbacks_of_packages,
@@ -37,12 +42,7 @@ from lightlib.core.resolve import (
     requeue_of,
     strategy_of,
 )
-from lightlib.core.results import to_floats
-from lightlib.core.run import TEST, VALIDATION, Run, Stage
-from lightlib.core.saving import AskedSave, check_format, write_checkpoint
-from lightlib.core.session import Session
-from lightlib.core.settings import Settings, whole
-from lightlib.core.states import TrainerFn, TrainerState
+from lightlib.core.setup.settings import Settings, whole
 from lightlib.core.views import TrainerViews
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.loggers.logger import Logger
@@ -264,13 +264,13 @@ class Trainer(TrainerViews):
                 if there is any, else from the start.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
             resume: What to take from it: ``"all"`` (default), ``"weights"``, or a dict of parts, for instance
-                ``{"optimizers": False, "strict": False}`` (see :class:`lightlib.core.parts.Resume`).
+                ``{"optimizers": False, "strict": False}`` (see :class:`lightlib.core.resume.options.Resume`).
 
         Raises:
             MisconfigurationException: Something does not fit, found before training starts.
         """
-        if elsewhere.wanted(self):
-            elsewhere.call(self, "fit", locals())
+        if spawned.wanted(self):
+            spawned.call(self, "fit", locals())
             return
         self.settings.tell_a_guess()
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
@@ -298,8 +298,8 @@ class Trainer(TrainerViews):
             datamodule: A DataModule in place of loaders.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
-        if elsewhere.wanted(self):
-            return elsewhere.call(self, "validate", locals())  # type: ignore[no-any-return]
+        if spawned.wanted(self):
+            return spawned.call(self, "validate", locals())  # type: ignore[no-any-return]
         given = {"val_dataloaders": dataloaders}
         self._session.begin(TrainerFn.VALIDATING, model, given, datamodule, ckpt_path, weights_only)
         return self._evaluate(VALIDATION, verbose)
@@ -321,8 +321,8 @@ class Trainer(TrainerViews):
             verbose: Print the metrics. Default True.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
-        if elsewhere.wanted(self):
-            return elsewhere.call(self, "test", locals())  # type: ignore[no-any-return]
+        if spawned.wanted(self):
+            return spawned.call(self, "test", locals())  # type: ignore[no-any-return]
         given = {"test_dataloaders": dataloaders}
         self._session.begin(TrainerFn.TESTING, model, given, datamodule, ckpt_path, weights_only)
         return self._evaluate(TEST, verbose)
@@ -381,8 +381,8 @@ class Trainer(TrainerViews):
             ckpt_path: A path, ``"last"`` or ``"best"``. Default: the weights that the module has.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
-        if elsewhere.wanted(self):
-            return elsewhere.call(self, "predict", locals())  # type: ignore[no-any-return]
+        if spawned.wanted(self):
+            return spawned.call(self, "predict", locals())  # type: ignore[no-any-return]
         keep = return_predictions is not False
         self._session.begin(
             TrainerFn.PREDICTING, model, {"predict_dataloaders": dataloaders}, datamodule, ckpt_path, weights_only

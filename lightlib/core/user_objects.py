@@ -11,11 +11,11 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.file.archive import not_plain
-from lightlib.core.datamodule import DataModule
-from lightlib.core.logged import is_metric
-from lightlib.core.module import Module
-from lightlib.core.user_source import is_of_torch, root_of, saves, stored
-from lightlib.core.user_values import Known, attributes_of, give, has_protocol, is_users_object
+from lightlib.core.metrics.errors import is_metric
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
+from lightlib.core.values.attributes import Known, attributes_of, give, has_protocol, is_users_object
+from lightlib.core.values.source import is_of_torch, root_of, saves, stored
 from lightlib.data.sharding import is_plain_batches
 from lightlib.data.workers import users_own
 

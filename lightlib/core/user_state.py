@@ -12,13 +12,13 @@ from typing import Any
 from torch import nn
 
 from lightlib import report
-from lightlib.core.logged import is_metric
-from lightlib.core.results import load_metric_state, metric_state
-from lightlib.core.user_digest import digest
-from lightlib.core.user_encoding import encode, restored
+from lightlib.core.metrics.errors import is_metric
+from lightlib.core.metrics.results import load_metric_state, metric_state
 from lightlib.core.user_objects import Owner, known_parts, owners_of, within
-from lightlib.core.user_source import LIBRARIES, root_of, updated
-from lightlib.core.user_values import ABSENT, COPIED, LARGEST, Known, TooLarge, Unsaveable, has_protocol
+from lightlib.core.values.attributes import ABSENT, COPIED, LARGEST, Known, TooLarge, Unsaveable, has_protocol
+from lightlib.core.values.digest import digest
+from lightlib.core.values.encoding import encode, restored
+from lightlib.core.values.source import LIBRARIES, root_of, updated
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
 
 __all__ = ["Look", "Missing", "UserState"]

@@ -13,12 +13,12 @@ from torch.optim import Optimizer
 
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
-from lightlib.core.optim import SchedulerConfig
-from lightlib.core.plan import Plan
-from lightlib.core.progress import Progress
+from lightlib.core.optimization.optimizers import SchedulerConfig
+from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.progress import Progress
+from lightlib.core.progress.states import RunningStage, TrainerState
 from lightlib.core.run import Run
-from lightlib.core.settings import Settings
-from lightlib.core.states import RunningStage, TrainerState
+from lightlib.core.setup.settings import Settings
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import Logger

@@ -28,14 +28,14 @@ ORDER = (
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary",
     "data",
     "strategies.group > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
-    "core",
+    "core.progress > core.metrics > core.optimization > core.values > core.resume > core.module > core.setup > core",
     "testing",
     "config",
     "cli > command",
     "__init__ > __main__",
 )
 # What anybody may import under `if TYPE_CHECKING`: callbacks, loggers and hooks get these as arguments.
-FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module")
+FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module.module")
 
 MAX_FILE_LINES = 600
 MAX_LINES_OF: dict[str, int] = {"lightlib/core/loop.py": 300}
@@ -154,7 +154,7 @@ def package_files(root: Path = ROOT) -> list[File]:
 
 
 def room_of(module: str, is_folder: bool) -> str:
-    """Return the place of a module in the order: `core` for `lightlib.core.plan`, `errors` for `lightlib.errors`."""
+    """Return the place of a module in the order: its folder, or its own name at the top of the package."""
     names = module.split(".")[1:] or ["__init__"]
     return ".".join(names if is_folder or len(names) == 1 else names[:-1])
 

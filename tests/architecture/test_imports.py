@@ -66,7 +66,7 @@ def test_the_order_in_the_documentation_is_the_order() -> None:
 
 
 def house(root: Path, **files: str) -> list[File]:
-    """Write a small package: `core__plan="import x"` is the text of lightlib/core/plan.py."""
+    """Write a small package: `core__plan="import x"` is the text of lightlib/core/progress/plan.py."""
     for name, text in files.items():
         path = root / "lightlib" / (name.replace("__", "/", 1) + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def house(root: Path, **files: str) -> list[File]:
         ({"errors": "", "core__plan": "from lightlib import Trainer"}, "imports the package root"),
         (
             {"checkpoint__label": "from ..core.plan import Plan"},
-            "label.py:2: imports lightlib.core.plan against the order",
+            "label.py:2: imports lightlib.core.progress.plan against the order",
         ),
         ({"report": "import lightlib.registry"}, "report may import what stands before it in ORDER"),
         ({"profilers__simple": "import lightlib.loggers.csv"}, "and loggers does not."),  # beside each other

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import claims, filesystem
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.data.seed import seed_everything
 

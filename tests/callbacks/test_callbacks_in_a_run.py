@@ -26,7 +26,7 @@ from lightlib.callbacks import (
     Timer,
 )
 from lightlib.callbacks.terminate_on_nan import NonFiniteLossError
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
 from lightlib.loggers import CSVLogger

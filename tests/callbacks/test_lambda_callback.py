@@ -6,7 +6,7 @@ import pytest
 
 from lightlib.callbacks import Callback, LambdaCallback
 from lightlib.core.hooks import HOOKS
-from lightlib.core.overrides import overrides
+from lightlib.core.module.overrides import overrides
 from lightlib.errors import ArgumentTypeError
 
 

@@ -23,7 +23,7 @@ from lightlib.callbacks.progress.progress_bar import (
     default_progress_bar,
 )
 from lightlib.callbacks.timer import Timer
-from lightlib.core.plan import Plan
+from lightlib.core.progress.plan import Plan
 from lightlib.errors import MisconfigurationException
 from lightlib.report import LightlibWarning
 

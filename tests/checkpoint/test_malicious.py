@@ -25,8 +25,8 @@ from lightlib.checkpoint import formats
 from lightlib.checkpoint.file import archive
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core.datamodule import DataModule
-from lightlib.core.module import Module
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
 from lightlib.errors import CheckpointError, MisconfigurationException
 from tests.checkpoint.forged import Call, Named, Storage, pickled, sealed, tensor, zipped
 from tests.core.bad_input import Net, loader, trainer

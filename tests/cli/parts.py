@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.callbacks.callback import Callback
 from lightlib.cli import LightningCLI, LRSchedulerCallable, OptimizerCallable
-from lightlib.core.datamodule import DataModule
-from lightlib.core.module import Module
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 
 QUIET = [

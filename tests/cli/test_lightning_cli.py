@@ -14,7 +14,7 @@ from jsonargparse import Namespace, lazy_instance
 from lightlib.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
 from lightlib.cli import LightningCLI, instantiate_class
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError
 from lightlib.loggers import CSVLogger, TensorBoardLogger

@@ -10,7 +10,7 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, ExponentialLR, StepLR
 
 from lightlib.cli import LightningCLI, ReduceLROnPlateau, instantiate_class
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.cli.parts import QUIET, BareLine, ChosenLine, PointsOfLine, SteepLine, by_hand, points

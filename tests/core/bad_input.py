@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib import report
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 
 QUIET = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from tests.core.plain import Rows, quiet_trainer
 
 

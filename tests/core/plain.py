@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.loggers.logger import Logger
 

@@ -16,7 +16,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.callbacks.callback import Callback
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from tests.core.plain import QUIET, Rows, samples
 

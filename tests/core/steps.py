@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightlib.callbacks import LambdaCallback
-from lightlib.core.datamodule import DataModule
+from lightlib.core.module.datamodule import DataModule
 from lightlib.loggers import Logger
 from tests.core.plain import Net, batches
 

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from lightlib.core.datamodule import DataModule
+from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException
 from tests.core.bad_input import Net, loader, refused, trainer
 

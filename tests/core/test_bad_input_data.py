@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset
 
-from lightlib.core.datamodule import DataModule
+from lightlib.core.module.datamodule import DataModule
 from lightlib.data.combined import CombinedLoader
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import Callback, ModelCheckpoint
-from lightlib.core.datamodule import DataModule
+from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import DummyLogger
 from tests.core.bad_input import Net, Validated, loader, said, trainer, with_methods

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lightlib.callbacks import Callback, LambdaCallback
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.core.bad_input import Net, Validated, loader, refused, refuses_fit, trainer, with_methods

@@ -14,8 +14,8 @@ from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.file import archive
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core.checkpoint import LIGHTNING_VERSION
-from lightlib.core.datamodule import DataModule
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.resume.state import LIGHTNING_VERSION
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
 from tests.core.plain import Net, batches, quiet_trainer, same_weights
 

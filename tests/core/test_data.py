@@ -20,7 +20,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from lightlib.core.datamodule import DataModule
+from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, samples

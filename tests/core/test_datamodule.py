@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch.utils.data import TensorDataset
 
-from lightlib.core.datamodule import DataModule
+from lightlib.core.module.datamodule import DataModule
 from tests.core.plain import Net, quiet_trainer, samples
 
 

@@ -23,7 +23,7 @@ from torch.utils.data import (
 from torch.utils.data._utils.collate import default_collate_fn_map
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from lightlib.core.sources import serve
+from lightlib.core.setup.loaders import serve
 from lightlib.data.combined import CombinedLoader
 from lightlib.data.evaluation import EvalData
 from lightlib.data.gather import batches_of

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
-from lightlib.core.resolve import accumulation_of, largest_batch
+from lightlib.core.setup.plugins import accumulation_of, largest_batch
 from lightlib.data import sharding
 from lightlib.errors import MisconfigurationException
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights

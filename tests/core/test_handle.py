@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import StepLR
 
-from lightlib.core.handle import LightningOptimizer
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
+from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.errors import MisconfigurationException
 from tests.core.plain import Net, batches, network, quiet_trainer, same_weights
 

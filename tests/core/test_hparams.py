@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.core.datamodule import DataModule
-from lightlib.core.hparams import AttributeDict, plain_hparams
-from lightlib.core.module import Module
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
+from lightlib.core.values.hparams import AttributeDict, plain_hparams
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import Logger
 from lightlib.report import PossibleUserWarning

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.core import loading
-from lightlib.core.datamodule import DataModule
-from lightlib.core.module import Module
+from lightlib.core.module import loading
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
 from lightlib.errors import CheckpointError
 from lightlib.report import PossibleUserWarning
 from tests.core.plain import Net, batches, network, quiet_trainer, same_weights

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMProgressBar
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
 from tests.core.plain import Net, batches, network, quiet_trainer, same_weights

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 from tests.core.bad_input import refused
 from tests.core.plain import Net, batches, network, quiet_trainer, same_weights

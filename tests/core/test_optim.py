@@ -17,8 +17,8 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from lightlib.core.optim import configure
-from lightlib.core.plan import Plan
+from lightlib.core.optimization.optimizers import configure
+from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.core.plain import Net, batches, quiet_trainer

@@ -7,9 +7,9 @@ import torch
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
 
-from lightlib.core.optim import SchedulerConfig, Schedules
-from lightlib.core.plan import Plan
-from lightlib.core.progress import Progress
+from lightlib.core.optimization.optimizers import SchedulerConfig, Schedules
+from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.progress import Progress
 from lightlib.errors import MisconfigurationException
 from tests.core.plain import Net, Unsized, batches, quiet_trainer
 from tests.core.steps import OwnSchedule

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from lightlib.core.plan import Plan
-from lightlib.core.progress import Progress
-from lightlib.core.resolve import plan_of
+from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.progress import Progress
+from lightlib.core.setup.plugins import plan_of
 from lightlib.errors import MisconfigurationException
 from tests.core.plain import quiet_trainer
 

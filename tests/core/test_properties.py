@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightlib.callbacks.callback import Callback
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from tests.core.plain import Unsized, quiet_trainer, same_weights
 
 

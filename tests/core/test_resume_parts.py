@@ -9,7 +9,7 @@ import torch
 
 from lightlib.callbacks import EarlyStopping
 from lightlib.callbacks.callback import Callback
-from lightlib.core.parts import Resume
+from lightlib.core.resume.options import Resume
 from lightlib.errors import CheckpointError, MisconfigurationException
 from tests.core.plain import same_weights
 from tests.core.resumable import Everything, SavesEverywhere, fresh, loaders, run, trainer_for

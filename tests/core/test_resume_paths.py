@@ -11,8 +11,8 @@ import torch
 
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core.resume import Found, after_damage, newest_known, resolve_path
-from lightlib.core.states import TrainerFn
+from lightlib.core.progress.states import TrainerFn
+from lightlib.core.resume.find import Found, after_damage, newest_known, resolve_path
 from lightlib.errors import CheckpointError
 from lightlib.loggers import CSVLogger
 from lightlib.report import LightlibWarning

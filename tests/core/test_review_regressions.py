@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightlib.callbacks import GradientAccumulationScheduler
 from lightlib.callbacks.callback import Callback
-from lightlib.core.loading import _present_device
-from lightlib.core.results import batch_size_of
+from lightlib.core.metrics.results import batch_size_of
+from lightlib.core.module.loading import _present_device
 from lightlib.core.trainer import Trainer
 from lightlib.data.combined import CombinedLoader
 from lightlib.report import PossibleUserWarning

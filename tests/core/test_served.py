@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightlib.core.served import add_what_a_batch_is, loader_of
+from lightlib.core.module.served import add_what_a_batch_is, loader_of
 from lightlib.errors import MisconfigurationException
 from tests.core.plain import Net, quiet_trainer, samples
 

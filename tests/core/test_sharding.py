@@ -24,8 +24,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from lightlib.core.mute import run_mute
-from lightlib.core.results import Results
+from lightlib.core.metrics.dummy_steps import run_mute
+from lightlib.core.metrics.results import Results
 from lightlib.data import sharding
 from lightlib.data.combined import CombinedLoader
 from lightlib.data.evaluation import EvalData

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import Callback, ModelCheckpoint
-from lightlib.core import elsewhere
+from lightlib.core import spawned
 from lightlib.core.signals import Signals
 from lightlib.errors import SIGTERMException
 from tests.core.plain import Net, batches, quiet_trainer, same_weights
@@ -413,7 +413,7 @@ class TestInANotebook:
         def interrupted(*_):
             raise SystemExit(130)
 
-        monkeypatch.setattr(elsewhere, "launch_function", interrupted)
+        monkeypatch.setattr(spawned, "launch_function", interrupted)
         trainer = quiet_trainer(devices=2, strategy="ddp_notebook")
         with pytest.raises(KeyboardInterrupt):
             trainer.fit(Net(), batches(2))

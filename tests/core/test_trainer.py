@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightlib.callbacks import ModelCheckpoint
-from lightlib.core.states import RunningStage, TrainerFn, TrainerStatus
+from lightlib.core.progress.states import RunningStage, TrainerFn, TrainerStatus
 from lightlib.core.trainer import Trainer
 from tests.core.plain import QUIET, Net, batches, loader, quiet_trainer, same_weights
 from tests.core.steps import Data, Steps, on

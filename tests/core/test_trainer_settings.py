@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightlib.core.datamodule import DataModule
+from lightlib.core.module.datamodule import DataModule
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.profilers import PassThroughProfiler, SimpleProfiler

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from lightlib.core.datamodule import DataModule
+from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from tests.core.plain import Net, Unsized, batches, quiet_trainer
 from tests.core.steps import Steps, on

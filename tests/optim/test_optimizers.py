@@ -13,7 +13,7 @@ from torch.distributed import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from lightlib.callbacks import Callback
-from lightlib.core.module import Module
+from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.optim import LAMB, LARS, Lion
 from tests.core.plain import batches, network, quiet_trainer, same_weights

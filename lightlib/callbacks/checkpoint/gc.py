@@ -17,7 +17,7 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 
 if TYPE_CHECKING:
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["CheckpointGC", "sweep"]

@@ -12,7 +12,7 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["OnExceptionCheckpoint"]

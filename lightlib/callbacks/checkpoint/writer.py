@@ -19,7 +19,7 @@ from lightlib.errors import CheckpointWriteError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["CheckpointWriter"]

@@ -13,7 +13,7 @@ from lightlib.callbacks.progress.remaining_time import Pace, Validations, limit,
 from lightlib.callbacks.progress.text import Moment
 
 if TYPE_CHECKING:
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["TimedProgressBar"]

@@ -14,7 +14,7 @@ from lightlib.callbacks.progress.timed import TimedProgressBar
 from lightlib.errors import MisconfigurationException
 
 if TYPE_CHECKING:
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["TQDMProgressBar"]

@@ -21,7 +21,7 @@ from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:
-    from lightlib.core.module import Module
+    from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
 __all__ = ["Layer", "ModelSummary", "RichModelSummary", "Summary", "human", "summarize"]

@@ -11,7 +11,7 @@ from typing import Any
 from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
-from lightlib.core.checkpoint import dump
+from lightlib.core.resume.state import dump
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError, shown
 
 __all__ = ["AskedSave", "asked_again", "check_format", "write_checkpoint"]

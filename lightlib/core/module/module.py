@@ -13,18 +13,18 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lightlib import report
-from lightlib.core import export
-from lightlib.core.handle import LightningOptimizer
-from lightlib.core.hparams import HyperparametersMixin
-from lightlib.core.interface import DataHooks, ModelHooks
-from lightlib.core.loading import ClassOnly, load_from_checkpoint
-from lightlib.core.optim import step_scheduler
+from lightlib.core.module import export
+from lightlib.core.module.hook_defaults import DataHooks, ModelHooks
+from lightlib.core.module.loading import ClassOnly, load_from_checkpoint
+from lightlib.core.optimization.optimizers import step_scheduler
+from lightlib.core.optimization.wrapper import LightningOptimizer
+from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.errors import LoggingError, MisconfigurationException
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from lightlib.core.results import Results
+    from lightlib.core.metrics.results import Results
     from lightlib.core.trainer import Trainer
     from lightlib.loggers.logger import Logger
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lightlib import report
-from lightlib.core.parts import Resume
+from lightlib.core.resume.options import Resume
 from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.errors import CheckpointError
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from lightlib.checkpoint.file.archive import not_plain
-from lightlib.core.logged import is_metric
-from lightlib.core.results import load_metric_state, metric_state
-from lightlib.core.user_values import (
+from lightlib.core.metrics.errors import is_metric
+from lightlib.core.metrics.results import load_metric_state, metric_state
+from lightlib.core.values.attributes import (
     ABSENT,
     SCALARS,
     TIMES,

@@ -13,9 +13,9 @@ import torch
 from lightlib import registry, report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import whole
-from lightlib.core.checkpoint import check
-from lightlib.core.hparams import AttributeDict, with_attributes
-from lightlib.core.restore import other_weights
+from lightlib.core.resume.restore import other_weights
+from lightlib.core.resume.state import check
+from lightlib.core.values.hparams import AttributeDict, with_attributes
 from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 
 __all__ = ["ClassOnly", "load_datamodule", "load_from_checkpoint"]

@@ -10,9 +10,9 @@ import torch
 from lightlib import report
 from lightlib.checkpoint.file.archive import not_plain
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core.changes import setting
-from lightlib.core.hparams import plain_hparams
-from lightlib.core.parts import Resume
+from lightlib.core.resume.fingerprint import setting
+from lightlib.core.resume.options import Resume
+from lightlib.core.values.hparams import plain_hparams
 from lightlib.errors import CheckpointError, shown
 
 __all__ = ["OURS", "check", "dump", "is_newer"]

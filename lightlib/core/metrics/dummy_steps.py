@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lightlib.core.logged import is_metric
-from lightlib.core.results import Results, Table
+from lightlib.core.metrics.errors import is_metric
+from lightlib.core.metrics.results import Results, Table
 
 __all__ = ["run_mute"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightlib.core.progress import Progress
+from lightlib.core.progress.progress import Progress
 
 __all__ = ["Plan"]
 

@@ -11,7 +11,7 @@ from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core.states import TrainerFn
+from lightlib.core.progress.states import TrainerFn
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 
 __all__ = ["Found", "after_damage", "newest_known", "resolve_path", "say_how_to_go_on"]

@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from lightlib import report
-from lightlib.core.plan import Plan
-from lightlib.core.progress import Progress
+from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.progress import Progress
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
 
 __all__ = [

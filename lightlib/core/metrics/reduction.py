@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightlib.core.logged import lacks_metric
-from lightlib.core.results import Results, Slot, Table
+from lightlib.core.metrics.errors import lacks_metric
+from lightlib.core.metrics.results import Results, Slot, Table
 from lightlib.strategies.strategy import Strategy
 
 __all__ = ["Reduction", "in_parts"]

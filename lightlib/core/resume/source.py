@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightlib.checkpoint import formats
-from lightlib.core.checkpoint import check, is_newer
-from lightlib.core.parts import Resume
-from lightlib.core.resume import Found, after_damage, resolve_path
-from lightlib.core.states import TrainerFn
+from lightlib.core.progress.states import TrainerFn
+from lightlib.core.resume.find import Found, after_damage, resolve_path
+from lightlib.core.resume.options import Resume
+from lightlib.core.resume.state import check, is_newer
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 
 __all__ = ["Origin", "find_origin"]

@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 from lightlib import report
 from lightlib.checkpoint import lightning
 from lightlib.checkpoint.directory.tensors import whole
-from lightlib.core.checkpoint import OURS
-from lightlib.core.parts import Resume
-from lightlib.core.saving import asked_again
-from lightlib.core.user_encoding import shared, well_formed
+from lightlib.core.resume.options import Resume
+from lightlib.core.resume.save import asked_again
+from lightlib.core.resume.state import OURS
+from lightlib.core.values.encoding import shared, well_formed
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state
 from lightlib.errors import CheckpointError
 

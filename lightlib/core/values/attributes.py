@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightlib.core.user_source import LIBRARIES, root_of
+from lightlib.core.values.source import LIBRARIES, root_of
 
 __all__ = [
     "ABSENT",

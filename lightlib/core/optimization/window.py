@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lightlib.core.optim import scale_gradients
+from lightlib.core.optimization.optimizers import scale_gradients
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.group.collectives import Collectives
 

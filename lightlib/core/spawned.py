@@ -10,8 +10,8 @@ from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.core.check import check_module
 from lightlib.core.copied import ended_run
-from lightlib.core.datamodule import DataModule
-from lightlib.core.overrides import overrides
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.overrides import overrides
 from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment.detect import own

@@ -10,8 +10,8 @@ from typing import Any
 from lightlib import registry
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
-from lightlib.core.plan import Plan
-from lightlib.core.settings import Settings
+from lightlib.core.progress.plan import Plan
+from lightlib.core.setup.settings import Settings
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.launch.environment.detect import Environment, detect
 from lightlib.launch.environment.slurm import SLURMEnvironment

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightlib.core.logged import is_metric
-from lightlib.core.user_values import (
+from lightlib.core.metrics.errors import is_metric
+from lightlib.core.values.attributes import (
     SCALARS,
     TIMES,
     Known,

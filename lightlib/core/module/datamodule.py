@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lightlib.core.hparams import HyperparametersMixin
-from lightlib.core.interface import DataHooks
-from lightlib.core.loading import ClassOnly, load_datamodule
-from lightlib.core.overrides import overrides
+from lightlib.core.module.hook_defaults import DataHooks
+from lightlib.core.module.loading import ClassOnly, load_datamodule
+from lightlib.core.module.overrides import overrides
+from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.data.combined import flatten, length
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lightlib import report
-from lightlib.core.logged import (
+from lightlib.core.metrics.errors import (
     as_number,
     changed_arguments,
     check_batch_size,
@@ -27,7 +27,7 @@ from lightlib.core.logged import (
     unknown_reduction,
     wrong_attribute,
 )
-from lightlib.core.scopes import OUTSIDE, Rule
+from lightlib.core.metrics.rules import OUTSIDE, Rule
 from lightlib.errors import LoggingError
 
 __all__ = ["Results", "Slot", "Table", "batch_size_of"]

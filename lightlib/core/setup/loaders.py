@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from lightlib import report
-from lightlib.core.datamodule import DataModule
-from lightlib.core.interface import DataHooks
-from lightlib.core.overrides import overrides
-from lightlib.core.served import loader_of
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.hook_defaults import DataHooks
+from lightlib.core.module.overrides import overrides
+from lightlib.core.module.served import loader_of
 from lightlib.data.combined import CombinedLoader, holds_loaders, length
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 

@@ -1,0 +1,1 @@
+"""Logged values: reduced over steps and ranks, and handed to the loggers."""

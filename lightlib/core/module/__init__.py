@@ -1,0 +1,1 @@
+"""Module and DataModule: hooks, hyperparameters, loading, export."""

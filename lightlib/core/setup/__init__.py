@@ -1,0 +1,1 @@
+"""The Trainer's arguments, checked and made into objects."""

@@ -1,0 +1,1 @@
+"""Values of the user's objects: compared, encoded, restored."""
