@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.config.checkpoint import with_hyperparameters
+from lightlib.config.from_checkpoint import with_hyperparameters
 from lightlib.config.hyperparameters import Recorded, instantiate_module
 from lightlib.config.optimizers import (
     SCHEDULERS,

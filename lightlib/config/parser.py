@@ -17,13 +17,13 @@ from torch.optim import Optimizer
 
 from lightlib.callbacks.callback import Callback
 from lightlib.config import names
-from lightlib.config.asked import Asked
 from lightlib.config.compatible import CompatibleParser
-from lightlib.config.explain import explain
-from lightlib.config.help import HelpFormatter, with_base_classes
+from lightlib.config.errors.asked import Asked
+from lightlib.config.errors.explain import explain
+from lightlib.config.errors.where import Places, key_of, places_of
+from lightlib.config.help.formatter import HelpFormatter, with_base_classes
 from lightlib.config.optimizers import SCHEDULERS
-from lightlib.config.where import Places, key_of, places_of
-from lightlib.config.yaml_file import ConfigError, Sources, dump, loader, text_of
+from lightlib.config.yaml.file import ConfigError, Sources, dump, loader, text_of
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer

@@ -30,7 +30,7 @@ ORDER = (
     "strategies.group > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
     "core.progress > core.metrics > core.optimization > core.values > core.resume > core.module > core.setup > core",
     "testing",
-    "config",
+    "config.yaml > config.help > config.errors > config",
     "cli > command",
     "__init__ > __main__",
 )

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from lightlib.command import main
-from lightlib.config import explain_key
+from lightlib.config.errors import explain_key
 from lightlib.version import __version__
 from tests.command.project import CONFIG, status_of, written_project  # noqa: F401  the fixture
 from tests.processes import programs

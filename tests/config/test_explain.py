@@ -9,10 +9,10 @@ from typing import Any
 import jsonargparse
 import pytest
 
-from lightlib.config.asked import Asked, plain
-from lightlib.config.explain import explain
-from lightlib.config.said import taken_apart
-from lightlib.config.yaml_file import Sources
+from lightlib.config.errors.asked import Asked, plain
+from lightlib.config.errors.explain import explain
+from lightlib.config.errors.said import taken_apart
+from lightlib.config.yaml.file import Sources
 
 ZOO = '''
 from __future__ import annotations

@@ -18,8 +18,8 @@ import pytest
 import torch
 
 import lightlib
-from lightlib.config import help_words
-from lightlib.config.help import HelpFormatter, with_base_classes
+from lightlib.config.help import words as help_words
+from lightlib.config.help.formatter import HelpFormatter, with_base_classes
 
 
 class Parser(jsonargparse.ArgumentParser):

@@ -9,7 +9,7 @@ import pytest
 
 from lightlib.callbacks import Callback
 from lightlib.cli import LightningCLI
-from lightlib.config.where import Places
+from lightlib.config.errors.where import Places
 from lightlib.errors import MisconfigurationException
 from tests.cli.parts import PointsOfLine, SteepLine
 

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightlib.config import yaml_document
-from lightlib.config.yaml_file import ConfigError, Place, Sources, dump, load, loader, places, text_of
+from lightlib.config.yaml import document
+from lightlib.config.yaml.file import ConfigError, Place, Sources, dump, load, loader, places, text_of
 from lightlib.errors import MisconfigurationException
 
 SCALARS = """
@@ -122,8 +122,8 @@ REFUSED = {
 @pytest.mark.parametrize(("text", "said"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("base", [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)])
 def test_what_is_refused_is_named_with_its_place(text: str, said: str, base: type, monkeypatch) -> None:
-    kind = type("Loader", (base,), {"yaml_implicit_resolvers": yaml_document._Loader.yaml_implicit_resolvers})
-    monkeypatch.setattr(yaml_document, "_Loader", kind)
+    kind = type("Loader", (base,), {"yaml_implicit_resolvers": document._Loader.yaml_implicit_resolvers})
+    monkeypatch.setattr(document, "_Loader", kind)
     with pytest.raises(ConfigError) as caught:
         load(text, "run.yaml")
     pure = {

@@ -7,12 +7,12 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
-from lightlib.config import explain_class, explain_key
-from lightlib.config.asked import Asked, plain
-from lightlib.config.explain_key import Case
-from lightlib.config.explain_value import wrong_value
-from lightlib.config.said import taken_apart
-from lightlib.config.yaml_file import ConfigError, Sources, load, text_of
+from lightlib.config.errors import explain_class, explain_key
+from lightlib.config.errors.asked import Asked, plain
+from lightlib.config.errors.explain_key import Case
+from lightlib.config.errors.explain_value import wrong_value
+from lightlib.config.errors.said import taken_apart
+from lightlib.config.yaml.file import ConfigError, Sources, load, text_of
 from lightlib.errors import MisconfigurationException, nearest
 
 __all__ = ["explain"]

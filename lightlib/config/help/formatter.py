@@ -21,7 +21,7 @@ from jsonargparse._common import defaults_cache, parent_parser
 from jsonargparse._formatters import get_env_var
 from jsonargparse._link_arguments import ActionLink
 
-from lightlib.config.help_words import (
+from lightlib.config.help.words import (
     as_sentence,
     cleaned,
     default_in_words,

@@ -6,8 +6,8 @@ import ast
 import re
 from dataclasses import replace
 
-from lightlib.config.asked import Asked, plain
-from lightlib.config.said import Said, split_types
+from lightlib.config.errors.asked import Asked, plain
+from lightlib.config.errors.said import Said, split_types
 from lightlib.errors import MisconfigurationException, closest, nearest
 
 __all__ = ["kinds", "wrong_value"]

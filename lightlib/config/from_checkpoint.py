@@ -13,7 +13,7 @@ from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.config.hyperparameters import BY_COMMAND_LINE
 from lightlib.config.names import translated
-from lightlib.config.yaml_file import load
+from lightlib.config.yaml.file import load
 from lightlib.errors import LightlibError
 
 __all__ = ["with_hyperparameters"]

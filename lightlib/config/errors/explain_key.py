@@ -6,9 +6,9 @@ import re
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from lightlib.config import explain_class
-from lightlib.config.asked import Asked, plain
-from lightlib.config.said import Said
+from lightlib.config.errors import explain_class
+from lightlib.config.errors.asked import Asked, plain
+from lightlib.config.errors.said import Said
 from lightlib.errors import MisconfigurationException, nearest
 
 __all__ = ["Case", "choice", "linked", "no_mapping", "no_value", "no_verb", "required", "unknown_key", "unrecognized"]

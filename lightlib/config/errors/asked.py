@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from lightlib.config.yaml_file import ConfigError, Place, Sources, text_of
+from lightlib.config.yaml.file import ConfigError, Place, Sources, text_of
 from lightlib.errors import closest
 
 __all__ = ["Asked", "Spot", "plain"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import jsonargparse
 
-from lightlib.config.asked import Asked, plain
-from lightlib.config.said import Said, as_dict
+from lightlib.config.errors.asked import Asked, plain
+from lightlib.config.errors.said import Said, as_dict
 from lightlib.errors import MisconfigurationException, closest, nearest
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from lightlib.config.yaml_document import ConfigError, Document, Dumper, Place
+from lightlib.config.yaml.document import ConfigError, Document, Dumper, Place
 from lightlib.errors import closest
 
 __all__ = ["ConfigError", "Overridden", "Place", "Sources", "dump", "load", "loader", "places", "text_of"]

@@ -1,0 +1,1 @@
+"""Errors of configurations: the file, the line, what was expected."""

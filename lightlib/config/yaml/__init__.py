@@ -1,0 +1,1 @@
+"""YAML files, with the lines that their values stand on."""
