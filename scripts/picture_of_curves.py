@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.callbacks import LearningRateMonitor
-from lightlib.command import plot
+from lightlib.command.plot import plot
 from lightlib.loggers import CSVLogger
 
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "plot.png"

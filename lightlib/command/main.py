@@ -57,9 +57,9 @@ _BEFORE = ("-c", "--config", "--print_config", "--verbose", "--interpolate", "--
 _COMPLETION = ("--print_completion", "--print_shtab")  # jsonargparse's, newer and older
 _MODULES = {
     "init": "lightlib.command.init",
-    "plot": "lightlib.command.plot",
-    "doctor": "lightlib.command.doctor",
-    "env": "lightlib.command.env",
+    "plot": "lightlib.command.plot.plot",
+    "doctor": "lightlib.command.doctor.doctor",
+    "env": "lightlib.command.doctor.env",
     "checkpoint": "lightlib.checkpoint.tools.command",
 }
 

@@ -31,7 +31,7 @@ ORDER = (
     "core.progress > core.metrics > core.optimization > core.values > core.resume > core.module > core.setup > core",
     "testing",
     "config.yaml > config.help > config.errors > config",
-    "cli > command",
+    "cli > command.doctor > command.plot > command",
     "__init__ > __main__",
 )
 # What anybody may import under `if TYPE_CHECKING`: callbacks, loggers and hooks get these as arguments.

@@ -12,9 +12,9 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
-from lightlib.command import checks, facts
-from lightlib.command.checks import Check
-from lightlib.command.facts import Package
+from lightlib.command.doctor import checks, facts
+from lightlib.command.doctor.checks import Check
+from lightlib.command.doctor.facts import Package
 from lightlib.command.main import main
 from tests.processes import programs
 

@@ -21,7 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from lightlib import Module, Trainer
 from lightlib.callbacks import LearningRateMonitor, ModelCheckpoint
-from lightlib.command import curves, page, panels, picture, plot
+from lightlib.command.plot import curves, page, panels, picture, plot
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.processes import programs

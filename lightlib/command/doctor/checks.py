@@ -17,8 +17,8 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-from lightlib.command import facts
-from lightlib.command.facts import Package, first_line
+from lightlib.command.doctor import facts
+from lightlib.command.doctor.facts import Package, first_line
 from lightlib.errors import LightlibError
 
 __all__ = ["OLDEST_TORCH", "TESTED_TORCH", "Check", "examine"]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from lightlib.command.curves import Curve, Run
+from lightlib.command.plot.curves import Curve, Run
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
 __all__ = ["AXES", "Line", "Panel", "Point", "Row", "chosen", "make_panels", "smoothed", "summary", "thinned"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from lightlib.command import facts
+from lightlib.command.doctor import facts
 
 __all__ = ["add_arguments", "run"]
 

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from lightlib.command import page, picture
-from lightlib.command.curves import Run, find_runs, read_run
-from lightlib.command.panels import AXES, Row, chosen, make_panels, summary
+from lightlib.command.plot import page, picture
+from lightlib.command.plot.curves import Run, find_runs, read_run
+from lightlib.command.plot.panels import AXES, Row, chosen, make_panels, summary
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.loggers.run_directory import is_url
 

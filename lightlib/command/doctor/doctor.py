@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from lightlib.command import facts
-from lightlib.command.checks import Check, examine
+from lightlib.command.doctor import facts
+from lightlib.command.doctor.checks import Check, examine
 
 __all__ = ["add_arguments", "run"]
 

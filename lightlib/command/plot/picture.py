@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from lightlib.command.panels import Panel, Point, smoothed, thinned
+from lightlib.command.plot.panels import Panel, Point, smoothed, thinned
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["MARK", "MOST_PANELS", "check_matplotlib", "draw_picture"]

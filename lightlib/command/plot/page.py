@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from lightlib.command.panels import Line, Panel, Point, Row, thinned
+from lightlib.command.plot.panels import Line, Panel, Point, Row, thinned
 
 __all__ = ["MARK", "draw_page"]
 

@@ -1,0 +1,1 @@
+"""`lightlib doctor`: what is installed, and what works."""

@@ -1,0 +1,1 @@
+"""`lightlib plot`: curves of a run's logs."""
