@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
-    from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
     from lightlib.strategies.axes.axis import Axis, Site
-    from lightlib.strategies.axes.compile import Compile
     from lightlib.strategies.axes.context import Context
     from lightlib.strategies.axes.expert import Expert
     from lightlib.strategies.axes.plan import ParallelPlan
     from lightlib.strategies.axes.replicate import Replicate
     from lightlib.strategies.axes.shard import Shard
     from lightlib.strategies.axes.tensor import Tensor
+    from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
     from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
     from lightlib.strategies.group.collectives import Collectives
     from lightlib.strategies.mesh import MeshStrategy
@@ -58,10 +57,10 @@ _PRESETS = ("DDPStrategy", "FSDPStrategy", "ModelParallelStrategy", "PipelineStr
 _get, _names = lazy.attributes(
     __name__,
     {
-        "ActivationCheckpoint": "axes.activation_checkpoint",
+        "ActivationCheckpoint": "axes.transforms",
         "Axis": "axes.axis",
         "Collectives": "group.collectives",
-        "Compile": "axes.compile",
+        "Compile": "axes.transforms",
         "Context": "axes.context",
         "DeepSpeedStrategy": "deepspeed.strategy",
         "Expert": "axes.expert",

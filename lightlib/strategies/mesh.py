@@ -19,9 +19,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import clip, state
-from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
 from lightlib.strategies.axes.axis import NAMES, Axis, Site, Step
-from lightlib.strategies.axes.compile import Compile
 from lightlib.strategies.axes.context import Context
 from lightlib.strategies.axes.expert import Expert
 from lightlib.strategies.axes.manual import ByHand, is_by_hand
@@ -30,7 +28,7 @@ from lightlib.strategies.axes.plan import plan_of
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor import Tensor as TensorAxis
-from lightlib.strategies.axes.torch_private import flattened_group, found_inf
+from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
 from lightlib.strategies.combinations import check_combination, filled
 from lightlib.strategies.group import consistency
 from lightlib.strategies.group.collectives import ProcessGroup
@@ -38,6 +36,7 @@ from lightlib.strategies.group.process_group import join, refuse_without_collect
 from lightlib.strategies.pipeline.axis import Pipeline
 from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
+from lightlib.torch_private import flattened_group, found_inf
 from lightlib.tree import to_device
 
 __all__ = ["MeshStrategy"]

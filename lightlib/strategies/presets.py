@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor import Tensor
+from lightlib.strategies.axes.transforms import ActivationCheckpoint
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.axis import Pipeline
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +22,7 @@ PACKAGE = "lightlib"
 # The order of the package. A folder or file may import what stands in a line above its own, and what stands before it
 # in its line, up to the `|`: on the two sides of one they do not know each other.
 ORDER = (
-    "version | lazy | safe_files | tree | errors > report > registry",
+    "version | lazy | safe_files | torch_private | tree | errors > report > registry",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "accelerators | precision | profilers | optim | loggers",
     "launch.environment > launch.start > launch.watch > launch",
@@ -40,6 +41,7 @@ FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module.module")
 MAX_FILE_LINES = 600
 MAX_LINES_OF: dict[str, int] = {"lightlib/core/loop.py": 300}
 MAX_FUNCTION_LINES = 60
+MAX_FILES = 19  # of a folder
 MAX_PURPOSE = 100
 # `import lightlib` may cost little more than `import torch`: at the top of a file only these are imported.
 AT_TOP = frozenset({*sys.stdlib_module_names, PACKAGE, "torch", "packaging", "typing_extensions"})
@@ -247,6 +249,14 @@ def wrong_size(file: File) -> Iterator[str]:
                 f"{file.name}:{line}: {name} has {length} lines without its docstring, at most {MAX_FUNCTION_LINES}; "
                 "give the steps within it names of their own."
             )
+
+
+def crowded(files: list[File]) -> Iterator[str]:
+    """Folders with too many files."""
+    for folder, count in Counter(file.path.parent for file in files).items():
+        if count > MAX_FILES:
+            name = folder.relative_to(files[0].root).as_posix()
+            yield f"{name}/: {count} files, at most {MAX_FILES}; give a part of them a folder by subject."
 
 
 def wrong_purpose(file: File) -> Iterator[str]:

@@ -13,6 +13,7 @@ from tests.architecture.rules import (
     ORDER,
     ROOT,
     File,
+    crowded,
     cycles,
     package_files,
     unexplained_imports,
@@ -39,6 +40,10 @@ def test_every_file_keeps_the_rule(rule: Callable[[File], Iterator[str]]) -> Non
 
 def test_no_imports_in_a_circle() -> None:
     expect_none(cycles(files_of_lightlib()))
+
+
+def test_no_folder_is_crowded() -> None:
+    expect_none(crowded(files_of_lightlib()))
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "examples", "scripts", "tests"])
@@ -143,6 +148,12 @@ def test_what_is_too_long_is_found(tmp_path: Path) -> None:
     assert "601 lines, at most 600" in next(wrong_size(file)) or "602 lines, at most 600" in next(wrong_size(file))
     loop = next(file for file in house(tmp_path, core__loop="a = 1\n" * 300) if file.name.endswith("loop.py"))
     assert "lines, at most 300" in next(wrong_size(loop))
+
+
+def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
+    files = house(tmp_path, **{f"loggers__of_{i}": "" for i in range(20)})
+    assert list(crowded(files)) == ["lightlib/loggers/: 20 files, at most 19; give a part of them a folder by subject."]
+    assert not list(crowded(files[1:]))
 
 
 def test_a_file_that_does_not_say_what_it_is_is_found(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 
 import lightlib as L
-from lightlib.strategies.axes.compile import Compile
 from lightlib.strategies.axes.context import Context, positions
 from lightlib.strategies.axes.replicate import Replicate
+from lightlib.strategies.axes.transforms import Compile
 from lightlib.strategies.mesh import MeshStrategy
 from tests.distributed.runs import WORDS, Decoder, assert_same, seeded, texts, trained
 from tests.processes.ranks import ranks

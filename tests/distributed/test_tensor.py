@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import lightlib as L
-from lightlib.strategies.axes.compile import Compile
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor import Tensor
+from lightlib.strategies.axes.transforms import Compile
 from lightlib.strategies.mesh import MeshStrategy
 from tests.distributed.runs import Decoder, assert_same, seeded, trained
 from tests.processes.ranks import ranks

@@ -11,8 +11,8 @@ from torch import nn
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
 from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.transforms import ActivationCheckpoint
 
 
 class Block(nn.Module):

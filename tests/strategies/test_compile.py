@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
-from lightlib.strategies.axes.compile import Compile
 from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"  # torch asks for it while it compiles

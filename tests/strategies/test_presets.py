@@ -10,9 +10,9 @@ from torch import nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.strategies import named, presets
-from lightlib.strategies.axes.activation_checkpoint import ActivationCheckpoint
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
+from lightlib.strategies.axes.transforms import ActivationCheckpoint
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import (
     DDPStrategy,

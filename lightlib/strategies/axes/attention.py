@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.autograd_collectives import gathered, to_heads, to_sequence
-from lightlib.strategies.axes.torch_private import ring_dispatch
+from lightlib.torch_private import ring_dispatch
 
 __all__ = ["Exchanged", "Ring", "replaced", "require_fused"]
 

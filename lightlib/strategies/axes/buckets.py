@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lightlib import report
-from lightlib.strategies.axes.torch_private import has_gradient_hooks, set_gradient_sync
+from lightlib.torch_private import has_gradient_hooks, set_gradient_sync
 
 __all__ = ["BucketOrder"]
 

@@ -16,7 +16,7 @@ from lightlib.strategies.axes.attention import Exchanged, Ring, replaced, requir
 from lightlib.strategies.axes.autograd_collectives import gathered
 from lightlib.strategies.axes.axis import Axis, Site, Step
 from lightlib.strategies.axes.plan import blocks_of
-from lightlib.strategies.axes.torch_private import map_tensors
+from lightlib.torch_private import map_tensors
 
 __all__ = ["Context", "offset", "positions"]
 

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.overrides import TorchFunctionMode
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.torch_private import RESETS, give_memory, reset_of
+from lightlib.torch_private import RESETS, give_memory, reset_of
 
 __all__ = ["Construction", "fill", "on_meta"]
 

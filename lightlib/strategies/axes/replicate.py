@@ -16,7 +16,7 @@ from lightlib.strategies.axes.axis import Axis, Site, Step
 from lightlib.strategies.axes.buckets import BucketOrder
 from lightlib.strategies.axes.hooks import communication_hook
 from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
-from lightlib.strategies.axes.torch_private import flattened_group, set_gradient_sync
+from lightlib.torch_private import flattened_group, set_gradient_sync
 
 __all__ = ["Replicate"]
 

@@ -22,7 +22,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.axis import Axis, Site, Step
 from lightlib.strategies.axes.materialize import Construction, fill, on_meta
 from lightlib.strategies.axes.plan import blocks_of, matching
-from lightlib.strategies.axes.torch_private import flattened_mesh, is_view, map_tensors
+from lightlib.torch_private import flattened_mesh, is_view, map_tensors
 
 __all__ = ["Gathered", "Shard", "entered", "synced_at_the_end"]
 

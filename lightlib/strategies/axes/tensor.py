@@ -33,7 +33,7 @@ from lightlib.strategies.axes.tensor_plan import (
     resolved,
     transformer_plan,
 )
-from lightlib.strategies.axes.torch_private import is_view, map_tensors
+from lightlib.torch_private import is_view, map_tensors
 
 __all__ = ["Tensor", "transformer_plan"]
 

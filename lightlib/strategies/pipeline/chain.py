@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from lightlib.strategies.axes.torch_private import flattened, structured
 from lightlib.strategies.pipeline.stage import Call, Stage
+from lightlib.torch_private import flattened, structured
 
 __all__ = ["Chain"]
 

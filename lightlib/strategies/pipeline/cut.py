@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.torch_private import answered, flattened
 from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError
+from lightlib.torch_private import answered, flattened
 
 __all__ = ["RULE", "Call", "Cut"]
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.strategies.axes.torch_private import flattened, structured
 from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.stage import Call, Stage
+from lightlib.torch_private import flattened, structured
 
 __all__ = ["SCHEDULES", "Engine", "Kind", "kind_of", "micro_batches", "placed"]
 

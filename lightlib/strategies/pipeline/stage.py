@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.torch_private import map_tensors
 from lightlib.strategies.pipeline.split import CONTAINERS, Split, Unit, outside
+from lightlib.torch_private import map_tensors
 
 __all__ = ["AbsentLayer", "AbsentLayerError", "Stage", "keep"]
 

@@ -19,11 +19,11 @@ from torch.distributed.fsdp import FSDPModule
 from lightlib.errors import MisconfigurationException
 from lightlib.report import info
 from lightlib.strategies.axes.axis import Site, Step
-from lightlib.strategies.axes.torch_private import gather_groups, reduce_gradients
 from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.cut import Cut
 from lightlib.strategies.pipeline.schedule import Engine, Kind, micro_batches, shape_of
 from lightlib.strategies.pipeline.stage import Call
+from lightlib.torch_private import gather_groups, reduce_gradients
 
 __all__ = ["Training", "cut_batch"]
 
@@ -240,7 +240,7 @@ def _nothing(loss: Tensor) -> None:
 
 def _nothing_of(output: Any) -> Tensor:
     """Return a loss of 0 that depends on `output`."""
-    from lightlib.strategies.axes.torch_private import flattened  # optional: rare
+    from lightlib.torch_private import flattened  # optional: rare
 
     return sum(one.sum() * 0 for one in flattened(output)[0] if isinstance(one, Tensor) and one.requires_grad)  # type: ignore[return-value]
 
