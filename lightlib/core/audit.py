@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightlib.core.user_state import Missing
+from lightlib.core.run.user_state import Missing
 from lightlib.data.generators import generators_in
 
 __all__ = ["Audit", "Missing", "audit"]

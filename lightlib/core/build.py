@@ -10,14 +10,12 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.core import loop
 from lightlib.core.check import (
     check_hooks_of_several_loaders,
     check_optimization,
     check_schedulers,
     step_with_loader,
 )
-from lightlib.core.hooks import STEPS, Hooks, scoped
 from lightlib.core.metrics.reduction import Reduction, in_parts
 from lightlib.core.metrics.results import Results
 from lightlib.core.module.datamodule import DataModule
@@ -30,11 +28,13 @@ from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
-from lightlib.core.run import PREDICT, TEST, Run, Stage
+from lightlib.core.run import loop
+from lightlib.core.run.hooks import STEPS, Hooks, scoped
+from lightlib.core.run.run import PREDICT, TEST, Run, Stage
+from lightlib.core.run.user_state import Look, UserState
 from lightlib.core.setup.loaders import check_loaders
 from lightlib.core.setup.plugins import accumulation_of, largest_batch, plan_of
 from lightlib.core.setup.settings import Settings
-from lightlib.core.user_state import Look, UserState
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import Prefetch
 from lightlib.data.sharding import Ends, Share, batch_size_of_loader, say_once

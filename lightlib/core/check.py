@@ -8,11 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.core.hooks import warn_for_misspelt_hooks
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import overrides
+from lightlib.core.run.hooks import warn_for_misspelt_hooks
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "check_steps",
     "compiler_of",
     "step_with_loader",
-    "warn_of_eval_mode",
 ]
 
 
@@ -161,25 +159,6 @@ def _lacks(name: str, needed: str, call: str, more: str = "") -> Misconfiguratio
         f"{name} has no `{needed}`, which {call} calls.",
         expected=f"a method `{needed}({arguments})`{more}.",
         fix=f"define it in {name}.",
-    )
-
-
-def warn_of_eval_mode(module: Module) -> None:
-    """Warn of parts that are trained in evaluation mode, in which models of other libraries come."""
-    found: list[str] = []
-    for name, part in module.named_modules():
-        within = any(name.startswith(f"{outer}.") or not outer for outer in found)
-        if not within and not part.training and any(p.requires_grad for p in part.parameters()):
-            found.append(name)
-    if not found:
-        return
-    names = ", ".join(repr(name) if name else type(module).__name__ for name in found[:3])
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    report.warn(
-        f"Training begins with {names}{more} in eval mode, though parameters in there are trained: dropout is off and "
-        f"batch norm keeps its statistics. Write self{'.' + found[0] if found[0] else ''}.train() in on_fit_start, "
-        "unless that is meant.",
-        report.PossibleUserWarning,
     )
 
 

@@ -9,7 +9,7 @@ from lightlib.core.metrics.results import Results
 from lightlib.core.optimization.optimizers import Schedules, step_scheduler
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
-from lightlib.core.run import Run
+from lightlib.core.run.run import Run
 from lightlib.core.session import Session
 
 __all__ = ["ended_run", "restore_state", "state_of"]

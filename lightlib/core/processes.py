@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from lightlib import report
-from lightlib.core.agreement import Agreement
-from lightlib.core.run import Run
-from lightlib.core.signals import Signals
+from lightlib.core.run.agreement import Agreement
+from lightlib.core.run.run import Run
+from lightlib.core.run.signals import Signals
 from lightlib.launch.start.subprocess import SubprocessLauncher
 from lightlib.launch.watch.failure import Failure, OtherRankError, end_process, is_echo
 from lightlib.launch.watch.watch import Watch

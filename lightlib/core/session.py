@@ -17,7 +17,6 @@ from lightlib import report
 from lightlib.accelerators.resolve import unused
 from lightlib.core import check
 from lightlib.core.build import Builder
-from lightlib.core.hooks import ClosedCallbacks, Hooks, in_priority
 from lightlib.core.metrics.table import table
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
@@ -32,11 +31,12 @@ from lightlib.core.resume.fingerprint import compare
 from lightlib.core.resume.restore import restore, restore_datamodule, restore_weights
 from lightlib.core.resume.save import write_checkpoint
 from lightlib.core.resume.source import Origin, find_origin
-from lightlib.core.run import PREDICT, TEST, VALIDATION, Run
+from lightlib.core.run.hooks import ClosedCallbacks, Hooks, in_priority
+from lightlib.core.run.run import PREDICT, TEST, VALIDATION, Run
+from lightlib.core.run.signals import Signals
+from lightlib.core.run.user_state import Look
 from lightlib.core.setup.loaders import check_given, find, holds_nothing
 from lightlib.core.setup.plugins import callbacks_in
-from lightlib.core.signals import Signals
-from lightlib.core.user_state import Look
 from lightlib.core.values.hparams import plain_hparams, same
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
 from lightlib.launch.start.subprocess import is_shell

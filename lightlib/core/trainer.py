@@ -16,18 +16,19 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core import loop, spawned
+from lightlib.core import spawned
 from lightlib.core.audit import Audit, audit
 from lightlib.core.check import check_callbacks
 from lightlib.core.copied import restore_state, state_of
-from lightlib.core.hooks import in_priority
 from lightlib.core.metrics.results import to_floats
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import ClipAlgorithm, Module
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn, TrainerState
 from lightlib.core.resume.save import AskedSave, check_format, write_checkpoint
-from lightlib.core.run import TEST, VALIDATION, Run, Stage
+from lightlib.core.run import loop
+from lightlib.core.run.hooks import in_priority
+from lightlib.core.run.run import TEST, VALIDATION, Run, Stage
 from lightlib.core.session import Session
 from lightlib.core.setup.arguments import checked_call
 from lightlib.core.setup.plugins import (

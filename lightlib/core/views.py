@@ -17,7 +17,7 @@ from lightlib.core.optimization.optimizers import SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import RunningStage, TrainerState
-from lightlib.core.run import Run
+from lightlib.core.run.run import Run
 from lightlib.core.setup.settings import Settings
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException

@@ -29,7 +29,8 @@ ORDER = (
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary",
     "data",
     "strategies.group > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
-    "core.progress > core.metrics > core.optimization > core.values > core.resume > core.module > core.setup > core",
+    "core.progress > core.metrics > core.optimization > core.values",
+    "core.resume > core.module > core.setup > core.run > core",
     "testing",
     "config.yaml > config.help > config.errors > config",
     "cli > command.doctor > command.plot > command",
@@ -39,7 +40,7 @@ ORDER = (
 FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module.module")
 
 MAX_FILE_LINES = 600
-MAX_LINES_OF: dict[str, int] = {"lightlib/core/loop.py": 300}
+MAX_LINES_OF: dict[str, int] = {"lightlib/core/run/loop.py": 300}
 MAX_FUNCTION_LINES = 60
 MAX_FILES = 19  # of a folder
 MAX_PURPOSE = 100

@@ -89,7 +89,7 @@ def house(root: Path, **files: str) -> list[File]:
         ),
         ({"report": "import lightlib.registry"}, "report may import what stands before it in ORDER"),
         ({"profilers__simple": "import lightlib.loggers.csv"}, "and loggers does not."),  # beside each other
-        ({"loggers__csv": "from lightlib.core.run import Run"}, "imports lightlib.core.run against the order"),
+        ({"loggers__csv": "from lightlib.core.run.run import Run"}, "imports lightlib.core.run.run against the order"),
         ({"novelty__file": ""}, "`novelty` has no place in the house; give it one in ORDER"),
         ({"novelty": ""}, "`novelty` has no place in the house; give it one in ORDER"),
     ],
@@ -104,10 +104,10 @@ def test_a_folder_hands_out_what_its_folders_define(tmp_path: Path) -> None:
 
 
 def test_trainer_and_module_may_be_imported_for_typing(tmp_path: Path) -> None:
-    text = "if TYPE_CHECKING:\n    from lightlib.core.trainer import Trainer\n    from lightlib.core.run import Run"
+    text = "if TYPE_CHECKING:\n    from lightlib.core.trainer import Trainer\n    from lightlib.core.run.run import Run"
     files = house(tmp_path, loggers__csv=text)
     assert [problem.split(" against")[0] for problem in wrong_order(files[0])] == [
-        "lightlib/loggers/csv.py:4: imports lightlib.core.run"
+        "lightlib/loggers/csv.py:4: imports lightlib.core.run.run"
     ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lightlib.callbacks import Callback, LambdaCallback
-from lightlib.core.hooks import HOOKS
 from lightlib.core.module.overrides import overrides
+from lightlib.core.run.hooks import HOOKS
 from lightlib.errors import ArgumentTypeError
 
 

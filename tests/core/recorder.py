@@ -7,9 +7,9 @@ from itertools import groupby
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.callbacks.callback import Callback
-from lightlib.core.hooks import HOOKS
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
+from lightlib.core.run.hooks import HOOKS
 from tests.core.plain import Net, samples
 
 TRANSFER = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")

@@ -9,8 +9,8 @@ import torch
 
 from lightlib.callbacks import LambdaCallback, ModelCheckpoint
 from lightlib.callbacks.callback import Callback
-from lightlib.core.hooks import HOOKS, in_order, nothing, skip_if_any
 from lightlib.core.module.module import Module
+from lightlib.core.run.hooks import HOOKS, in_order, nothing, skip_if_any
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from tests.core.bad_input import refused
 from tests.core.plain import Net, Rows, batches, quiet_trainer, same_weights

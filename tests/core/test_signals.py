@@ -12,7 +12,7 @@ import torch
 
 from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core import spawned
-from lightlib.core.signals import Signals
+from lightlib.core.run.signals import Signals
 from lightlib.errors import SIGTERMException
 from tests.core.plain import Net, batches, quiet_trainer, same_weights
 from tests.core.steps import Data, Keeps, Steps, on

@@ -67,7 +67,7 @@ def test_a_sigterm_to_all_processes_leaves_the_workers_to_the_run_until_it_has_l
 
 _FORKED = """
 import os, signal
-from lightlib.core.signals import Signals
+from lightlib.core.run.signals import Signals
 signals = Signals()
 asks, asked = os.pipe()
 answers, answered = os.pipe()

@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor, enable_grad
 from torch.optim import Optimizer
 
-from lightlib.core.hooks import SKIP_EPOCH, nothing
 from lightlib.core.optimization.window import closure_called_again, closure_not_called, detached, unusable
 from lightlib.core.optimization.wrapper import LightningOptimizer
-from lightlib.core.run import PREDICT, SANITY_CHECK, VALIDATION, Run, Stage
+from lightlib.core.run.hooks import SKIP_EPOCH, nothing
+from lightlib.core.run.run import PREDICT, SANITY_CHECK, VALIDATION, Run, Stage
 
 __all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
 

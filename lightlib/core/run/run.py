@@ -18,19 +18,19 @@ from lightlib.callbacks.early_stopping import EarlyStopping
 from lightlib.callbacks.monitored import monitors_of, warn_for_unlogged
 from lightlib.callbacks.shared_clock import SharedClock
 from lightlib.callbacks.timer import Timer
-from lightlib.core.agreement import Agreement
-from lightlib.core.check import warn_of_eval_mode
-from lightlib.core.hooks import Hooks
 from lightlib.core.metrics.dummy_steps import run_mute
 from lightlib.core.metrics.results import Results, Table, to_floats
+from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides
 from lightlib.core.module.served import add_what_a_batch_is
 from lightlib.core.optimization.optimizers import Schedules
 from lightlib.core.optimization.window import Window
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
-from lightlib.core.signals import Signals
-from lightlib.core.user_state import UserState
+from lightlib.core.run.agreement import Agreement
+from lightlib.core.run.hooks import Hooks
+from lightlib.core.run.signals import Signals
+from lightlib.core.run.user_state import UserState
 from lightlib.data.evaluation import EvalData
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state, set_rng_state
 from lightlib.data.train import TrainData
@@ -163,7 +163,7 @@ class Run:
         self.started_at = self.validated_at = monotonic()
         self.clock.start(self.progress.batch)
         if not self.progress.batch:
-            warn_of_eval_mode(self.module)
+            _warn_of_eval_mode(self.module)
         resumed = self.pending_rng is not None
         while self.pending_optimizers:
             self.pending_optimizers.pop(0)()
@@ -506,6 +506,25 @@ class Run:
         self.clock.start(self.progress.batch)
         self.validation_rng = None
         self.user_state.release()
+
+
+def _warn_of_eval_mode(module: Module) -> None:
+    """Warn of parts that are trained in evaluation mode, in which models of other libraries come."""
+    found: list[str] = []
+    for name, part in module.named_modules():
+        within = any(name.startswith(f"{outer}.") or not outer for outer in found)
+        if not within and not part.training and any(p.requires_grad for p in part.parameters()):
+            found.append(name)
+    if not found:
+        return
+    names = ", ".join(repr(name) if name else type(module).__name__ for name in found[:3])
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    report.warn(
+        f"Training begins with {names}{more} in eval mode, though parameters in there are trained: dropout is off and "
+        f"batch norm keeps its statistics. Write self{'.' + found[0] if found[0] else ''}.train() in on_fit_start, "
+        "unless that is meant.",
+        report.PossibleUserWarning,
+    )
 
 
 def _fingerprint(module: torch.nn.Module) -> list[Any]:

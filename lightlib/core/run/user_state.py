@@ -14,7 +14,7 @@ from torch import nn
 from lightlib import report
 from lightlib.core.metrics.errors import is_metric
 from lightlib.core.metrics.results import load_metric_state, metric_state
-from lightlib.core.user_objects import Owner, known_parts, owners_of, within
+from lightlib.core.run.user_objects import Owner, known_parts, owners_of, within
 from lightlib.core.values.attributes import ABSENT, COPIED, LARGEST, Known, TooLarge, Unsaveable, has_protocol
 from lightlib.core.values.digest import digest
 from lightlib.core.values.encoding import encode, restored

@@ -1,0 +1,1 @@
+"""A run: the loop, the parts it works on, and the hooks it calls."""
