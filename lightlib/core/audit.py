@@ -61,17 +61,17 @@ def _captured(trainer: Any, module: Any) -> dict[str, str]:
         found["module"] = f"{len(state)} tensors of {type(module).__name__}, {numbers:,} numbers"
         if module.hparams:
             found["hyperparameters"] = ", ".join(sorted(map(str, module.hparams)))
-    if run is not None and run.optimizers:
-        found["optimizers"] = ", ".join(type(one).__name__ for one in run.optimizers)
-        names = [type(one.scheduler).__name__ for one in run.schedules.configs]
+    if run is not None and run.optimization.optimizers:
+        found["optimizers"] = ", ".join(type(one).__name__ for one in run.optimization.optimizers)
+        names = [type(one.scheduler).__name__ for one in run.optimization.schedules.configs]
         found |= {"schedules": ", ".join(names)} if names else {}
-        found |= {"loss scaler": "scale and growth"} if run.scaler is not None else {}
+        found |= {"loss scaler": "scale and growth"} if run.optimization.scaler is not None else {}
     at = trainer.progress
     found["position"] = f"epoch {at.epoch}, batch {at.epoch_batch} of it, step {at.step}"
     if run is not None and run.train_data is not None:
         found["training data"] = _data(run.train_data.given)
-    if run is not None and "val" in run.evaluations:
-        found["validation data"] = _data(run.evaluations["val"].given)
+    if run is not None and "val" in run.evaluations.loaded:
+        found["validation data"] = _data(run.evaluations.loaded["val"].given)
     if run is not None and run.results.train.slots:
         names = sorted({name for _, name, _ in run.results.train.slots})
         found["logged this epoch"] = ", ".join(names)

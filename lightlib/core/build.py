@@ -22,7 +22,14 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides
-from lightlib.core.optimization.optimizers import Schedules, closure_of, configure, step_scheduler, zeroing
+from lightlib.core.optimization.optimizers import (
+    SchedulerConfig,
+    Schedules,
+    closure_of,
+    configure,
+    step_scheduler,
+    zeroing,
+)
 from lightlib.core.optimization.window import Window
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.progress.plan import Plan
@@ -30,8 +37,11 @@ from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.run import loop
 from lightlib.core.run.hooks import STEPS, Hooks, scoped
-from lightlib.core.run.run import PREDICT, TEST, Run, Stage
-from lightlib.core.run.user_state import Look, UserState
+from lightlib.core.run.optimization import Optimization
+from lightlib.core.run.parts import PREDICT, TEST, Evaluations, Stage
+from lightlib.core.run.run import Run
+from lightlib.core.run.signals import Signals
+from lightlib.core.run.user_state import Look
 from lightlib.core.setup.loaders import check_loaders
 from lightlib.core.setup.plugins import accumulation_of, largest_batch, plan_of
 from lightlib.core.setup.settings import Settings
@@ -40,6 +50,7 @@ from lightlib.data.prefetch import Prefetch
 from lightlib.data.sharding import Ends, Share, batch_size_of_loader, say_once
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
+from lightlib.loggers.fanout import Fanout
 from lightlib.strategies.strategy import Strategy
 
 __all__ = ["Builder"]
@@ -250,7 +261,8 @@ class Builder:
         stage: str,
         progress: Progress,
         hooks: Hooks,
-        loggers: Any,
+        loggers: Fanout,
+        signals: Signals,
         train_data: TrainData | None,
         looked: Look | None = None,
     ) -> Run:
@@ -259,105 +271,133 @@ class Builder:
         Args:
             looked: At the user's objects, when the fit began that this one continues.
         """
-        evaluated = {"test": TEST, "predict": PREDICT}.get(stage)
         run = Run(
-            trainer=self.trainer, module=self.module, datamodule=self.datamodule, callbacks=self.callbacks,
-            strategy=self.strategy, hooks=hooks, loggers=loggers, results=self.results, progress=progress,
-            window=Window(self.strategy.data if self.strategy.world_size > 1 else None),
-            stage="train" if stage == "fit" else "setup",
-            plan=self.plan(train_data.num_batches if train_data is not None else 0), replan=self.plan,
-            train_data=train_data, eval_data=self.eval_data, evaluations=self.evaluations,
-            inference=self.settings.inference_mode, optimizers=[],
-            handles=[], scaler=None,
-            clip_defaults=(self.settings.gradient_clip_val, self.settings.gradient_clip_algorithm), clip=None,
-            step_method=None, module_backward=self.module.backward,
-        )  # fmt: skip
-        run.user_state = UserState(run, self.settings.save_user_state, looked)
+            self.trainer,
+            self.module,
+            self.datamodule,
+            self.callbacks,
+            self.strategy,
+            hooks,
+            loggers,
+            self.results,
+            progress,
+            signals,
+            self._optimization(stage, progress, hooks, train_data),
+            Evaluations(self.eval_data, self.evaluations, self.settings.inference_mode),
+            self.plan,
+            train_data,
+            self.settings.save_user_state,
+            looked,
+        )
         if train_data is not None:
-            train_data.loading, train_data.as_loading = run.user_state.loading, run.user_state.as_loading
-        run.schedules = Schedules([], step_scheduler, dict)
-        if stage == "fit":
-            self._add_optimization(run)
-        elif evaluated is not None:
+            train_data.note_loading(run.user_state.loading, run.user_state.as_loading)
+        evaluated = {"test": TEST, "predict": PREDICT}.get(stage)
+        if evaluated is not None:
             self.eval_data(evaluated)
         return run
 
-    def _add_optimization(self, run: Run) -> None:
+    def _optimization(self, stage: str, progress: Progress, hooks: Hooks, train_data: TrainData | None) -> Optimization:
         module, settings, strategy = self.module, self.settings, self.strategy
+        window = Window(strategy.data if strategy.world_size > 1 else None)
+        clip_defaults = settings.gradient_clip_val, settings.gradient_clip_algorithm
+        if stage != "fit":
+            none = Schedules([], step_scheduler, dict)
+            return Optimization(module, strategy, hooks, window, none, clip_defaults, module.backward)
+        plan = self.plan(train_data.num_batches if train_data is not None else 0)
         check_optimization(module, settings)
-        optimizers, configs = self.timed(module, "configure_optimizers", configure)(module, run.plan)
+        given, configs = self.timed(module, "configure_optimizers", configure)(module, plan)
         check_schedulers(module, configs)
-        run.optimizers = [strategy.optimizer(optimizer) for optimizer in optimizers]
+        optimizers = [strategy.optimizer(optimizer) for optimizer in given]
+        scaler = strategy.precision.loss_scaler(strategy.root_device.type)
+        if scaler is not None and strategy.shares_overflow:
+            scaler.share_overflow_by(partial(strategy.share_overflow, scaler.grad_scaler))
+        by_user = overrides(module, Module, "backward")
+        optimization = Optimization(
+            module,
+            strategy,
+            hooks,
+            window,
+            self._schedules(configs),
+            clip_defaults,
+            scoped(self.results, "backward", module.backward) if by_user else torch.Tensor.backward,
+            optimizers,
+            scaler=scaler,
+            zero_grad=self._zero_grad(progress, optimizers),
+            clip=self._clip(clip_defaults),
+        )
+        self._choose_optimization(optimization, plan, given)
+        return optimization
+
+    def _schedules(self, configs: list[SchedulerConfig]) -> Schedules:
+        module = self.module
         by_user = overrides(module, Module, "lr_scheduler_step")
         step = scoped(self.results, "lr_scheduler_step", module.lr_scheduler_step) if by_user else step_scheduler
         metrics = lambda: self.results.callback_metrics  # noqa: E731
-        run.schedules = Schedules(configs, step, metrics, module.automatic_optimization, strategy.reduce)
-        run.scaler = strategy.precision.loss_scaler(strategy.root_device.type)
-        if run.scaler is not None and strategy.shares_overflow:
-            run.scaler.after_unscale = partial(strategy.share_overflow, run.scaler.grad_scaler)
-        run.backward = partial(loop.backward, run)
-        if self.profiler is not None:
-            run.backward = _profiled(self.profiler, f"[Strategy]{type(strategy).__name__}.backward", run.backward)
-        run.manual_backward = partial(loop.manual_backward, run)
-        if overrides(module, Module, "backward"):
-            run.module_backward = scoped(self.results, "backward", module.backward)
-        else:
-            run.module_backward = torch.Tensor.backward
-        self._choose_optimization(run, optimizers)
-        if self.profiler is not None:
-            run.optimization = _profiled(self.profiler, "run_training_batch", run.optimization)
-        run.zero_grad = self._zero_grad(run)
-        if settings.gradient_clip_val is not None or overrides(module, Module, "configure_gradient_clipping"):
-            method = method_of(module, Module, "configure_gradient_clipping")
-            clip = scoped(self.results, "configure_gradient_clipping", method)
-            value, algorithm = settings.gradient_clip_val, settings.gradient_clip_algorithm
-            run.clip = lambda optimizer: clip(optimizer, value, algorithm)
+        return Schedules(configs, step, metrics, module.automatic_optimization, self.strategy.reduce)
 
-    def _choose_optimization(self, run: Run, given: list[Any]) -> None:
-        module = self.module
-        lbfgs = any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in run.optimizers)
+    def _clip(self, defaults: tuple[float | None, str | None]) -> Callable[[Any], None] | None:
+        if defaults[0] is None and not overrides(self.module, Module, "configure_gradient_clipping"):
+            return None
+        method = method_of(self.module, Module, "configure_gradient_clipping")
+        clip = scoped(self.results, "configure_gradient_clipping", method)
+        return lambda optimizer: clip(optimizer, *defaults)
+
+    def _choose_optimization(self, optimization: Optimization, plan: Plan, given: list[Any]) -> None:
+        module, scaler, optimizers = self.module, optimization.scaler, optimization.optimizers
         # What a strategy puts in an optimizer's place calls it in its own way.
-        closures = {closure_of(own) for own, stepped in zip(given, run.optimizers, strict=True) if own is stepped}
-        by_closure = run.scaler is None and bool(closures - {None})
+        closures = {closure_of(own) for own, stepped in zip(given, optimizers, strict=True) if own is stepped}
+        by_closure = scaler is None and bool(closures - {None})
+        removable: list[Any] = []
+        step_method = None
         if not module.automatic_optimization:
-            run.optimization, step = loop.manual, loop.manual_step
-            casts = [self.strategy.precision.forget_casts_after(optimizer) for optimizer in run.optimizers]
-            run.removable += [handle for handle in casts if handle is not None]
+            run_batch, step = loop.manual, loop.manual_step
+            casts = [self.strategy.precision.forget_casts_after(optimizer) for optimizer in optimizers]
+            removable += [handle for handle in casts if handle is not None]
         elif by_closure or overrides(module, Module, "optimizer_step"):
-            run.optimization, step = loop.closure, loop.closure_step
-            run.step_method = scoped(self.results, "optimizer_step", method_of(module, Module, "optimizer_step"))
-            if lbfgs:
-                self._check_lbfgs(run)
+            run_batch, step = loop.closure, loop.closure_step
+            step_method = scoped(self.results, "optimizer_step", method_of(module, Module, "optimizer_step"))
+            if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
+                _check_lbfgs(plan, optimizers)
         else:
-            run.optimization, step = loop.automatic, loop.manual_step
-        if run.scaler is not None:
-            for optimizer in run.optimizers:
-                run.scaler.check(optimizer)
+            run_batch, step = loop.automatic, loop.manual_step
+        if scaler is not None:
+            for optimizer in optimizers:
+                scaler.check(optimizer)
             if module.automatic_optimization:
                 if "needs" in closures:
                     raise _needs_closure(given)
-                run.scaler.check_together(run.optimizers)
-        if run.optimization is not loop.automatic:
-            for optimizer in run.optimizers:
-                counted = optimizer.register_step_post_hook(lambda *_: setattr(run.window, "stepped", True))
-                run.removable.append(counted)
-        run.handles = [LightningOptimizer(o, partial(step, run), module.toggled_optimizer) for o in run.optimizers]
+                scaler.check_together(optimizers)
+        if run_batch is not loop.automatic:
+            removable += [one.register_step_post_hook(optimization.window.note_step) for one in optimizers]
+        backward: Callable[..., Any] = partial(loop.backward, optimization)
+        if self.profiler is not None:
+            run_batch = _profiled(self.profiler, "run_training_batch", run_batch)
+            backward = _profiled(self.profiler, f"[Strategy]{type(self.strategy).__name__}.backward", backward)
+        optimization.call(
+            run_batch=run_batch,
+            backward=backward,
+            manual_backward=partial(loop.manual_backward, optimization),
+            step_method=step_method,
+            handles=[LightningOptimizer(o, partial(step, optimization), module.toggled_optimizer) for o in optimizers],
+            removable=removable,
+        )
 
-    def _check_lbfgs(self, run: Run) -> None:
-        if run.plan.accumulate > 1 or len(run.optimizers) > 1:
-            what = "several optimizers" if len(run.optimizers) > 1 else f"accumulate_grad_batches={run.plan.accumulate}"
-            raise MisconfigurationException(
-                f"LBFGS together with {what}.",
-                expected="LBFGS alone, without accumulation: it evaluates one batch several times per step.",
-                fix="a larger batch in place of accumulation; manual optimization for several optimizers.",
-            )
-
-    def _zero_grad(self, run: Run) -> Callable[[Any], None]:
+    def _zero_grad(self, progress: Progress, optimizers: list[Any]) -> Callable[[Any], None]:
         module = self.module
         if overrides(module, Module, "optimizer_zero_grad"):
             by_user = scoped(self.results, "optimizer_zero_grad", module.optimizer_zero_grad)
-            return lambda optimizer: by_user(run.progress.epoch, run.progress.epoch_batch, optimizer)
-        return zeroing(run.optimizers)
+            return lambda optimizer: by_user(progress.epoch, progress.epoch_batch, optimizer)
+        return zeroing(optimizers)
+
+
+def _check_lbfgs(plan: Plan, optimizers: list[Any]) -> None:
+    if plan.accumulate > 1 or len(optimizers) > 1:
+        what = "several optimizers" if len(optimizers) > 1 else f"accumulate_grad_batches={plan.accumulate}"
+        raise MisconfigurationException(
+            f"LBFGS together with {what}.",
+            expected="LBFGS alone, without accumulation: it evaluates one batch several times per step.",
+            fix="a larger batch in place of accumulation; manual optimization for several optimizers.",
+        )
 
 
 def _needs_closure(optimizers: list[Any]) -> MisconfigurationException:

@@ -1,4 +1,4 @@
-"""Copies of a Trainer: what pickle and deepcopy keep of it, and the run of which only the end is left."""
+"""Copies of a Trainer: what pickle and deepcopy keep, and the metrics of runs in other processes."""
 
 from __future__ import annotations
 
@@ -6,27 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightlib.core.metrics.results import Results
-from lightlib.core.optimization.optimizers import Schedules, step_scheduler
-from lightlib.core.progress.plan import Plan
-from lightlib.core.progress.progress import Progress
-from lightlib.core.run.run import Run
 from lightlib.core.session import Session
 
-__all__ = ["ended_run", "restore_state", "state_of"]
+__all__ = ["left_by", "restore_state", "state_of"]
 
 _OF_THIS_PROCESS = ("run", "_session", "processes")
 _LEFT = "left by the last call"
 Dictionaries = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
-def ended_run(module: Any, progress: Progress, metrics: Dictionaries) -> Run:
-    """Return a run that is over and was not run here: its metrics can be read, and it has no data and no optimizers."""
+def left_by(metrics: Dictionaries) -> Results:
+    """Return the results of a run that was not run here, of which the metrics alone are known."""
     results = Results()
     results.take_over(metrics)
-    return Run(
-        module=module, progress=progress, results=results, train_data=None, plan=Plan(), stage="done", optimizers=[],
-        handles=[], scaler=None, schedules=Schedules([], step_scheduler, dict), evaluations={},
-    )  # fmt: skip
+    return results
 
 
 def state_of(trainer: Any) -> dict[str, Any]:
@@ -37,7 +30,7 @@ def state_of(trainer: Any) -> dict[str, Any]:
     session, run = trainer._session, trainer.run  # noqa: SLF001  the Trainer asks
     state = {name: value for name, value in vars(trainer).items() if name not in _OF_THIS_PROCESS}
     left = {name: getattr(session, name) for name in ("module", "datamodule", "asked_path", "loaded_path")}
-    left["metrics"] = None if run is None else run.results.dictionaries()
+    left["metrics"] = (session.left if run is None else run.results).dictionaries()
     return {**state, "callbacks": list(trainer.callbacks), _LEFT: left}
 
 
@@ -48,11 +41,9 @@ def restore_state(trainer: Any, state: Mapping[str, Any]) -> None:
     vars(trainer).update(state)
     trainer._session = session = Session(trainer)  # noqa: SLF001  as above
     trainer.processes = session.processes
-    metrics = left.pop("metrics")
+    session.left = left_by(left.pop("metrics"))
     for name, value in left.items():
         setattr(session, name, value)
     for owner in (session.module, session.datamodule):
         if owner is not None:
             owner.trainer = trainer
-    if metrics is not None:
-        trainer.run = ended_run(session.module, trainer.progress, metrics)

@@ -79,7 +79,7 @@ class Processes:
         def wish(kind: str) -> None:
             if kind == "stop":
                 if self._run is not None:
-                    self._run.stop_asked = True
+                    self._run.stop.request()
             else:
                 signals.hear(kind)
 
@@ -89,7 +89,7 @@ class Processes:
     def attach(self, run: Run) -> None:
         """The run has been built: its position counts."""
         if self.watch is not None:
-            run.agreement = Agreement(self.watch)
+            run.stop.agree_by(Agreement(self.watch))
         self._run = run
 
     def _position(self) -> tuple[int, ...]:

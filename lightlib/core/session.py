@@ -17,6 +17,7 @@ from lightlib import report
 from lightlib.accelerators.resolve import unused
 from lightlib.core import check
 from lightlib.core.build import Builder
+from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.table import table
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
@@ -32,7 +33,8 @@ from lightlib.core.resume.restore import restore, restore_datamodule, restore_we
 from lightlib.core.resume.save import write_checkpoint
 from lightlib.core.resume.source import Origin, find_origin
 from lightlib.core.run.hooks import ClosedCallbacks, Hooks, in_priority
-from lightlib.core.run.run import PREDICT, TEST, VALIDATION, Run
+from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
+from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.user_state import Look
 from lightlib.core.setup.loaders import check_given, find, holds_nothing
@@ -71,6 +73,7 @@ class Session:
         self.fit_run: Run | None = None  # of the last fit: its optimizers and position outlive an evaluation
         self.asked_path: str | Path | None = None  # the user's, for calls that name no checkpoint
         self.loaded_path: str | Path | None = None  # the last call's
+        self.left = Results()  # of a run in other processes, or of the Trainer that this one is a copy of
         self.log_dir: tuple[Any, str | None] = (None, None)  # of several processes: whose folder, and rank zero's
 
     @property
@@ -156,7 +159,7 @@ class Session:
     def _build(self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, origin: Origin) -> None:
         trainer, stage, self.hooks = self.trainer, fn.value, None  # until there are hooks, a failure calls none
         self.module, self.datamodule, self._given = module, datamodule, dict(given)
-        trainer.run = None  # what is read of a run while this one is built must not be the last one's
+        trainer.run, self.left = None, Results()  # nothing reads the last run while this one is built
         module.trainer = trainer
         if module.device_mesh is not trainer.strategy.device_mesh:
             module.device_mesh = trainer.strategy.device_mesh
@@ -198,11 +201,10 @@ class Session:
         if origin.content is not None:
             run = self._build_restored(builder, stage, hooks, loggers, train_data, origin)
         else:
-            run = builder.run(stage, trainer.progress, hooks, loggers, train_data, self._looked(module))
+            run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data, self._looked(module))
             run.progress.begun *= not (train_data and run.progress.epoch_batch == 0)  # a further fit begins it again
             self._continue_epoch(run, train_data)
         self.fit_run = run if fn is TrainerFn.FITTING else self.fit_run
-        run.signals = self.signals
         self.processes.attach(run)
         trainer.run = run
         self._tell_loggers(run)
@@ -212,15 +214,13 @@ class Session:
         self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, origin: Origin
     ) -> Run:
         trainer, content = self.trainer, origin.content or {}
-        holder = _Weights(trainer, builder)
-        restore_weights(holder, content, origin.parts.strict)
+        restore_weights(trainer, builder.module, builder.strategy, builder.callbacks, content, origin.parts.strict)
         if stage == "fit":
             trainer.progress = Progress()
-        run = builder.run(stage, trainer.progress, hooks, loggers, train_data)
+        run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data)
         if stage == "fit":
             compare(run, content, plain_hparams(builder.module.hparams)[0], origin.parts)
-            restore(run, content, origin.parts)
-            run.resumed_whole = origin.continues
+            restore(run, content, origin.parts, origin.continues)
         return run
 
     def _continue_epoch(self, run: Run, train_data: Any) -> None:
@@ -349,7 +349,7 @@ class Session:
             trainer.strategy.describe(),
             f"seed {seed}" if seed is not None else "no seed",
         ]
-        for line in (" · ".join(parts), *run.schedules.describe(run.plan)):
+        for line in (" · ".join(parts), *run.optimization.schedules.describe(run.plan)):
             if line not in self._said:
                 self._said.add(line)
                 report.info(line)
@@ -445,7 +445,7 @@ class Session:
         trainer.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
         saved, again = None, False
         if run is not None and trainer.state.fn is TrainerFn.FITTING:
-            run.deferring = False
+            run.saves.stop_deferring()
             whole = error is self.signals.received and run.begun and run.between_windows()
             saved = self._save_interrupted(run) if whole else None
             again = error is self.signals.received and self._wants_to_be_queued()
@@ -489,14 +489,7 @@ class Session:
         errors: list[Exception] = []
         guard: Callable[..., None] = _quietly if status is TrainerStatus.INTERRUPTED else partial(_noted, errors)
         if run is not None:
-            for handle in run.removable:
-                handle.remove()
-            run.removable = []
-            if run.train_data is not None:
-                run.train_data.close()
-            for data in self.builder.evaluations.values() if self.builder is not None else ():
-                data.close()
-            run.results.train.batch = None
+            run.end()
         guard(trainer.strategy.teardown)
         if self.hooks is not None:
             if self.datamodule is not None:
@@ -513,7 +506,7 @@ class Session:
         if self.signals.received is not None:
             self.signals.received.__traceback__ = None  # its frames hold the last batch
         if run is not None:
-            run.stage = "done"
+            run.say_it_is_over()
         if errors:
             raise errors[0]
 
@@ -521,14 +514,6 @@ class Session:
         """Print the metrics of an evaluation as a table."""
         if verbose and self.trainer.is_global_zero and any(metrics):
             print(table(metrics, self.trainer.state.fn.value))  # noqa: T201  it is what the user asked for
-
-
-class _Weights:
-    """What `restore_weights` needs before there is a run: optimizers are configured with the weights in place."""
-
-    def __init__(self, trainer: Any, builder: Builder) -> None:
-        self.trainer, self.module = trainer, builder.module
-        self.strategy, self.callbacks = builder.strategy, builder.callbacks
 
 
 def _attach(callback: Any, module: Module | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.core.check import check_module
-from lightlib.core.copied import ended_run
+from lightlib.core.copied import left_by
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.overrides import overrides
 from lightlib.data.seed import rng_state, set_rng_state
@@ -66,7 +66,7 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
         data = (given.get(name) for name in ("datamodule", "train_dataloaders", "dataloaders"))
         session.module, session.datamodule = module, next((one for one in data if isinstance(one, DataModule)), None)
     trainer.progress.load_state_dict(came["progress"])
-    trainer.run = ended_run(module, trainer.progress, came["metrics"])
+    session.left = left_by(came["metrics"])
     for callback in trainer.callbacks:
         state = came["callbacks"].get(callback.state_key)
         if state is not None:

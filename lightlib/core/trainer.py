@@ -28,7 +28,8 @@ from lightlib.core.progress.states import TrainerFn, TrainerState
 from lightlib.core.resume.save import AskedSave, check_format, write_checkpoint
 from lightlib.core.run import loop
 from lightlib.core.run.hooks import in_priority
-from lightlib.core.run.run import TEST, VALIDATION, Run, Stage
+from lightlib.core.run.parts import TEST, VALIDATION, Stage
+from lightlib.core.run.run import Run
 from lightlib.core.session import Session
 from lightlib.core.setup.arguments import checked_call
 from lightlib.core.setup.plugins import (
@@ -454,8 +455,8 @@ class Trainer(TrainerViews):
 
     def at_save_point(self, call: Callable[[], None]) -> None:
         """Run `call` at the next point where a checkpoint can hold the whole state (see `save_checkpoint`)."""
-        if self.run is not None and self.run.deferring:
-            self.run.asked.append(call)
+        if self.run is not None and self.run.saves.deferring:
+            self.run.saves.waiting.append(call)
         else:
             call()
 
@@ -480,7 +481,7 @@ class Trainer(TrainerViews):
     def log_metrics_now(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Hand numbers to all loggers and to `on_log` at once."""
         if self.run is not None:
-            self.run.hand_over(to_floats(metrics), step)
+            self.run.logs.write(to_floats(metrics), step)
 
     def rebuild_hooks(self) -> None:
         """Find the hooks again: for tests that patch a method during a run."""

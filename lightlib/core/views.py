@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+from lightlib.core.metrics.results import Results
 from lightlib.core.optimization.optimizers import SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
@@ -112,7 +113,7 @@ class TrainerViews(_Limits):
                 plan = run.replan(run.train_data.num_batches)
                 if self.progress.epoch_batch:  # another number of batches per step begins with the next epoch
                     plan = replace(plan, accumulate=run.plan.accumulate)
-                run.plan = plan
+                run.use_plan(plan)
         else:
             object.__setattr__(self, name, value)
 
@@ -137,12 +138,12 @@ class TrainerViews(_Limits):
     @property
     def should_stop(self) -> bool:
         """Whether somebody asked for an early stop. May be set."""
-        return self.run is not None and self.run.stop_asked
+        return self.run is not None and self.run.stop.asked
 
     @should_stop.setter
     def should_stop(self, value: bool) -> None:
         if self.run is not None:
-            self.run.stop_asked = bool(value)
+            self.run.stop.request(bool(value))
 
     @property
     def is_last_batch(self) -> bool:
@@ -152,7 +153,7 @@ class TrainerViews(_Limits):
     @property
     def elapsed(self) -> float:
         """Seconds since training began in this process."""
-        return monotonic() - self.run.started_at if self.run is not None else 0.0
+        return monotonic() - self.run.clocks.started if self.run is not None else 0.0
 
     @property
     def data_wait(self) -> float:
@@ -248,7 +249,7 @@ class TrainerViews(_Limits):
     @property
     def num_sanity_val_batches(self) -> list[float]:
         """Validation batches of the sanity check of the last fit, per loader; empty before any."""
-        data = None if self._session.fit_run is None else self._session.fit_run.evaluations.get("val")
+        data = None if self._session.fit_run is None else self._session.fit_run.evaluations.loaded.get("val")
         return [] if data is None else [min(n, self.settings.num_sanity_val_steps) for n in data.num_batches]
 
     @property
@@ -316,22 +317,22 @@ class TrainerViews(_Limits):
     @property
     def optimizers(self) -> list[Optimizer]:
         """The optimizers; after an evaluation still those of the last fit."""
-        return self._trained.optimizers if self._trained is not None else []
+        return self._trained.optimization.optimizers if self._trained is not None else []
 
     @property
     def lr_scheduler_configs(self) -> list[SchedulerConfig]:
         """The schedules, with their interval, frequency and name."""
-        return self._trained.schedules.configs if self._trained is not None else []
+        return self._trained.optimization.schedules.configs if self._trained is not None else []
 
     @property
     def scaler(self) -> Any:
         """The GradScaler of 16-mixed, or None."""
-        return getattr(self._trained.scaler, "grad_scaler", None) if self._trained is not None else None
+        return getattr(self._trained.optimization.scaler, "grad_scaler", None) if self._trained is not None else None
 
     @property
     def gradient_norm(self) -> Tensor | None:
         """The norm of all gradients before the last clipping by norm; None without any."""
-        return self.run.gradient_norm if self.run is not None else None
+        return self.run.optimization.gradient_norm if self.run is not None else None
 
     @property
     def precision(self) -> str:
@@ -421,19 +422,25 @@ class TrainerViews(_Limits):
 
     # metrics
     @property
+    def _results(self) -> Results:
+        """Those of the run, or what was left by one in other processes."""
+        results: Results = self._session.left if self.run is None else self.run.results
+        return results
+
+    @property
     def callback_metrics(self) -> dict[str, Tensor]:
         """What callbacks read."""
-        return self.run.results.callback_metrics if self.run is not None else {}
+        return self._results.callback_metrics
 
     @property
     def logged_metrics(self) -> dict[str, Tensor]:
         """What loggers got last."""
-        return self.run.results.logged_metrics if self.run is not None else {}
+        return self._results.logged_metrics
 
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
         """What the bar shows."""
-        return self.run.results.progress_bar_metrics if self.run is not None else {}
+        return self._results.progress_bar_metrics
 
     # ranks and devices
     @property

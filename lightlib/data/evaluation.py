@@ -36,7 +36,7 @@ class EvalData:
         move: Brings a batch to the device.
         argument, name: The name of the limit and of the stage, for messages.
         share: The part that this process reads; None with one process.
-        lockstep: Run as many steps on every process. Those without a batch of their own call `mute`.
+        lockstep: Run as many steps on every process. Those without a batch of their own call `dummy_step`.
         epoch: Tells which epoch of the training it is, for what workers draw at random.
         within_fit: Whether samplers are told the epoch: some shuffle as the training goes on.
         sequential: Take the samples in the data set's order (`overfit_batches`).
@@ -44,7 +44,7 @@ class EvalData:
     Attributes:
         given: The user's loaders in one list.
         num_batches: Batches of each loader on this process, after the limit; `inf` when unknown.
-        mute: Runs a batch (with its number and the loader's) of which nothing is kept; set by the run.
+        dummy_step: Runs a batch (with its number and the loader's) of which nothing is kept; set by the run.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class EvalData:
     ) -> None:
         self.loaders, self._move, self.name, self._within_fit = loaders, move, name, within_fit
         self._share, self._lockstep = share, lockstep and share is not None
-        self.mute: Callable[[Any, int, int], None] | None = None
+        self.dummy_step: Callable[[Any, int, int], None] | None = None
         combined = combine(loaders, "sequential")
         self._epoch, self._seed = epoch, torch.initial_seed()
         self.given, self._one_by_one = combined.flattened, combined.mode == "sequential"
@@ -91,6 +91,10 @@ class EvalData:
         self.num_batches = [min(total, all_have) for total, all_have in zip(totals, self._most, strict=True)]
         if self._share is None or self._one_by_one:
             self.combined.limits = self.num_batches
+
+    def use_dummy_step(self, step: Callable[[Any, int, int], None]) -> None:
+        """Run `step` where this process has no batch and others have."""
+        self.dummy_step = step
 
     def _dealt_together(self, share: Share) -> Any:
         """Deal the items of a combination: dealt one by one its loaders would no longer go together."""
@@ -189,10 +193,10 @@ class EvalData:
                 if batch is not END:
                     last = batch
                     yield self._batch_of(batch), i, index
-                elif self.mute is not None and self._lockstep:
+                elif self.dummy_step is not None and self._lockstep:
                     last = self._first_batch(index) if last is END else last
                     batch = self._batch_of(last)
-                    self.mute(batch if self._move is None else self._move(batch, index), i, index)
+                    self.dummy_step(batch if self._move is None else self._move(batch, index), i, index)
                 else:
                     break
 

@@ -105,6 +105,14 @@ class TrainData:
         self.waited = 0.0
         self.load()
 
+    def note_loading(
+        self,
+        loading: Callable[[], Mapping[str, Any] | None],
+        as_loading: Callable[[Mapping[str, Any] | None], AbstractContextManager[Any]],
+    ) -> None:
+        """Note, whenever loaders are asked for, what that may depend on; and ask again as it was then."""
+        self.loading, self.as_loading = loading, as_loading
+
     def load(self) -> None:
         """Ask the user for the loaders and find out how long they are."""
         self.loaders = self._source()

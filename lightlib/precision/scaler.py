@@ -35,7 +35,8 @@ class Scaler(Protocol):
     """What the loop asks of a loss scaler: `LossScaler`, or what stands in its place when an engine scales the loss."""
 
     grad_scaler: Any
-    after_unscale: Callable[[Optimizer], None] | None
+
+    def share_overflow_by(self, call: Callable[[Optimizer], None], /) -> None: ...
 
     def check(self, optimizer: Optimizer, /) -> None: ...
 
@@ -90,7 +91,11 @@ class LossScaler:
         self.grad_scaler = made or torch.amp.GradScaler(device_type, **(settings or {}))  # type: ignore[arg-type]
         self._unscaled: set[int] = set()
         self._stepped: set[int] = set()
-        self.after_unscale: Callable[[Optimizer], None] | None = None  # tells other processes of an overflow
+        self._share_overflow: Callable[[Optimizer], None] | None = None
+
+    def share_overflow_by(self, call: Callable[[Optimizer], None]) -> None:
+        """Call this after unscaling: it tells the other processes of an overflow."""
+        self._share_overflow = call
 
     @staticmethod
     def check_settings(settings: object) -> None:
@@ -175,8 +180,8 @@ class LossScaler:
                 fix="leave out .half(), or use precision='16-true'.",
             ) from error
         self._unscaled.add(id(optimizer))
-        if self.after_unscale is not None:
-            self.after_unscale(optimizer)
+        if self._share_overflow is not None:
+            self._share_overflow(optimizer)
 
     def step(self, optimizer: Optimizer) -> bool:
         """Unscale if that was not done, then step `optimizer` unless a gradient is infinite or NaN.

@@ -37,7 +37,7 @@ ORDER = (
     "__init__ > __main__",
 )
 # What anybody may import under `if TYPE_CHECKING`: callbacks, loggers and hooks get these as arguments.
-FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module.module")
+FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module.module", "lightlib.core.run.run")
 
 MAX_FILE_LINES = 600
 MAX_LINES_OF: dict[str, int] = {"lightlib/core/run/loop.py": 300}

@@ -24,7 +24,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from lightlib.core.metrics.dummy_steps import run_mute
+from lightlib.core.metrics.dummy_steps import run_dummy_step
 from lightlib.core.metrics.results import Results
 from lightlib.data import sharding
 from lightlib.data.combined import CombinedLoader
@@ -633,7 +633,7 @@ class TestLockstep:
                 loaders(), limit, lambda batch, loader: ("moved", batch), "limit_val_batches", "validation", share, True
             )
             happened = []
-            data.mute = lambda batch, i, loader: happened.append(("mute", i, loader, batch[1]))
+            data.dummy_step = lambda batch, i, loader: happened.append(("mute", i, loader, batch[1]))
             for batch, i, loader in data.batches(limits):
                 happened.append(("run", i, loader, batch[1]))
             return happened
@@ -670,7 +670,7 @@ class TestLockstep:
         def run(share):
             data = EvalData([[1], [2]][: 1 + share.rank], 1.0, None, "limit_val_batches", "validation", share, True)
             muted = []
-            data.mute = lambda batch, i, loader: muted.append((batch, i))
+            data.dummy_step = lambda batch, i, loader: muted.append((batch, i))
             return [batch for batch, *_ in data.batches()], muted
 
         assert together(2, run, deals=False) == [([[1]], [([1], 1)]), ([[1], [2]], [])]
@@ -703,7 +703,7 @@ def test_a_mute_step_leaves_no_trace(updates):
         for i in range(updates):
             module.step(torch.tensor([0.1 * i, 0.5]), i)
     slots = dict(one.results.table.slots)
-    run_mute(one.results, one, one.step, torch.tensor([0.9, 0.2, 0.6]), 7, 0, several=False)
+    run_dummy_step(one.results, one, one.step, torch.tensor([0.9, 0.2, 0.6]), 7, 0, several=False)
     assert one.results.table.slots == slots
     for i in range(updates, updates + 2):
         for module in (one, other):

@@ -260,7 +260,7 @@ def scaled(rank: int, stage: int) -> dict[str, Any]:
     run = trainer(2, DeepSpeedStrategy(stage=stage, **options, **SMALL), precision="16-mixed", gradient_clip_val=None)
     run.fit(module, loader, loader)
     return {
-        "steps": run.global_step, "scaler": run.run.scaler.state_dict(),
+        "steps": run.global_step, "scaler": run.run.optimization.scaler.state_dict(),
         "kinds": {p.dtype for p in module.parameters()},
         "loss": float(run.callback_metrics["val_loss"]), "lr": run.optimizers[0].param_groups[1]["lr"],
     }  # fmt: skip

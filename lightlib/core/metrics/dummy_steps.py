@@ -1,4 +1,4 @@
-"""Mute steps: what a process runs only so that others, which have more batches, can run theirs."""
+"""Dummy evaluation steps, which keep ranks in step when they have different numbers of batches."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from lightlib.core.metrics.errors import is_metric
 from lightlib.core.metrics.results import Results, Table
 
-__all__ = ["run_mute"]
+__all__ = ["run_dummy_step"]
 
 
-def run_mute(
+def run_dummy_step(
     results: Results, module: nn.Module, step: Callable[..., Any], batch: Any, i: int, loader: int, several: bool
 ) -> None:
     """Run an evaluation step of which nothing is kept: neither what it returns or logs, nor its torchmetrics' updates.

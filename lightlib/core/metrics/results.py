@@ -171,6 +171,10 @@ class Table:
             slot.clear()
         self.epoch_end, self.batch = False, None
 
+    def forget_batch(self) -> None:
+        """Let go of the last batch."""
+        self.batch = None
+
 
 class Results:
     """What `self.log` collects over a run, and the three dictionaries that users read."""
@@ -188,6 +192,10 @@ class Results:
         self._bar: dict[str, Any] = {}
 
     # writing
+    def use(self, table: Table) -> None:
+        """Collect in this table from now on."""
+        self.table = table
+
     def log(
         self,
         name: str,

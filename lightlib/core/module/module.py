@@ -169,7 +169,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         Raises:
             MisconfigurationException: The values contradict the Trainer's.
         """
-        self._present_run().clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        self._present_run().optimization.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     @overload
     def optimizers(self, use_pl_optimizer: Literal[True] = True) -> LightningOptimizer | list[LightningOptimizer]: ...
@@ -181,7 +181,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     ) -> LightningOptimizer | Optimizer | list[LightningOptimizer] | list[Optimizer]: ...
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
         """Return the optimizer, or the list of them: wrapped so that `step` counts and scales, or as they are."""
-        return self._present_run().optimizers_for_user(use_pl_optimizer)
+        return self._present_run().optimization.for_user(use_pl_optimizer)
 
     def lr_schedulers(self) -> LRScheduler | list[LRScheduler] | None:
         """Return the scheduler, the list of them, or None."""
@@ -198,7 +198,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
                 expected="manual optimization.",
                 fix="set self.automatic_optimization = False in __init__.",
             )
-        self._present_run().manual_backward(loss, *args, **kwargs)
+        self._present_run().optimization.manual_backward(loss, *args, **kwargs)
 
     def toggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
         """Let only the parameters of `optimizer` require gradients, until `untoggle_optimizer`."""

@@ -64,6 +64,10 @@ class Window:
         self.weight: Any = None
         self.unit: Any = None
 
+    def note_step(self, *_: Any) -> None:
+        """Say that an optimizer stepped: a hook of optimizers."""
+        self.stepped = True
+
     @property
     def value(self) -> Tensor | None:
         """The loss of this batch as the user returned it, without its graph; None when there was none."""

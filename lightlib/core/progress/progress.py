@@ -1,4 +1,4 @@
-"""Progress: where the run is. Five integers, saved as they are; nothing else is counted anywhere."""
+"""Progress: the counters of a run, which are saved in checkpoints."""
 
 from __future__ import annotations
 
@@ -36,6 +36,13 @@ class Progress:
     def end_epoch(self) -> None:
         self.epoch += 1
         self.begin_epoch_again()
+
+    def end_validation(self) -> None:
+        self.validated = self.batch
+
+    def move_to_batch(self, batch: int) -> None:
+        """Go to this batch of the running epoch."""
+        self.epoch_batch = batch
 
     def begin_epoch_again(self) -> None:
         self.epoch_batch = self.begun = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,9 @@ from lightlib import report
 from lightlib.core.resume.options import Resume
 from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from lightlib.core.run.run import Run
 
 __all__ = ["compare", "setting"]
 
@@ -26,7 +29,7 @@ _EXACT = {
 }
 
 
-def setting(run: Any) -> dict[str, Any]:
+def setting(run: Run) -> dict[str, Any]:
     """Return all that decides about the numbers of a run besides its state, as plain values."""
     settings, trainer = run.trainer.settings, run.trainer
     return {
@@ -40,7 +43,7 @@ def setting(run: Any) -> dict[str, Any]:
     }
 
 
-def compare(run: Any, content: Mapping[str, Any], hparams: Mapping[str, Any], parts: Resume) -> None:
+def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], parts: Resume) -> None:
     """Say what is other than it was when the checkpoint was written; only what is in both can be compared.
 
     Args:
@@ -55,8 +58,10 @@ def compare(run: Any, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
     saved = (content.get("lightlib") or {}).get("setting")
     if parts.changes == "ignore" or not parts.progress or not isinstance(saved, Mapping):
         return
-    data = (content["lightlib"].get("data") or {}) if run.train_data is not None else {}
-    found = [*_differences(saved, setting(run), hparams, content), *(run.train_data.differences(data) if data else ())]
+    found = list(_differences(saved, setting(run), hparams, content))
+    data = content["lightlib"].get("data")
+    if data and run.train_data is not None:
+        found += run.train_data.differences(data)
     if not found:
         return
     lines = "".join(f"\n    {line}" for line in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -14,25 +14,42 @@ from lightlib import report
 from lightlib.checkpoint import lightning
 from lightlib.checkpoint.directory.tensors import whole
 from lightlib.core.resume.options import Resume
+from lightlib.core.resume.restored import Restored
 from lightlib.core.resume.save import asked_again
 from lightlib.core.resume.state import OURS
 from lightlib.core.values.encoding import shared, well_formed
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state
 from lightlib.errors import CheckpointError
+from lightlib.strategies.strategy import Strategy
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+    from lightlib.core.run.run import Run
+    from lightlib.core.trainer import Trainer
 
 __all__ = ["other_weights", "restore", "restore_datamodule", "restore_weights"]
 
 
-def restore_weights(run: Any, content: dict[str, Any], strict: bool | None = None) -> None:
-    """Give the module and everything that may change what is loaded their part of a checkpoint."""
-    run.module.on_load_checkpoint(content)
-    strict = run.module.strict_loading if strict is None else strict
+def restore_weights(
+    trainer: Trainer,
+    module: Module,
+    strategy: Strategy,
+    callbacks: Sequence[Any],
+    content: dict[str, Any],
+    strict: bool | None = None,
+) -> None:
+    """Give the module, and callbacks that may change what is loaded, their part of a checkpoint.
+
+    There is no run yet: optimizers are configured with the weights in place.
+    """
+    module.on_load_checkpoint(content)
+    strict = module.strict_loading if strict is None else strict
     try:
-        run.strategy.load_module_state(_readable(content["state_dict"], run.strategy), strict=strict)
+        strategy.load_module_state(_readable(content["state_dict"], strategy), strict=strict)
     except RuntimeError as error:
-        raise other_weights(type(run.module), error, "set `strict_loading = False` on it") from error
-    for callback in run.callbacks:
-        _call(callback, "on_load_checkpoint", run.trainer, run.module, content)
+        raise other_weights(type(module), error, "set `strict_loading = False` on it") from error
+    for callback in callbacks:
+        _call(callback, "on_load_checkpoint", trainer, module, content)
 
 
 def _readable(state: Any, strategy: Any) -> Any:
@@ -72,14 +89,17 @@ def restore_datamodule(datamodule: Any, content: dict[str, Any]) -> None:
         datamodule.load_state_dict(state)
 
 
-def restore(run: Any, content: dict[str, Any], parts: Resume) -> None:
+def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -> None:
     """Put a run where the checkpoint was taken. The generators come last, when the loop begins.
 
     Args:
         run: With the weights in place.
         content: The checkpoint.
         parts: What of it is taken over.
+        continues: Whether this is the run that wrote it, and not a new one that begins there.
     """
+    restored = Restored(whole=continues)
+    run.continue_from(restored, begun=False)
     ours = content.get(OURS)
     if parts.weights_alone:
         return
@@ -102,32 +122,32 @@ def restore(run: Any, content: dict[str, Any], parts: Resume) -> None:
         if part is not None and parts.metrics:
             run.results.load_state_dict(part["results"], run.module.get_submodule)
         if parts.random:
-            run.pending_rng = _random_numbers(ranks[0]["rng"], run.strategy) if part is None else part["rng"]
-            run.pending_validation = (ranks[0] if part is None else part).get("validation")
+            rng = _random_numbers(ranks[0]["rng"], run.strategy) if part is None else part["rng"]
+            restored.hold_rng(rng, (ranks[0] if part is None else part).get("validation"))
         if parts.user_state:
-            run.user_state.pending = _user_state(part, ranks)
-        run.stop_asked = bool(parts.progress and parts.stop and ours.get("stop_asked"))
-        if run.stop_asked and run.plan.may_stop(run.progress):
+            run.user_state.restore_at_start(_user_state(part, ranks))
+        run.stop.request(bool(parts.progress and parts.stop and ours.get("stop_asked")))
+        if run.stop.asked and run.plan.may_stop(run.progress):
             report.info(
                 "The run was asked to stop where this checkpoint was written, and stops there again. "
                 "resume={'stop': False} trains on."
             )
         norm = ours.get("gradient_norm")
-        run.gradient_norm = None if norm is None else norm.to(run.strategy.root_device)
-        run.begun = run.pending_rng is not None and bool(ours.get("begun", True))
-        run.validates_first = bool(ours.get("validating"))
+        run.optimization.restore_norm(None if norm is None else norm.to(run.strategy.root_device))
+        restored.note_validation(bool(ours.get("validating")))
+        run.continue_from(restored, begun=restored.rng is not None and bool(ours.get("begun", True)))
         if parts.whole:
-            run.asked = asked_again(run.trainer, ours.get("asked", ()))
+            run.saves.wait_again(asked_again(run.trainer, ours.get("asked", ())))
 
 
-def _restore_data(run: Any, ours: Mapping[str, Any], part: Mapping[str, Any], parts: Resume) -> None:
+def _restore_data(run: Run, ours: Mapping[str, Any], part: Mapping[str, Any], parts: Resume) -> None:
     data = part.get("data") or ours.get("data")
     if not parts.data:
         run.progress.begin_epoch_again()
     elif data is not None and run.train_data is not None:
         place = run.train_data.load_state_dict(data)
         if data.get("size", 1) != run.strategy.data_size:
-            run.progress.epoch_batch = place
+            run.progress.move_to_batch(place)
 
 
 def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Any) -> Mapping[str, Any] | None:
@@ -172,10 +192,10 @@ def _random_numbers(first: dict[str, Any], strategy: Any) -> dict[str, Any]:
         return rng_state()
 
 
-def _restore_optimization(run: Any, content: dict[str, Any], parts: Resume) -> None:
+def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> None:
     for what, wanted, key, here in (
-        ("optimizers", parts.optimizers, "optimizer_states", run.optimizers),
-        ("schedulers", parts.schedules, "lr_schedulers", run.schedules.configs),
+        ("optimizers", parts.optimizers, "optimizer_states", run.optimization.optimizers),
+        ("schedulers", parts.schedules, "lr_schedulers", run.optimization.schedules.configs),
     ):
         saved = content[key] if wanted else here
         if len(saved) != len(here):
@@ -188,15 +208,17 @@ def _restore_optimization(run: Any, content: dict[str, Any], parts: Resume) -> N
         _restore_optimizers(run, content)
     if parts.schedules:
         with _reading("schedules"):
-            run.schedules.load_state_dict(content["lr_schedulers"])
-    if parts.optimizers and run.scaler is not None and "MixedPrecision" in content:
+            run.optimization.schedules.load_state_dict(content["lr_schedulers"])
+    scaler = run.optimization.scaler
+    if parts.optimizers and scaler is not None and "MixedPrecision" in content:
         with _reading("loss scaler"):
-            run.scaler.load_state_dict(content["MixedPrecision"])
+            scaler.load_state_dict(content["MixedPrecision"])
 
 
-def _restore_optimizers(run: Any, content: dict[str, Any]) -> None:
-    named = (content.get(OURS) or {}).get("optimizer_names") or [[]] * len(run.optimizers)
-    for optimizer, saved, held in zip(run.optimizers, content["optimizer_states"], named, strict=True):
+def _restore_optimizers(run: Run, content: dict[str, Any]) -> None:
+    optimizers = run.optimization.optimizers
+    named = (content.get(OURS) or {}).get("optimizer_names") or [[]] * len(optimizers)
+    for optimizer, saved, held in zip(optimizers, content["optimizer_states"], named, strict=True):
         name = type(optimizer).__name__
         state = _with_names(saved, held) if run.strategy.world_size > 1 else saved
         with _reading(f"state of {name}"):
@@ -213,12 +235,12 @@ def _restore_optimizers(run: Any, content: dict[str, Any]) -> None:
         load = partial(_load_optimizer, run, optimizer, state, _same_precision(run, content))
         added = _added_groups(run, optimizer, state, held)
         if added:
-            run.pending_optimizers.append(partial(_with_groups, run, optimizer, added, load))
+            run.restored.optimizers.append(partial(_with_groups, run, optimizer, added, load))
         else:
             load()
 
 
-def _load_optimizer(run: Any, optimizer: Any, state: dict[str, Any], same_precision: bool) -> None:
+def _load_optimizer(run: Run, optimizer: Any, state: dict[str, Any], same_precision: bool) -> None:
     plain = isinstance(optimizer, Optimizer)  # and no engine's
     dtypes_kept = _dtypes_kept(optimizer) if plain and same_precision else nullcontext()
     with _reading(f"state of {type(optimizer).__name__}"), dtypes_kept:
@@ -226,7 +248,7 @@ def _load_optimizer(run: Any, optimizer: Any, state: dict[str, Any], same_precis
 
 
 def _added_groups(
-    run: Any, optimizer: Any, state: Mapping[str, Any], names: Sequence[Sequence[str]]
+    run: Run, optimizer: Any, state: Mapping[str, Any], names: Sequence[Sequence[str]]
 ) -> list[tuple[Sequence[str], dict[str, Any]]]:
     """Return the groups that the saved run had added while it trained: the names of their parameters, their options."""
     own, groups = run.strategy.parameter_names(optimizer), state["param_groups"]
@@ -238,7 +260,7 @@ def _added_groups(
 
 
 def _with_groups(
-    run: Any, optimizer: Any, groups: list[tuple[Sequence[str], dict[str, Any]]], load: Callable[[], None]
+    run: Run, optimizer: Any, groups: list[tuple[Sequence[str], dict[str, Any]]], load: Callable[[], None]
 ) -> None:
     """Add groups that `on_fit_start` and `on_train_start` have not added again; then load."""
     parameters = dict(run.module.named_parameters())
@@ -250,7 +272,7 @@ def _with_groups(
     load()
 
 
-def _same_precision(run: Any, content: Mapping[str, Any]) -> bool:
+def _same_precision(run: Run, content: Mapping[str, Any]) -> bool:
     setting = (content.get(OURS) or {}).get("setting") or {}
     return bool(setting.get("precision") == run.trainer.precision)
 
@@ -292,7 +314,7 @@ def _restore_callbacks(callbacks: list[Any], states: Mapping[str, Any]) -> None:
             report.warn(f"The checkpoint holds the state of a callback that this run does not have: {key}.")
 
 
-def _restore_lightnings_position(run: Any, content: dict[str, Any], parts: Resume) -> None:
+def _restore_lightnings_position(run: Run, content: dict[str, Any], parts: Resume) -> None:
     loaders = lightning.loader_states(content)  # of those that keep their own position
     run.progress.load_state_dict(lightning.position(content, 1 if loaders else run.plan.accumulate))
     if not parts.data:

@@ -6,13 +6,16 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
 from lightlib.core.resume.state import dump
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError, shown
+
+if TYPE_CHECKING:
+    from lightlib.core.run.run import Run
 
 __all__ = ["AskedSave", "asked_again", "check_format", "write_checkpoint"]
 
@@ -86,7 +89,7 @@ def check_format(given: Any) -> None:
 
 
 def write_checkpoint(
-    run: Any, path: str, weights_only: bool = False, kind: str | None = None, writer: Any = None
+    run: Run, path: str, weights_only: bool = False, kind: str | None = None, writer: Any = None
 ) -> None:
     """Write the state of `run`. All processes call this.
 
@@ -136,7 +139,7 @@ def write_checkpoint(
     _announce(run, path)
 
 
-def _announce(run: Any, path: str) -> None:
+def _announce(run: Run, path: str) -> None:
     """Call `on_checkpoint_written`, whose random numbers and changes are in no checkpoint."""
     if run.hooks.defines("on_checkpoint_written"):
         with run.user_state.unsaved("on_checkpoint_written"):

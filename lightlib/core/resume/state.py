@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,6 +15,9 @@ from lightlib.core.resume.options import Resume
 from lightlib.core.values.hparams import plain_hparams
 from lightlib.errors import CheckpointError, shown
 
+if TYPE_CHECKING:
+    from lightlib.core.run.run import Run
+
 __all__ = ["OURS", "check", "dump", "is_newer"]
 
 FORMAT = 3
@@ -22,7 +25,7 @@ LIGHTNING_VERSION = "2.6.0"
 OURS = "lightlib"
 
 
-def dump(run: Any, label: Label, weights_only: bool = False, spread: bool = False) -> dict[str, Any]:
+def dump(run: Run, label: Label, weights_only: bool = False, spread: bool = False) -> dict[str, Any]:
     """Return the whole state of `run` as tensors and plain values.
 
     Args:
@@ -46,9 +49,9 @@ def dump(run: Any, label: Label, weights_only: bool = False, spread: bool = Fals
     names: list[list[list[str]]] = []
     if not weights_only:
         content["optimizer_states"], names = _optimizer_states(run, spread)
-        content["lr_schedulers"] = run.schedules.state_dict()
-        if run.scaler is not None:
-            content["MixedPrecision"] = run.scaler.state_dict()
+        content["lr_schedulers"] = run.optimization.schedules.state_dict()
+        if run.optimization.scaler is not None:
+            content["MixedPrecision"] = run.optimization.scaler.state_dict()
         content["callbacks"] = _callback_states(run.callbacks)
         if datamodule is not None and (state := datamodule.state_dict()):
             content[type(datamodule).__qualname__] = state
@@ -77,10 +80,10 @@ def dump(run: Any, label: Label, weights_only: bool = False, spread: bool = Fals
     return content
 
 
-def _optimizer_states(run: Any, spread: bool) -> tuple[list[dict[str, Any]], list[list[list[str]]]]:
+def _optimizer_states(run: Run, spread: bool) -> tuple[list[dict[str, Any]], list[list[list[str]]]]:
     """Return the states of all optimizers, and the names of the parameters of their groups."""
     states, names, strategy = [], [], run.strategy
-    for optimizer in run.optimizers:
+    for optimizer in run.optimization.optimizers:
         state = strategy.sharded_optimizer_state(optimizer) if spread else strategy.optimizer_state(optimizer)
         own = strategy.parameter_names(optimizer)
         groups = state.get("param_groups", [])
@@ -89,9 +92,9 @@ def _optimizer_states(run: Any, spread: bool) -> tuple[list[dict[str, Any]], lis
     return states, names
 
 
-def _only_to_resume(run: Any) -> dict[str, Any]:
+def _only_to_resume(run: Run) -> dict[str, Any]:
     """Return what a run needs to go on as if it had never stopped; each process has its own sums and random numbers."""
-    strategy, train_data = run.strategy, run.train_data
+    strategy, train_data, norm = run.strategy, run.train_data, run.optimization.gradient_norm
     data = train_data.state_dict() if train_data is not None else None
     own: dict[str, Any] = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
     if (validation := run.validation_state()) is not None:
@@ -105,10 +108,10 @@ def _only_to_resume(run: Any) -> dict[str, Any]:
     ours = {
         "data": data,
         "begun": run.begun,
-        "stop_asked": run.stop_asked,
-        "validating": run.validation_rng is not None,
-        "asked": [save.as_dict() for save in run.asked if hasattr(save, "as_dict")],
-        "gradient_norm": None if run.gradient_norm is None else run.gradient_norm.detach().cpu(),
+        "stop_asked": run.stop.asked,
+        "validating": run.evaluations.rng is not None,
+        "asked": [save.as_dict() for save in run.saves.waiting if hasattr(save, "as_dict")],
+        "gradient_norm": None if norm is None else norm.detach().cpu(),
         "loggers": run.loggers.state_dict(),
         "setting": setting(run),
         **own,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +11,11 @@ from torch.optim import Optimizer
 from lightlib.core.optimization.window import closure_called_again, closure_not_called, detached, unusable
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.run.hooks import SKIP_EPOCH, nothing
-from lightlib.core.run.run import PREDICT, SANITY_CHECK, VALIDATION, Run, Stage
+from lightlib.core.run.optimization import Closure, Optimization
+from lightlib.core.run.parts import PREDICT, SANITY_CHECK, VALIDATION, Stage
+from lightlib.core.run.run import Run
 
 __all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
-
-LAST = sys.maxsize  # after all evaluation batches, of which processes may have different numbers
 
 
 def fit(run: Run) -> None:
@@ -28,8 +27,8 @@ def fit(run: Run) -> None:
             hooks.on_sanity_check_start()
             evaluate(run, SANITY_CHECK)
             hooks.on_sanity_check_end()
-    if run.resumed_whole or not plan.done(progress):  # a run that was killed at its very end has still to end
-        run.deferring = True
+    if run.restored.whole or not plan.done(progress):  # a run that was killed at its very end has still to end
+        run.saves.defer()
         hooks.on_train_start()
         run.begin_training()
         while not run.plan.done(progress) and not run.stopping():
@@ -49,12 +48,12 @@ def train_epoch(run: Run) -> None:
     timed = run.begin_epoch().validate_every_seconds is not None
     while True:  # what is due? The same question after a batch and after a resume.
         plan = run.plan  # a hook may have changed a limit
-        stopping = run.stop_asked and run.stopping()
+        stopping = run.stop.asked and run.stopping()
         if plan.validation_due(progress, data.exhausted, stopping, run.since_validation() if timed else 0.0):
             evaluate(run, VALIDATION)
             run.end_validation()
             stopping = run.stopping()
-        if run.asked:
+        if run.saves.waiting:
             run.save_if_asked()
         if run.signals.received is not None:
             run.leave_if_possible()
@@ -63,14 +62,14 @@ def train_epoch(run: Run) -> None:
         train_batch(run, next(data))
     run.results.end_epoch()
     hooks.on_train_epoch_end()  # also when the run stops within the epoch
-    run.log_epoch()
+    run.logs.write_epoch()
     if data.exhausted:
-        run.schedules.step_epoch(progress)
+        run.optimization.schedules.step_epoch(progress)
         progress.end_epoch()
         data.end_epoch()
         run.results.train.clear()
         hooks.on_fit_epoch_end()
-        run.look_for_steps()
+        run.step_check.end_epoch()
     run.save_if_asked()
     run.refuse_early_stop()
 
@@ -84,9 +83,9 @@ def train_batch(run: Run, batch: Any) -> None:
     if hooks.on_train_batch_start(batch, i) == SKIP_EPOCH:
         data.skip_epoch()
         return
-    window = run.window
+    window = run.optimization.window
     window.stepped = False
-    output = run.optimization(run, batch, i, plan.steps_now(progress, data.exhausted))
+    output = run.optimization.run_batch(run, batch, i, plan.steps_now(progress, data.exhausted))
     stepped = window.stepped
     progress.end_batch(stepped)
     if hooks.on_train_batch_end is not nothing:
@@ -94,22 +93,23 @@ def train_batch(run: Run, batch: Any) -> None:
     if stepped:
         hooks.on_accumulation_end()
         if plan.logging_due(progress):
-            run.log_step()
+            run.logs.write_step()
     window.loss = None  # and its graph
 
 
 def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     """Forward, backward, and when the window closes: unscale, clip, step."""
-    window, hooks, optimizers, scaler = run.window, run.hooks, run.optimizers, run.scaler
+    optimization, hooks = run.optimization, run.hooks
+    window, scaler = optimization.window, optimization.scaler
     if run.plan.window_starts(run.progress) or not window.planned:
         open_window(run)
-    output = run.strategy.forward_backward(batch, i, run.backward, steps_now)
+    output = run.strategy.forward_backward(batch, i, optimization.backward, steps_now)
     if steps_now and window.taken:
-        close_window(run)
-        for optimizer in optimizers:
+        close_window(optimization)
+        for optimizer in optimization.optimizers:
             hooks.on_before_optimizer_step(optimizer)
-            if run.clip is not None:
-                run.clip(optimizer)
+            if optimization.clip is not None:
+                optimization.clip(optimizer)
             if scaler is None:
                 optimizer.step()
                 window.stepped = True
@@ -117,42 +117,44 @@ def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
                 window.stepped |= scaler.step(optimizer)
         if scaler is not None:
             scaler.update()
-        if window.stepped and run.schedules.by_step:
-            run.schedules.step_batch(run.progress)
+        if window.stepped and optimization.schedules.by_step:
+            optimization.schedules.step_batch(run.progress)
     return output
 
 
 def open_window(run: Run) -> None:
     """Begin to accumulate: with no gradients."""
-    run.window.open(run.plan.window_size(run.progress))
-    for optimizer in run.optimizers:
+    optimization = run.optimization
+    optimization.window.open(run.plan.window_size(run.progress))
+    for optimizer in optimization.optimizers:
         run.hooks.on_before_zero_grad(optimizer)
-        run.zero_grad(optimizer)
+        optimization.zero_grad(optimizer)
 
 
-def close_window(run: Run) -> None:
+def close_window(optimization: Optimization) -> None:
     """End accumulation: the gradients are those of the window's mean loss."""
-    if run.scaler is not None:
-        for optimizer in run.optimizers:
-            run.scaler.unscale(optimizer)
-    run.window.close(run.optimizers)
+    if optimization.scaler is not None:
+        for optimizer in optimization.optimizers:
+            optimization.scaler.unscale(optimizer)
+    optimization.window.close(optimization.optimizers)
 
 
-def backward(run: Run, output: Any, by: Callable[[Tensor], None] | None = None, parts: int = 1) -> None:
+def backward(optimization: Optimization, output: Any, by: Callable[..., Any] | None = None, parts: int = 1) -> None:
     """Differentiate what a step returned for one of `parts` micro-batches; `by` is an engine's own backward."""
-    loss = run.window.loss_of(output, parts)
+    loss, hooks = optimization.window.loss_of(output, parts), optimization.hooks
     if loss is None:
         return
-    if run.scaler is not None:
-        loss = run.scaler.scale(loss)
-    run.hooks.on_before_backward(loss)
-    (by or run.module_backward)(loss)
-    run.hooks.on_after_backward()
+    if optimization.scaler is not None:
+        loss = optimization.scaler.scale(loss)
+    hooks.on_before_backward(loss)
+    (by or optimization.module_backward)(loss)
+    hooks.on_after_backward()
 
 
 def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     """The same calls from within `optimizer.step(closure)`: for LBFGS and others' optimizers, and `optimizer_step`."""
-    window, hooks = run.window, run.hooks
+    optimization, hooks = run.optimization, run.hooks
+    window = optimization.window
     outputs: list[Any] = []
 
     @enable_grad()
@@ -161,98 +163,97 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
             open_window(run)
         elif outputs:
             raise closure_called_again(run.plan.accumulate)
-        outputs.append(run.strategy.forward_backward(batch, i, run.backward, steps_now))
+        outputs.append(run.strategy.forward_backward(batch, i, optimization.backward, steps_now))
         if steps_now and window.taken:
-            close_window(run)
-            for optimizer in run.optimizers:
+            close_window(optimization)
+            for optimizer in optimization.optimizers:
                 hooks.on_before_optimizer_step(optimizer)
-                if run.clip is not None:
-                    run.clip(optimizer)
-        return run.value_of_all()
+                if optimization.clip is not None:
+                    optimization.clip(optimizer)
+        return optimization.loss_of_all()
 
     if not steps_now:
         forward_backward()
         return outputs[-1]
     owner: list[LightningOptimizer] = []  # the first that calls its closure; LBFGS does so several times
-    for handle in run.handles:
+    for handle in optimization.handles:
 
         def once(handle: LightningOptimizer = handle) -> Any:
             owner[:] = owner or [handle]
             return forward_backward() if owner[0] is handle else window.value
 
-        assert run.step_method is not None
-        run.step_method(run.progress.epoch, i, handle, once)
+        assert optimization.step_method is not None
+        optimization.step_method(run.progress.epoch, i, handle, once)
     if not outputs:
         raise closure_not_called(run.module, i)
-    if run.scaler is not None and window.taken:
-        run.scaler.update()
+    if optimization.scaler is not None and window.taken:
+        optimization.scaler.update()
     if not window.taken:  # every loss of the window was None: no gradients, and no step that counts
         window.stepped = False
     if window.stepped:
-        run.schedules.step_batch(run.progress)
+        optimization.schedules.step_batch(run.progress)
     return outputs[-1]
 
 
-def closure_step(run: Run, optimizer: Optimizer, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+def closure_step(optimization: Optimization, optimizer: Optimizer, closure: Closure = None, **options: Any) -> Any:
     """`optimizer.step(closure)` as `closure` above hands it out: with a scaler the closure runs first, and once."""
-    if run.scaler is None:
+    if optimization.scaler is None:
         return optimizer.step(closure, **options) if closure is not None else optimizer.step(**options)
     loss = closure() if closure is not None else None
-    if run.window.taken:
-        run.scaler.step(optimizer)
+    if optimization.window.taken:
+        optimization.scaler.step(optimizer)
     return loss
 
 
 def manual(run: Run, batch: Any, i: int, steps_now: bool) -> Any:  # noqa: ARG001  one signature for all three
     """The user's step does everything; what it returns is handed to the hooks."""
-    output = run.strategy.forward_backward(batch, i, nothing, True)
-    if run.scaler is not None:
-        run.scaler.update()
+    output, scaler = run.strategy.forward_backward(batch, i, nothing, True), run.optimization.scaler
+    if scaler is not None:
+        scaler.update()
     return output
 
 
-def manual_backward(run: Run, loss: Any, *args: Any, **kwargs: Any) -> None:
+def manual_backward(optimization: Optimization, loss: Any, *args: Any, **kwargs: Any) -> None:
     """`self.manual_backward(loss)`."""
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         raise unusable(loss, "manual_backward got")
-    run.window.loss = loss.detach()
-    if run.scaler is not None:
-        loss = run.scaler.scale(loss)
-    run.hooks.on_before_backward(loss)
-    run.module_backward(loss, *args, **kwargs)
-    run.hooks.on_after_backward()
+    optimization.window.loss = loss.detach()
+    if optimization.scaler is not None:
+        loss = optimization.scaler.scale(loss)
+    optimization.hooks.on_before_backward(loss)
+    optimization.module_backward(loss, *args, **kwargs)
+    optimization.hooks.on_after_backward()
 
 
-def manual_step(run: Run, optimizer: Optimizer, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+def manual_step(optimization: Optimization, optimizer: Optimizer, closure: Closure = None, **options: Any) -> Any:
     """`self.optimizers().step()`."""
-    if run.scaler is None and closure is not None:
+    scaler = optimization.scaler
+    if scaler is None and closure is not None:
 
         def with_hook() -> Any:
             loss = closure()
-            run.strategy.sync_gradients(optimizer)
-            run.hooks.on_before_optimizer_step(optimizer)
+            optimization.strategy.sync_gradients(optimizer)
+            optimization.hooks.on_before_optimizer_step(optimizer)
             return loss
 
         return optimizer.step(with_hook, **options)
     loss = closure() if closure is not None else None
-    run.strategy.sync_gradients(optimizer)
-    if run.scaler is not None:
-        run.scaler.unscale(optimizer)
-    run.hooks.on_before_optimizer_step(optimizer)
-    if run.scaler is None:
+    optimization.strategy.sync_gradients(optimizer)
+    if scaler is not None:
+        scaler.unscale(optimizer)
+    optimization.hooks.on_before_optimizer_step(optimizer)
+    if scaler is None:
         return optimizer.step(**options)
-    run.scaler.step(optimizer)
+    scaler.step(optimizer)
     return loss
 
 
 def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
     """Sanity check, validation and test. Return the metrics, one dictionary per loader."""
-    hooks, name = run.hooks, stage.name
     with run.evaluating(stage) as data:
-        step = getattr(run.strategy, f"{name}_step")
-        getattr(hooks, f"on_{name}_start")()
-        getattr(hooks, f"on_{name}_epoch_start")()
-        before, after = getattr(hooks, f"on_{name}_batch_start"), getattr(hooks, f"on_{name}_batch_end")
+        calls = stage.calls(run.hooks, run.strategy)
+        calls.start()
+        calls.epoch_start()
         limits = [min(n, run.plan.sanity_batches) for n in data.num_batches] if stage is SANITY_CHECK else None
         table, several = run.results.table, data.num_loaders > 1
         for batch, i, loader in data.batches(limits):
@@ -260,39 +261,40 @@ def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
                 run.leave_if_possible()
             table.batch, table.batch_size, table.loader = batch, None, loader
             where = (i, loader) if several else (i,)
-            before(batch, *where)
-            output = step(batch, *where)
-            after(output, batch, *where)
-            run.log_evaluation_step()
-            run.evaluated += run.leavable
-        table.loader, run.evaluated = 0, LAST * run.leavable
+            calls.batch_start(batch, *where)
+            output = calls.step(batch, *where)
+            calls.batch_end(output, batch, *where)
+            run.logs.write_evaluation_step()
+            run.stop.count_batch()
+        table.loader = 0
+        run.stop.end_batches()
         if run.signals.received is not None:
             run.leave_if_possible()
         run.results.end_epoch()
-        getattr(hooks, f"on_{name}_epoch_end")()
-        metrics = run.close_evaluation()
-        getattr(hooks, f"on_{name}_end")()
+        calls.epoch_end()
+        metrics = run.logs.write_evaluation()
+        calls.end()
     return metrics
 
 
 def predict(run: Run, keep: bool) -> list[list[Any]]:
     """Predict every batch. Return what `predict_step` returned, one list per loader; empty lists unless `keep`."""
-    hooks = run.hooks
     with run.evaluating(PREDICT) as data:
+        calls = PREDICT.calls(run.hooks, run.strategy)
         outputs: list[list[Any]] = [[] for _ in range(data.num_loaders)]
-        hooks.on_predict_start()
-        hooks.on_predict_epoch_start()
+        calls.start()
+        calls.epoch_start()
         table, several = run.results.table, data.num_loaders > 1
         for batch, i, loader in data.batches():
             if run.signals.received is not None:
                 raise run.signals.received
             table.batch, table.batch_size, table.loader = batch, None, loader
             where = (i, loader) if several else (i,)
-            hooks.on_predict_batch_start(batch, *where)
-            output = run.strategy.predict_step(batch, *where)
-            hooks.on_predict_batch_end(output, batch, *where)
+            calls.batch_start(batch, *where)
+            output = calls.step(batch, *where)
+            calls.batch_end(output, batch, *where)
             if keep:
                 outputs[loader].append(output)
-        hooks.on_predict_epoch_end()
-        hooks.on_predict_end()
+        calls.epoch_end()
+        calls.end()
     return outputs

@@ -115,8 +115,8 @@ def loaders_of(run: Any) -> Iterator[tuple[str, Any, bool, bool]]:
     if run.train_data is not None:
         for number, (loader, source) in enumerate(zip(run.train_data.given, run.train_data.sources, strict=True)):
             yield f"training loader{f' {number}' if number else ''}", loader, True, source.has_state
-    if "val" in run.evaluations:
-        for number, loader in enumerate(run.evaluations["val"].given):
+    if "val" in run.evaluations.loaded:
+        for number, loader in enumerate(run.evaluations.loaded["val"].given):
             yield f"validation loader{f' {number}' if number else ''}", loader, False, False
 
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -20,6 +20,9 @@ from lightlib.core.values.digest import digest
 from lightlib.core.values.encoding import encode, restored
 from lightlib.core.values.source import LIBRARIES, root_of, updated
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
+
+if TYPE_CHECKING:
+    from lightlib.core.run.run import Run
 
 __all__ = ["Look", "Missing", "UserState"]
 
@@ -85,7 +88,7 @@ class UserState:
         start: What there was when training began.
     """
 
-    def __init__(self, run: Any, saves: bool = True, start: Look | None = None) -> None:
+    def __init__(self, run: Run, saves: bool = True, start: Look | None = None) -> None:
         self.run, self.saves, self.start = run, saves, start
         self.missing: list[Missing] = []
         self.pending: Mapping[str, Any] | None = None  # of the checkpoint, until training begins
@@ -96,6 +99,10 @@ class UserState:
         self._told_size = False
         self._sticky: set[tuple[str, str]] = set()
         self._reported: set[str] = set()
+
+    def restore_at_start(self, state: Mapping[str, Any] | None) -> None:
+        """Give back what a checkpoint holds when training begins."""
+        self.pending = state
 
     # moments
     def begin(self) -> None:
@@ -403,7 +410,7 @@ class UserState:
         run, found = self.run, set()
         for source in run.train_data.sources if run.train_data is not None else ():
             found |= set(map(id, source.generators))
-        for data in run.evaluations.values():
+        for data in run.evaluations.loaded.values():
             found |= {id(one) for own in data.generators for one in own}
         return found | {id(slot.metric) for slot in run.results.train.slots.values() if slot.metric is not None}
 

@@ -1,4 +1,4 @@
-"""Axes that change how blocks are computed: ActivationCheckpoint computes them again, Compile compiles them."""
+"""ActivationCheckpoint and Compile: axes that change how blocks are computed."""
 
 from __future__ import annotations
 

@@ -145,7 +145,9 @@ class EngineScaler:
 
     def __init__(self, engine: Callable[[], Any]) -> None:
         self._engine = engine
-        self.after_unscale: Callable[[Optimizer], None] | None = None
+
+    def share_overflow_by(self, call: Callable[[Optimizer], None]) -> None:
+        """Do nothing: the engine's processes agree by themselves."""
 
     def scale(self, loss: Tensor) -> Tensor:
         return loss

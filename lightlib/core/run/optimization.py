@@ -1,0 +1,131 @@
+"""Optimization: what turns batches into optimizer steps, chosen once before the first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from lightlib.core.module.module import Module
+from lightlib.core.optimization.optimizers import Schedules
+from lightlib.core.optimization.window import Window
+from lightlib.core.run.hooks import Hooks
+from lightlib.errors import MisconfigurationException
+from lightlib.precision.scaler import Scaler
+from lightlib.strategies.strategy import Strategy
+
+__all__ = ["Closure", "Optimization", "not_training"]
+
+Batch = Callable[..., Any]
+Closure = Callable[[], Any] | None
+
+
+def not_training(*_: Any, **__: Any) -> Any:
+    """Refuse a call that only training knows."""
+    raise MisconfigurationException(
+        "manual_backward() was called, but nothing is trained here.",
+        expected="a call from training_step or a hook of trainer.fit.",
+        fix="remove it from validation_step, test_step and predict_step.",
+    )
+
+
+@dataclass(slots=True)
+class Optimization:
+    """Optimizers, loss scaler, schedules, the accumulation window, and how each of them is called.
+
+    Attributes:
+        module, strategy, hooks: Of the run.
+        window: The batches between two optimizer steps.
+        schedules: When which learning-rate schedule steps.
+        optimizers: As the strategy steps them.
+        handles: As the user gets them from `self.optimizers()`.
+        scaler: Of the loss, in float16.
+        run_batch: ``(run, batch, batch_idx, steps_now)``: automatic, by closure or manual optimization.
+        backward: Differentiates what a step returned.
+        manual_backward: `self.manual_backward`.
+        module_backward: The module's `backward`, or torch's.
+        step_method: The module's `optimizer_step`; None where it is not called.
+        zero_grad: Drops the gradients of one optimizer.
+        clip: Clips the gradients of one optimizer; None when nothing is clipped.
+        clip_defaults: The Trainer's `gradient_clip_val` and `gradient_clip_algorithm`.
+        gradient_norm: Before the last clipping.
+        removable: Handles of the hooks that were put on optimizers.
+    """
+
+    module: Module
+    strategy: Strategy
+    hooks: Hooks
+    window: Window
+    schedules: Schedules
+    clip_defaults: tuple[float | None, str | None]
+    module_backward: Callable[..., None]
+    optimizers: list[Any] = field(default_factory=list)
+    handles: list[Any] = field(default_factory=list)
+    scaler: Scaler | None = None
+    run_batch: Batch = not_training
+    backward: Callable[..., None] = not_training
+    manual_backward: Callable[..., None] = not_training
+    step_method: Callable[..., None] | None = None
+    zero_grad: Callable[[Any], None] = not_training
+    clip: Callable[[Any], None] | None = None
+    gradient_norm: Tensor | None = None
+    removable: list[Any] = field(default_factory=list)
+
+    def call(
+        self,
+        run_batch: Batch,
+        backward: Callable[..., None],
+        manual_backward: Callable[..., None],
+        step_method: Callable[..., None] | None,
+        handles: list[Any],
+        removable: list[Any],
+    ) -> None:
+        """Settle how batches are run: these calls are given this object, and so come after it."""
+        self.run_batch, self.backward, self.manual_backward = run_batch, backward, manual_backward
+        self.step_method, self.handles, self.removable = step_method, handles, removable
+
+    def clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
+        """Clip the unscaled gradients of `optimizer`; arguments that are None take the Trainer's values.
+
+        Raises:
+            MisconfigurationException: In automatic optimization, values that contradict the Trainer's.
+        """
+        names = ("gradient_clip_val", "gradient_clip_algorithm")
+        for name, given, own in zip(names, (value, algorithm), self.clip_defaults, strict=True):
+            if own is not None and given is not None and given != own and self.module.automatic_optimization:
+                raise MisconfigurationException(
+                    f"clip_gradients got {name}={given!r}, but the Trainer has {name}={own!r}.",
+                    expected="one of the two.",
+                    fix=f"leave out Trainer({name}=…) to set it in configure_gradient_clipping.",
+                )
+        value = self.clip_defaults[0] if value is None else value
+        if not value:  # 0 is "do not", as in Lightning, and not "make all gradients 0"
+            return
+        raw = getattr(optimizer, "optimizer", optimizer)
+        if not self.module.automatic_optimization:
+            self.strategy.sync_gradients(raw)
+        if self.scaler is not None:
+            self.scaler.unscale(raw)
+        self.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm or self.clip_defaults[1] or "norm")
+
+    def restore_norm(self, norm: Tensor | None) -> None:
+        """Take the gradient norm that a checkpoint holds."""
+        self.gradient_norm = norm
+
+    def loss_of_all(self) -> Tensor | None:
+        """Return the batch's loss as the mean over processes, for an optimizer that decides by it: the same on all."""
+        value, processes = self.window.value, self.window.processes
+        return value if value is None or processes is None else processes.reduce(value)
+
+    def for_user(self, wrapped: bool) -> Any:
+        """Return the optimizer or the list of them, as handles or as they are."""
+        found = self.handles if wrapped else self.optimizers
+        return found[0] if len(found) == 1 else list(found)
+
+    def remove_hooks(self) -> None:
+        """Remove the hooks that were put on optimizers."""
+        for handle in self.removable:
+            handle.remove()
+        self.removable = []

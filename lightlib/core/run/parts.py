@@ -1,0 +1,225 @@
+"""Parts of a run that hold its state: requests to stop, the save point, data of evaluations, clocks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, NamedTuple
+
+from lightlib.callbacks.shared_clock import SharedClock
+from lightlib.core.run.agreement import Agreement
+from lightlib.core.run.hooks import Hooks
+from lightlib.data.evaluation import EvalData
+from lightlib.strategies.strategy import Strategy
+
+__all__ = [
+    "PREDICT",
+    "SANITY_CHECK",
+    "TEST",
+    "VALIDATION",
+    "Clocks",
+    "Evaluations",
+    "SavePoint",
+    "Stage",
+    "StopRequests",
+]
+
+
+class Calls(NamedTuple):
+    """What is called for one kind of evaluation, in order."""
+
+    start: Callable[..., Any]
+    epoch_start: Callable[..., Any]
+    batch_start: Callable[..., Any]
+    step: Callable[..., Any]
+    batch_end: Callable[..., Any]
+    epoch_end: Callable[..., Any]
+    end: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One kind of evaluation.
+
+    Attributes:
+        name: As in the names of its hooks.
+        state: As in `trainer.state.stage`.
+        calls: Returns its hooks and its step.
+        model_eval, model_train: The module's hooks that set its mode before and after.
+    """
+
+    name: str
+    state: str
+    calls: Callable[[Hooks, Strategy], Calls]
+    model_eval: str
+    model_train: str
+
+
+def _validation(hooks: Hooks, strategy: Strategy) -> Calls:
+    return Calls(
+        hooks.on_validation_start,
+        hooks.on_validation_epoch_start,
+        hooks.on_validation_batch_start,
+        strategy.validation_step,
+        hooks.on_validation_batch_end,
+        hooks.on_validation_epoch_end,
+        hooks.on_validation_end,
+    )
+
+
+def _test(hooks: Hooks, strategy: Strategy) -> Calls:
+    return Calls(
+        hooks.on_test_start,
+        hooks.on_test_epoch_start,
+        hooks.on_test_batch_start,
+        strategy.test_step,
+        hooks.on_test_batch_end,
+        hooks.on_test_epoch_end,
+        hooks.on_test_end,
+    )
+
+
+def _predict(hooks: Hooks, strategy: Strategy) -> Calls:
+    return Calls(
+        hooks.on_predict_start,
+        hooks.on_predict_epoch_start,
+        hooks.on_predict_batch_start,
+        strategy.predict_step,
+        hooks.on_predict_batch_end,
+        hooks.on_predict_epoch_end,
+        hooks.on_predict_end,
+    )
+
+
+_MODES = ("on_validation_model_eval", "on_validation_model_train")
+SANITY_CHECK = Stage("validation", "sanity_check", _validation, *_MODES)
+VALIDATION = Stage("validation", "validate", _validation, *_MODES)
+TEST = Stage("test", "test", _test, "on_test_model_eval", "on_test_model_train")
+PREDICT = Stage("predict", "predict", _predict, "on_predict_model_eval", "on_predict_model_train")
+_AFTER_ALL = sys.maxsize
+
+
+@dataclass(slots=True)
+class StopRequests:
+    """Requests to end the run early, and whether it can be left here.
+
+    Attributes:
+        asked: Whether somebody asked for an early stop.
+        agreement: Finds the step at which all ranks leave; None with one process.
+        phase: Evaluations begun and ended.
+        evaluated: Batches of the running evaluation.
+        leavable: Whether the run may be left within the running evaluation.
+        weights: A fingerprint of the weights before it.
+    """
+
+    asked: bool = False
+    agreement: Agreement | None = None
+    phase: int = 0
+    evaluated: int = 0
+    leavable: bool = True
+    weights: list[Any] = field(default_factory=list)
+
+    def request(self, wanted: bool = True) -> None:
+        """Ask for an early stop, or take the request back."""
+        self.asked = wanted
+
+    def agree_by(self, agreement: Agreement) -> None:
+        """Use `agreement` to leave together with the other ranks."""
+        self.agreement = agreement
+
+    def begin_evaluation(self, leavable: bool, weights: list[Any]) -> None:
+        self.phase, self.evaluated = self.phase + 1, 0
+        self.leavable, self.weights = leavable, weights
+
+    def count_batch(self) -> None:
+        """Count a batch of an evaluation that the run may be left in."""
+        self.evaluated += self.leavable
+
+    def end_batches(self) -> None:
+        """Move on to the end of the evaluation, which is the same place on ranks with other numbers of batches."""
+        self.evaluated = _AFTER_ALL * self.leavable
+
+    def end_evaluation(self) -> None:
+        self.begin_evaluation(True, [])
+
+
+@dataclass(slots=True)
+class SavePoint:
+    """Calls that wait until a checkpoint can hold the whole state.
+
+    Attributes:
+        waiting: In the order in which they were asked for.
+        deferring: Whether calls wait. Outside of training they are made at once.
+    """
+
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+    deferring: bool = False
+
+    def wait_again(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Make these calls, which the run that is resumed had still to make."""
+        self.waiting = list(calls)
+
+    def defer(self) -> None:
+        """From here on, calls wait."""
+        self.deferring = True
+
+    def stop_deferring(self) -> None:
+        """From here on, calls are made when they are asked for."""
+        self.deferring = False
+
+    def call_all(self) -> None:
+        """Make all calls that wait, and those that they ask for."""
+        self.deferring = False
+        while self.waiting:
+            self.waiting.pop(0)()
+        self.deferring = True
+
+
+@dataclass(slots=True)
+class Evaluations:
+    """Data of evaluations.
+
+    Attributes:
+        of: Returns the data of a stage; asked for once, or every n epochs.
+        loaded: Those that were asked for, by "val", "test" and "predict".
+        inference: Whether `torch.inference_mode` may be used.
+        rng: States of the generators when the running validation began.
+    """
+
+    of: Callable[[Stage], EvalData]
+    loaded: dict[str, EvalData]
+    inference: bool = True
+    rng: dict[str, Any] | None = None
+
+    def hold(self, rng: dict[str, Any]) -> None:
+        """A validation begins: a checkpoint that is taken in it holds these states."""
+        self.rng = rng
+
+    def release(self) -> None:
+        """The validation has ended."""
+        self.rng = None
+
+
+@dataclass(slots=True)
+class Clocks:
+    """When training began, and when it was last validated.
+
+    Attributes:
+        shared: With several processes, the clock of rank 0.
+    """
+
+    started: float = field(default_factory=monotonic)
+    validated: float = field(default_factory=monotonic)
+    shared: SharedClock = field(default_factory=SharedClock)
+
+    def start(self, batch: int) -> None:
+        """Training begins at this batch."""
+        self.started = monotonic()
+        self.note_validation(batch)
+
+    def note_validation(self, batch: int) -> None:
+        """A validation has ended at this batch."""
+        self.validated = monotonic()
+        self.shared.start(batch)
