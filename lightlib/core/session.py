@@ -9,42 +9,49 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from lightlib import report
-from lightlib.accelerators.resolve import unused
 from lightlib.core import check
 from lightlib.core.build import Builder
+from lightlib.core.left import Left, Metrics, results_of
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.table import table
 from lightlib.core.module.datamodule import DataModule
-from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of
 from lightlib.core.module.served import add_what_a_batch_is
+from lightlib.core.preparation import (
+    check_source,
+    loader_count,
+    log_hyperparameters,
+    prepare_data,
+    prepare_loggers,
+    say_if_done,
+    start_lines,
+)
 from lightlib.core.processes import Processes
-from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.find import newest_known, say_how_to_go_on
 from lightlib.core.resume.fingerprint import compare
+from lightlib.core.resume.identity import RunIdentity
 from lightlib.core.resume.restore import restore, restore_datamodule, restore_weights
 from lightlib.core.resume.save import write_checkpoint
 from lightlib.core.resume.source import Origin, find_origin
 from lightlib.core.run.hooks import ClosedCallbacks, Hooks, in_priority
-from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.user_state import Look
 from lightlib.core.setup.loaders import check_given, find, holds_nothing
 from lightlib.core.setup.plugins import callbacks_in
-from lightlib.core.values.hparams import plain_hparams, same
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, SIGTERMException
+from lightlib.core.values.hparams import plain_hparams
+from lightlib.errors import ArgumentTypeError, SIGTERMException
 from lightlib.launch.start.subprocess import is_shell
 from lightlib.loggers.fanout import Fanout
 from lightlib.profilers.profiler import PassThroughProfiler, Profiler
-from lightlib.version import __version__
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
 
 __all__ = ["Session"]
 
@@ -53,11 +60,23 @@ class Session:
     """A context around the loop. An exception passes through here and nowhere else.
 
     Args:
-        trainer: Whose arguments it reads, and whose `_run`, `state` and `interrupted` it sets.
+        trainer: Whose arguments it reads.
+        callbacks: The Trainer's.
+
+    Attributes:
+        state: What the Trainer is doing.
+        interrupted: Whether a signal ended the last call.
+        run: The last one; None while one is being built.
+        identity: Which run this is.
+        callbacks: In the order in which they are called.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Trainer, callbacks: list[Any]) -> None:
         self.trainer = trainer
+        self.state, self.interrupted = TrainerState(), False
+        self.run: Run | None = None
+        self.identity = RunIdentity()
+        self.callbacks: list[Any] = callbacks
         self.signals = Signals(None if trainer.requeue is None else trainer.requeue.requeue_signal)
         self.processes = Processes(trainer)
         self.module: Module | None = None
@@ -75,6 +94,56 @@ class Session:
         self.loaded_path: str | Path | None = None  # the last call's
         self.left = Results()  # of a run in other processes, or of the Trainer that this one is a copy of
         self.log_dir: tuple[Any, str | None] = (None, None)  # of several processes: whose folder, and rank zero's
+
+    def use_callbacks(self, callbacks: list[Any]) -> None:
+        """Call these from the next run on."""
+        self.callbacks = callbacks
+
+    def note_interrupt(self, interrupted: bool) -> None:
+        """Say whether a signal ended a call that ran in other processes."""
+        self.interrupted = interrupted
+
+    def forget_run(self) -> None:
+        """Let go of the last run, and of what it left."""
+        self.run, self.left = None, Results()
+
+    def take_metrics(self, metrics: Metrics) -> None:
+        """Show the metrics of a run that was not run here."""
+        self.left = results_of(metrics)
+
+    def leave(self) -> Left:
+        """Return what a copy of the Trainer gets."""
+        results = self.left if self.run is None else self.run.results
+        return Left(
+            self.module,
+            self.datamodule,
+            self.asked_path,
+            self.loaded_path,
+            self.state,
+            self.interrupted,
+            self.identity,
+            list(self.callbacks),
+            results.dictionaries(),
+        )
+
+    def take_over(self, left: Left) -> None:
+        """Begin where another Trainer's session has ended."""
+        self.module, self.datamodule = left.module, left.datamodule
+        self.asked_path, self.loaded_path = left.asked_path, left.loaded_path
+        self.state, self.interrupted, self.identity = left.state, left.interrupted, left.identity
+        self.callbacks = left.callbacks
+        self.take_metrics(left.metrics)
+        for owner in (self.module, self.datamodule):
+            if owner is not None:
+                owner.trainer = self.trainer
+
+    def use_module(self, module: Module, datamodule: DataModule | None) -> None:
+        """Remember those that were trained in other processes."""
+        self.module, self.datamodule = module, datamodule
+
+    def use_checkpoint(self, path: str | Path | None) -> None:
+        """Load this checkpoint in calls that name none."""
+        self.asked_path = self.loaded_path = path
 
     @property
     def profiler(self) -> Profiler | None:
@@ -121,8 +190,7 @@ class Session:
         self.loaded_path = origin.found.path
         if fn is TrainerFn.FITTING:
             self._name_the_run(origin)
-        trainer.state = TrainerState(fn, None, TrainerStatus.RUNNING)
-        trainer.interrupted = False
+        self.state, self.interrupted = TrainerState(fn, None, TrainerStatus.RUNNING), False
         try:
             self._build(fn, module, given, datamodule, origin)
         except BaseException as error:
@@ -136,10 +204,14 @@ class Session:
     def _name_the_run(self, origin: Origin) -> None:
         trainer, label = self.trainer, origin.found.label
         same = self.fit_run is not None and trainer.progress.batch > 0  # this Trainer's last fit goes on
-        trainer.run_id = origin.run_id(trainer.run_id if same else "", trainer.strategy)
-        trainer.continues, trainer.resumed_label = origin.continues, label
-        trainer.resumed_by_path = origin.found.by_path
-        trainer.saves = label.serial if origin.continues and label is not None else trainer.saves if same else 0
+        before = self.identity if same else RunIdentity()
+        self.identity = RunIdentity(
+            origin.run_id(before.run_id, trainer.strategy),
+            label.serial if origin.continues and label is not None else before.serial,
+            origin.continues,
+            label,
+            origin.found.by_path,
+        )
 
     def _module_for(self, fn: TrainerFn, model: Any) -> Module:
         if model is None and self.module is not None and fn is not TrainerFn.FITTING:
@@ -153,13 +225,13 @@ class Session:
         module = check.check_module(model)
         self._compiler = check.compiler_of(model)
         if fn is TrainerFn.FITTING and self.fit_run is not None and module is not self.fit_run.module:
-            self.trainer.progress = Progress()
+            self.trainer.progress.reset()
         return module
 
     def _build(self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, origin: Origin) -> None:
         trainer, stage, self.hooks = self.trainer, fn.value, None  # until there are hooks, a failure calls none
         self.module, self.datamodule, self._given = module, datamodule, dict(given)
-        trainer.run, self.left = None, Results()  # nothing reads the last run while this one is built
+        self.forget_run()  # nothing reads it while this one is built
         module.trainer = trainer
         if module.device_mesh is not trainer.strategy.device_mesh:
             module.device_mesh = trainer.strategy.device_mesh
@@ -186,17 +258,18 @@ class Session:
         module._results = builder.results  # noqa: SLF001  so that `self.log` finds it without a detour
         val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
         check.check_steps(module, stage, sources["val"] is not None, val_wanted)
-        self._check_source(fn, sources)
-        loggers = self._prepare_loggers(fn, origin)
+        check_source(fn, sources)
+        loggers = prepare_loggers(trainer, fn, origin)
+        self._share_log_dir()
         self.hooks = builder.hooks()
-        self._set_up(fn, module, datamodule)
+        prepare_data(trainer, builder, self.hooks, fn)
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
             method_of(module, Module, "configure_model")()
         if origin.content is not None and origin.parts.datamodule:
             restore_datamodule(datamodule, origin.content)
         train_data = builder.train_data() if fn is TrainerFn.FITTING else None
-        counts = {name: self._loader_count(builder, name, fn) for name in ("validation", "test", "predict")}
+        counts = {name: loader_count(builder, name, fn) for name in ("validation", "test", "predict")}
         builder.place(counts)
         if origin.content is not None:
             run = self._build_restored(builder, stage, hooks, loggers, train_data, origin)
@@ -206,8 +279,8 @@ class Session:
             self._continue_epoch(run, train_data)
         self.fit_run = run if fn is TrainerFn.FITTING else self.fit_run
         self.processes.attach(run)
-        trainer.run = run
-        self._tell_loggers(run)
+        self.run = run
+        log_hyperparameters(run)
         self._announce(run)
 
     def _build_restored(
@@ -216,7 +289,7 @@ class Session:
         trainer, content = self.trainer, origin.content or {}
         restore_weights(trainer, builder.module, builder.strategy, builder.callbacks, content, origin.parts.strict)
         if stage == "fit":
-            trainer.progress = Progress()
+            trainer.progress.reset()
         run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data)
         if stage == "fit":
             compare(run, content, plain_hparams(builder.module.hparams)[0], origin.parts)
@@ -235,30 +308,6 @@ class Session:
         run = self.fit_run if self.trainer.progress.batch else None
         return run.user_state.start if run is not None and run.module is module else None
 
-    def _check_source(self, fn: TrainerFn, sources: Mapping[str, Any]) -> None:
-        name = {"fit": "train", "validate": "val", "test": "test", "predict": "predict"}[fn.value]
-        if sources[name] is None:
-            argument = "train_dataloaders" if name == "train" else "dataloaders"
-            raise MisconfigurationException(
-                f"trainer.{fn.value}() has no data.",
-                expected=f"`{argument}`, a data module, or a method `{name}_dataloader` of the module.",
-                fix=f"trainer.{fn.value}(module, {argument}=loader)",
-            )
-
-    def _loader_count(self, builder: Builder, name: str, fn: TrainerFn) -> int:
-        stage = {"validation": VALIDATION, "test": TEST, "predict": PREDICT}[name]
-        key = {"validation": "val"}.get(name, name)
-        used = {"fit": "val", "validate": "val", "test": "test", "predict": "predict"}[fn.value] == key
-        wanted = bool(getattr(self.trainer.settings, f"limit_{key}_batches"))
-        if not used or builder.sources[key] is None or not (wanted or fn is not TrainerFn.FITTING):
-            return 1
-        count = builder.eval_data(stage).num_loaders
-        if not count:
-            builder.sources[key] = None
-            self._check_source(fn, builder.sources)
-            report.info("val_dataloader returned no loaders: nothing is validated in this run.")
-        return count
-
     def _merge_callbacks(self, module: Module) -> None:
         trainer, before = self.trainer, self._merged_callbacks
         present = list(trainer.callbacks)  # the last call's merged ones, unless the user has changed them since
@@ -271,95 +320,22 @@ class Session:
         for callback in merged:
             _attach(callback, module)
         self._own_callbacks, self._merged_callbacks = own, tuple(merged)
-        trainer.callbacks = ClosedCallbacks(merged)
+        self.callbacks = ClosedCallbacks(merged)  # type: ignore[assignment]  # it refuses changes
 
-    def _prepare_loggers(self, fn: TrainerFn, origin: Origin) -> Fanout:
-        strategy, error = self.trainer.strategy, None
-        fanout = Fanout(self.trainer.loggers)
-        if fn is TrainerFn.FITTING and origin.continues:
-            fanout.load_state_dict(((origin.content or {}).get("lightlib") or {}).get("loggers"))
-        elif fn is TrainerFn.FITTING and origin.found.skips:
-            fanout.start_anew()
-        for logger in self.trainer.loggers:
-            try:
-                logger.prepare()
-            except Exception as raised:  # noqa: BLE001  the other processes hear of it before it ends this one
-                error = raised
-            told = strategy.broadcast(None if error is None else str(error))
-            if error is not None:
-                raise error
-            if told is not None:
-                raise MisconfigurationException(told)
-            logger.share(strategy.broadcast)
-        if strategy.world_size > 1:
-            self.log_dir = None, None
-            self.log_dir = self.trainer.logger, strategy.broadcast(self.trainer.log_dir)
-        return fanout
-
-    def _set_up(self, fn: TrainerFn, module: Module, datamodule: DataModule | None) -> None:
-        assert self.hooks is not None
+    def _share_log_dir(self) -> None:
+        """Use rank zero's folder on all ranks."""
         trainer = self.trainer
-        trainer.accelerator.setup(trainer)
-        assert self.builder is not None
-        timed = self.builder.timed
-        if self.profiler is not None:
-            self.profiler.watch(module)
-            self.profiler.setup(stage=fn.value, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
-        for owner in (datamodule, module):
-            first = trainer.local_rank if getattr(owner, "prepare_data_per_node", True) else trainer.global_rank
-            if owner is not None and first == 0:
-                timed(owner, "prepare_data", method_of(owner, DataHooks, "prepare_data"))()
-        self.trainer.strategy.barrier("prepare_data")
-        if datamodule is not None:
-            timed(datamodule, "setup", method_of(datamodule, DataModule, "setup"))(fn)
-        self.hooks.setup(fn)
-
-    def _tell_loggers(self, run: Run) -> None:
-        if not self.trainer.settings.enable_autolog_hparams or not run.loggers:
-            return
-        params: dict[str, Any] = {}
-        for owner in (run.datamodule, run.module):
-            if owner is not None and owner._log_hyperparams:  # noqa: SLF001  set by save_hyperparameters
-                for name, value in owner.hparams.items():
-                    if name in ("_class_path", "_instantiator"):  # LightningCLI's own: of which class it is
-                        continue
-                    if name in params and not same(params[name], value):
-                        raise MisconfigurationException(
-                            f"The hyperparameter {name!r} is {params[name]!r} in the data module "
-                            f"and {value!r} in the module.",
-                            expected="one value per name, or a name of its own for each.",
-                            fix=f"save_hyperparameters(ignore={name!r}) in one of the two.",
-                        )
-                    params[name] = value
-        if params:
-            run.loggers.log_hyperparams(params)
-        run.loggers.log_graph(run.module)
-        run.loggers.save()
+        if trainer.strategy.world_size > 1:
+            self.log_dir = None, None
+            self.log_dir = trainer.logger, trainer.strategy.broadcast(trainer.log_dir)
 
     def _announce(self, run: Run) -> None:
-        trainer = self.trainer
-        device = trainer.accelerator.describe(trainer.strategy.root_device)
-        idle = unused(trainer.accelerator)
-        seed = os.environ.get("PL_GLOBAL_SEED")
-        parts = [
-            f"lightlib {__version__}",
-            f"torch {torch.__version__}",
-            f"{trainer.strategy.world_size}×{device}" + f" (a {idle} device is unused)" * bool(idle),  # noqa: RUF001  it is meant
-            trainer.precision,
-            trainer.strategy.describe(),
-            f"seed {seed}" if seed is not None else "no seed",
-        ]
-        for line in (" · ".join(parts), *run.optimization.schedules.describe(run.plan)):
+        for line in start_lines(run):
             if line not in self._said:
                 self._said.add(line)
                 report.info(line)
-        if trainer.state.fn is TrainerFn.FITTING and run.plan.done(run.progress):
-            at = f"epoch {run.progress.epoch}, step {run.progress.step}"
-            limits = f"max_epochs={run.plan.max_epochs:g}, max_steps={run.plan.max_steps:g}"
-            report.info(
-                f"Nothing to train: the run is at {at} already, with {limits} and "
-                f"{run.plan.num_batches:g} training batches."
-            )
+        if self.state.fn is TrainerFn.FITTING:
+            say_if_done(run)
 
     def rebuild_hooks(self, run: Run) -> None:
         assert self.builder is not None
@@ -367,7 +343,8 @@ class Session:
 
     # around the loop
     def __enter__(self) -> Run:
-        run: Run = self.trainer.run
+        run = self.run
+        assert run is not None
         self._stack = ExitStack()
         self._stack.enter_context(self.signals.noted())
         return run
@@ -388,10 +365,11 @@ class Session:
             self._finish(TrainerStatus.FINISHED, "success")
             if asked is not None:  # the program's next call would go on
                 self._say_how_to_go_on(None, queued, interrupted=True)
-                self.trainer.interrupted = True
+                self.interrupted = True
                 return self._leave(asked, error)
             return False
-        run = self.trainer.run
+        run = self.run
+        assert run is not None
         if run.train_data is not None and not run.progress.batch:
             add_what_a_batch_is(error, run.train_data.given, run.results.train.batch)
         cause = self.signals.received if self._took_the_workers(error) else error
@@ -426,7 +404,7 @@ class Session:
         if not is_shell() or self.trainer.strategy.world_size > 1:
             sys.exit(130)
         at_a_boundary = error is None or asked is self.signals.received
-        if at_a_boundary and self.trainer.state.fn is TrainerFn.FITTING:
+        if at_a_boundary and self.state.fn is TrainerFn.FITTING:
             return True
         if asked is not error:
             raise asked from None
@@ -441,10 +419,10 @@ class Session:
         return of_workers and self.signals.received is not None and self.trainer.strategy.world_size == 1
 
     def _fail(self, error: BaseException) -> None:
-        trainer, run = self.trainer, self.trainer.run
-        trainer.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
+        run = self.run
+        self.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
         saved, again = None, False
-        if run is not None and trainer.state.fn is TrainerFn.FITTING:
+        if run is not None and self.state.fn is TrainerFn.FITTING:
             run.saves.stop_deferring()
             whole = error is self.signals.received and run.begun and run.between_windows()
             saved = self._save_interrupted(run) if whole else None
@@ -453,15 +431,15 @@ class Session:
             _quietly(self.hooks.on_exception, error)
             if self.datamodule is not None:
                 _quietly(method_of(self.datamodule, DataModule, "on_exception"), error)
-        self._finish(TrainerStatus.INTERRUPTED, "interrupted" if trainer.interrupted else "failed")
+        self._finish(TrainerStatus.INTERRUPTED, "interrupted" if self.interrupted else "failed")
         if run is not None:
-            self._say_how_to_go_on(saved, again, trainer.interrupted)
+            self._say_how_to_go_on(saved, again, self.interrupted)
 
     def _say_how_to_go_on(self, saved: str | None, again: bool, interrupted: bool) -> None:
         trainer = self.trainer
-        if trainer.state.fn is TrainerFn.FITTING:
+        if self.state.fn is TrainerFn.FITTING:
             say_how_to_go_on(trainer, saved, interrupted)
-            if again and trainer.is_global_zero:
+            if again and trainer.requeue is not None and trainer.is_global_zero:
                 trainer.requeue.requeue(saved or newest_known(trainer) or None)
 
     def _wants_to_be_queued(self) -> bool:
@@ -484,8 +462,8 @@ class Session:
 
     # after
     def _finish(self, status: TrainerStatus, word: str) -> None:
-        trainer, fn = self.trainer, self.trainer.state.fn
-        run = trainer.run
+        trainer, fn, run = self.trainer, self.state.fn, self.run
+        assert fn is not None
         errors: list[Exception] = []
         guard: Callable[..., None] = _quietly if status is TrainerStatus.INTERRUPTED else partial(_noted, errors)
         if run is not None:
@@ -499,10 +477,10 @@ class Session:
         if self.profiler is not None:
             guard(self.profiler.describe)
             guard(self.profiler.teardown, fn.value)
-        trainer.callbacks = list(trainer.callbacks)
-        for callback in trainer.callbacks:
+        self.callbacks = list(self.callbacks)
+        for callback in self.callbacks:
             _attach(callback, None)
-        trainer.state = TrainerState(fn, None, TrainerStatus.INTERRUPTED if errors else status)
+        self.state = TrainerState(fn, None, TrainerStatus.INTERRUPTED if errors else status)
         if self.signals.received is not None:
             self.signals.received.__traceback__ = None  # its frames hold the last batch
         if run is not None:
@@ -510,10 +488,10 @@ class Session:
         if errors:
             raise errors[0]
 
-    def tell(self, metrics: list[dict[str, float]], verbose: bool) -> None:
+    def print_metrics(self, metrics: list[dict[str, float]], verbose: bool) -> None:
         """Print the metrics of an evaluation as a table."""
-        if verbose and self.trainer.is_global_zero and any(metrics):
-            print(table(metrics, self.trainer.state.fn.value))  # noqa: T201  it is what the user asked for
+        if verbose and self.state.fn is not None and self.trainer.is_global_zero and any(metrics):
+            print(table(metrics, self.state.fn.value))  # noqa: T201  it is what the user asked for
 
 
 def _attach(callback: Any, module: Module | None) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.core.check import check_module
-from lightlib.core.copied import left_by
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.overrides import overrides
 from lightlib.data.seed import rng_state, set_rng_state
@@ -51,22 +50,22 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
         )
     module = check_module(module)
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
-    trainer.run = None  # what is left of the last call is not sent
-    trainer.interrupted = False
+    session.forget_run()  # it is not sent
+    session.note_interrupt(False)
     function = partial(_in_child, trainer, verb, given, rng_state())
     try:
         came = launch_function(function, environment.local_size, method, environment)
     except SystemExit as error:
         if error.code != _INTERRUPTED or not is_shell():
             raise
-        trainer.interrupted = True
+        session.note_interrupt(True)
         raise KeyboardInterrupt from None  # what was trained is in a checkpoint, and not in this process
     module.load_state_dict(came["weights"])
     if given.get("model") is not None:
         data = (given.get(name) for name in ("datamodule", "train_dataloaders", "dataloaders"))
-        session.module, session.datamodule = module, next((one for one in data if isinstance(one, DataModule)), None)
+        session.use_module(module, next((one for one in data if isinstance(one, DataModule)), None))
     trainer.progress.load_state_dict(came["progress"])
-    session.left = left_by(came["metrics"])
+    session.take_metrics(came["metrics"])
     for callback in trainer.callbacks:
         state = came["callbacks"].get(callback.state_key)
         if state is not None:

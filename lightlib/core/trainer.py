@@ -19,17 +19,15 @@ from lightlib.checkpoint.storage.label import Label
 from lightlib.core import spawned
 from lightlib.core.audit import Audit, audit
 from lightlib.core.check import check_callbacks
-from lightlib.core.copied import restore_state, state_of
 from lightlib.core.metrics.results import to_floats
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import ClipAlgorithm, Module
 from lightlib.core.progress.progress import Progress
-from lightlib.core.progress.states import TrainerFn, TrainerState
+from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.save import AskedSave, check_format, write_checkpoint
 from lightlib.core.run import loop
 from lightlib.core.run.hooks import in_priority
 from lightlib.core.run.parts import TEST, VALIDATION, Stage
-from lightlib.core.run.run import Run
 from lightlib.core.session import Session
 from lightlib.core.setup.arguments import checked_call
 from lightlib.core.setup.plugins import (
@@ -190,31 +188,31 @@ class Trainer(TrainerViews):
         self.profiler = profiler_of(profiler)
         wanted = False if self.settings.barebones else logger
         self._loggers = loggers_of(wanted, self.default_root_dir, bool(self.settings.fast_dev_run))
-        self.callbacks = self._all_callbacks(callbacks, arguments)
-        self.settings.limit_epochs(any(type(c).__name__ == "Timer" for c in self.callbacks))
+        chosen = self._all_callbacks(callbacks, arguments)
+        self.settings.limit_epochs(any(type(c).__name__ == "Timer" for c in chosen))
         _set_torch_flags(self.settings)
         self.progress = Progress()
-        self.state = TrainerState()
-        self.interrupted = False
         self.requeue = requeue_of(plugins)
-        self.run_id, self.saves, self.continues, self.resumed_by_path = "", 0, False, False
-        self.resumed_label: Label | None = None
-        self.run: Run | None = None
-        self._session = Session(self)
+        self._session = Session(self, chosen)
         self.processes = self._session.processes
 
     def __getstate__(self) -> dict[str, Any]:
-        return state_of(self)
+        own = {name: value for name, value in vars(self).items() if name not in ("_session", "processes")}
+        return {**own, "left": self._session.leave()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        restore_state(self, state)
+        left = state["left"]
+        vars(self).update({name: value for name, value in state.items() if name != "left"})
+        self._session = Session(self, left.callbacks)
+        self._session.take_over(left)
+        self.processes = self._session.processes
 
     def __repr__(self) -> str:
-        strategy, fn = self.strategy, self._state.fn
+        strategy, state = self.strategy, self._session.state
         where = f"{strategy.world_size} × {self.accelerator.describe(strategy.root_device)}"  # noqa: RUF001  a multiplication sign is meant
         last = "not run yet"
-        if fn is not None:
-            last = f"{fn} {self._state.status}, epoch {self.current_epoch}, step {self.global_step}"
+        if state.fn is not None:
+            last = f"{state.fn} {state.status}, epoch {self.current_epoch}, step {self.global_step}"
         return f"<{type(self).__name__}: {where}, {self.precision}, {strategy.describe()}; {last}>"
 
     def _all_callbacks(self, given: Any, arguments: dict[str, Any]) -> list[Any]:
@@ -332,7 +330,7 @@ class Trainer(TrainerViews):
     def _evaluate(self, stage: Stage, verbose: bool) -> list[dict[str, float]]:
         with self._session as run:
             metrics = loop.evaluate(run, stage)
-        self._session.tell(metrics, verbose)
+        self._session.print_metrics(metrics, verbose)
         return metrics
 
     @overload
@@ -449,9 +447,7 @@ class Trainer(TrainerViews):
 
     def next_label(self, weights_only: bool) -> Label:
         """Return what tells the next checkpoint of this run from all others."""
-        self.saves += 1
-        at = self.progress
-        return Label(self.run_id, self.saves, at.epoch, at.batch, at.step, weights_only)
+        return self._session.identity.next_label(self.progress, weights_only)
 
     def at_save_point(self, call: Callable[[], None]) -> None:
         """Run `call` at the next point where a checkpoint can hold the whole state (see `save_checkpoint`)."""

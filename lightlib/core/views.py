@@ -13,12 +13,14 @@ from torch.optim import Optimizer
 
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+from lightlib.checkpoint.storage.label import Label
 from lightlib.core.metrics.results import Results
 from lightlib.core.optimization.optimizers import SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import RunningStage, TrainerState
 from lightlib.core.run.run import Run
+from lightlib.core.session import Session
 from lightlib.core.setup.settings import Settings
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
@@ -85,17 +87,14 @@ class TrainerViews(_Limits):
 
     settings: Settings
     progress: Progress
-    _state: TrainerState
     strategy: Strategy
-    callbacks: list[Callback]
     profiler: Profiler
     precision_plugin: Precision
     default_root_dir: str
     num_nodes: int
     devices: list[torch.device]
     _loggers: list[Logger]
-    run: Run | None
-    _session: Any
+    _session: Session
 
     if not TYPE_CHECKING:  # a name that is not there is an error for checkers as well
 
@@ -108,7 +107,8 @@ class TrainerViews(_Limits):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SETTINGS:
             self.settings.change(name, value)
-            run = self.__dict__.get("run")
+            session = self.__dict__.get("_session")
+            run = None if session is None else session.run
             if run is not None and self.training and run.train_data is not None:
                 plan = run.replan(run.train_data.num_batches)
                 if self.progress.epoch_batch:  # another number of batches per step begins with the next epoch
@@ -118,8 +118,6 @@ class TrainerViews(_Limits):
             object.__setattr__(self, name, value)
 
     # where the run is
-    interrupted: bool = False
-
     @property
     def current_epoch(self) -> int:
         """Epochs completed; the index of the running one."""
@@ -173,12 +171,48 @@ class TrainerViews(_Limits):
 
     @property
     def state(self) -> TrainerState:
-        """What was called, what is running, how it stands."""
-        return replace(self._state, stage=_STAGES.get(self.run.stage) if self.run is not None else None)
+        """What the Trainer is doing."""
+        run = self._session.run
+        return replace(self._session.state, stage=_STAGES.get(run.stage) if run is not None else None)
 
-    @state.setter
-    def state(self, state: TrainerState) -> None:
-        self._state = state
+    @property
+    def run(self) -> Run | None:
+        """The run of the last call; None before the first one and while one is being built."""
+        return self._session.run
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C or SIGTERM ended the last call."""
+        return self._session.interrupted
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        """In the order in which they are called; during a run it cannot be changed."""
+        return self._session.callbacks
+
+    @callbacks.setter
+    def callbacks(self, callbacks: list[Callback]) -> None:
+        self._session.use_callbacks(callbacks)
+
+    @property
+    def run_id(self) -> str:
+        """The same for a run and those that continue it."""
+        return self._session.identity.run_id
+
+    @property
+    def continues(self) -> bool:
+        """Whether the run continues the one that wrote the checkpoint."""
+        return self._session.identity.continues
+
+    @property
+    def resumed_label(self) -> Label | None:
+        """Of the checkpoint that the run began with."""
+        return self._session.identity.label
+
+    @property
+    def resumed_by_path(self) -> bool:
+        """Whether the user named that checkpoint by its path."""
+        return self._session.identity.by_path
 
     def _in(self, *stages: str) -> bool:
         return self.run is not None and self.run.stage in stages
@@ -289,7 +323,7 @@ class TrainerViews(_Limits):
 
     @ckpt_path.setter
     def ckpt_path(self, path: Any) -> None:
-        self._session.asked_path = self._session.loaded_path = path
+        self._session.use_checkpoint(path)
 
     @property
     def lightning_module(self) -> Any:
@@ -424,8 +458,7 @@ class TrainerViews(_Limits):
     @property
     def _results(self) -> Results:
         """Those of the run, or what was left by one in other processes."""
-        results: Results = self._session.left if self.run is None else self.run.results
-        return results
+        return self._session.left if self.run is None else self.run.results
 
     @property
     def callback_metrics(self) -> dict[str, Tensor]:

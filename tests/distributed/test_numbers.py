@@ -383,7 +383,9 @@ class Steps(L.Callback):
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         state = trainer.strategy.module_state()
-        scale = trainer._session.fit_run.optimization.scaler.grad_scaler.get_scale() if trainer._session.fit_run else None
+        scale = (
+            trainer._session.fit_run.optimization.scaler.grad_scaler.get_scale() if trainer._session.fit_run else None
+        )
         self.seen.append(
             (trainer.global_step, float(sum(v.sum() for v in state.values() if v.is_floating_point())), scale)
         )

@@ -47,6 +47,10 @@ class Progress:
     def begin_epoch_again(self) -> None:
         self.epoch_batch = self.begun = 0
 
+    def reset(self) -> None:
+        """Begin from nothing."""
+        self.load_state_dict(Progress().state_dict())
+
     def state_dict(self) -> dict[str, int]:
         return asdict(self)
 

@@ -1,0 +1,157 @@
+"""Preparation of a run: data, loggers and hyperparameters, and what is said at its start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightlib import report
+from lightlib.accelerators.resolve import unused
+from lightlib.core.build import Builder
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.hook_defaults import DataHooks
+from lightlib.core.module.overrides import method_of
+from lightlib.core.progress.states import TrainerFn
+from lightlib.core.resume.source import Origin
+from lightlib.core.run.hooks import Hooks
+from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
+from lightlib.core.run.run import Run
+from lightlib.core.values.hparams import same
+from lightlib.errors import MisconfigurationException
+from lightlib.loggers.fanout import Fanout
+from lightlib.version import __version__
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
+
+__all__ = [
+    "check_source",
+    "loader_count",
+    "log_hyperparameters",
+    "prepare_data",
+    "prepare_loggers",
+    "say_if_done",
+    "start_lines",
+]
+
+
+def check_source(fn: TrainerFn, sources: Mapping[str, Any]) -> None:
+    """Refuse a call without data."""
+    name = {"fit": "train", "validate": "val", "test": "test", "predict": "predict"}[fn.value]
+    if sources[name] is None:
+        argument = "train_dataloaders" if name == "train" else "dataloaders"
+        raise MisconfigurationException(
+            f"trainer.{fn.value}() has no data.",
+            expected=f"`{argument}`, a data module, or a method `{name}_dataloader` of the module.",
+            fix=f"trainer.{fn.value}(module, {argument}=loader)",
+        )
+
+
+def loader_count(builder: Builder, name: str, fn: TrainerFn) -> int:
+    """Return the number of loaders of a kind of evaluation; 1 where it does not take place."""
+    stage = {"validation": VALIDATION, "test": TEST, "predict": PREDICT}[name]
+    key = {"validation": "val"}.get(name, name)
+    used = {"fit": "val", "validate": "val", "test": "test", "predict": "predict"}[fn.value] == key
+    wanted = bool(getattr(builder.settings, f"limit_{key}_batches"))
+    if not used or builder.sources[key] is None or not (wanted or fn is not TrainerFn.FITTING):
+        return 1
+    count = builder.eval_data(stage).num_loaders
+    if not count:
+        builder.sources[key] = None
+        check_source(fn, builder.sources)
+        report.info("val_dataloader returned no loaders: nothing is validated in this run.")
+    return count
+
+
+def prepare_loggers(trainer: Trainer, fn: TrainerFn, origin: Origin) -> Fanout:
+    """Open the loggers, on all ranks or on none, and return them as one."""
+    strategy, error = trainer.strategy, None
+    fanout = Fanout(trainer.loggers)
+    if fn is TrainerFn.FITTING and origin.continues:
+        fanout.load_state_dict(((origin.content or {}).get("lightlib") or {}).get("loggers"))
+    elif fn is TrainerFn.FITTING and origin.found.skips:
+        fanout.start_anew()
+    for logger in trainer.loggers:
+        try:
+            logger.prepare()
+        except Exception as raised:  # noqa: BLE001  the other processes hear of it before it ends this one
+            error = raised
+        told = strategy.broadcast(None if error is None else str(error))
+        if error is not None:
+            raise error
+        if told is not None:
+            raise MisconfigurationException(told)
+        logger.share(strategy.broadcast)
+    return fanout
+
+
+def prepare_data(trainer: Trainer, builder: Builder, hooks: Hooks, fn: TrainerFn) -> None:
+    """Call `prepare_data` and `setup` of the data module, the module and the callbacks."""
+    module, datamodule, timed = builder.module, builder.datamodule, builder.timed
+    trainer.accelerator.setup(trainer)
+    if builder.profiler is not None:
+        builder.profiler.watch(module)
+        builder.profiler.setup(stage=fn.value, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
+    for owner in (datamodule, module):
+        first = trainer.local_rank if getattr(owner, "prepare_data_per_node", True) else trainer.global_rank
+        if owner is not None and first == 0:
+            timed(owner, "prepare_data", method_of(owner, DataHooks, "prepare_data"))()
+    trainer.strategy.barrier("prepare_data")
+    if datamodule is not None:
+        timed(datamodule, "setup", method_of(datamodule, DataModule, "setup"))(fn)
+    hooks.setup(fn)
+
+
+def log_hyperparameters(run: Run) -> None:
+    """Hand the hyperparameters and the module to the loggers."""
+    if not run.trainer.settings.enable_autolog_hparams or not run.loggers:
+        return
+    params: dict[str, Any] = {}
+    for owner in (run.datamodule, run.module):
+        if owner is not None and owner._log_hyperparams:  # noqa: SLF001  set by save_hyperparameters
+            for name, value in owner.hparams.items():
+                if name in ("_class_path", "_instantiator"):  # LightningCLI's own: of which class it is
+                    continue
+                if name in params and not same(params[name], value):
+                    raise MisconfigurationException(
+                        f"The hyperparameter {name!r} is {params[name]!r} in the data module "
+                        f"and {value!r} in the module.",
+                        expected="one value per name, or a name of its own for each.",
+                        fix=f"save_hyperparameters(ignore={name!r}) in one of the two.",
+                    )
+                params[name] = value
+    if params:
+        run.loggers.log_hyperparams(params)
+    run.loggers.log_graph(run.module)
+    run.loggers.save()
+
+
+def start_lines(run: Run) -> list[str]:
+    """Return what is said at the start: versions, device, precision, strategy, seed, and the schedules."""
+    trainer = run.trainer
+    device = trainer.accelerator.describe(trainer.strategy.root_device)
+    idle = unused(trainer.accelerator)
+    seed = os.environ.get("PL_GLOBAL_SEED")
+    parts = [
+        f"lightlib {__version__}",
+        f"torch {torch.__version__}",
+        f"{trainer.strategy.world_size}×{device}" + f" (a {idle} device is unused)" * bool(idle),  # noqa: RUF001  it is meant
+        trainer.precision,
+        trainer.strategy.describe(),
+        f"seed {seed}" if seed is not None else "no seed",
+    ]
+    return [" · ".join(parts), *run.optimization.schedules.describe(run.plan)]
+
+
+def say_if_done(run: Run) -> None:
+    """Say that there is nothing to train, if there is nothing."""
+    if run.plan.done(run.progress):
+        at = f"epoch {run.progress.epoch}, step {run.progress.step}"
+        limits = f"max_epochs={run.plan.max_epochs:g}, max_steps={run.plan.max_steps:g}"
+        report.info(
+            f"Nothing to train: the run is at {at} already, with {limits} and "
+            f"{run.plan.num_batches:g} training batches."
+        )
