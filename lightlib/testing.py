@@ -129,7 +129,7 @@ def check_strategy(
     without: Iterable[str] = (),
     tolerance: float = 1e-5,
     method: str = "spawn",
-    **trainer: Any,
+    **trainer: Trainer,
 ) -> None:
     """Fail unless a strategy does what every strategy of lightlib does, in float32 on the CPU.
 
@@ -342,7 +342,7 @@ class _Saves(Callback):
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
         if trainer.global_step == _SAVED_AT:
             trainer.save_checkpoint(self.path)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lightlib.core.run.user_state import Missing
 from lightlib.data.generators import generators_in
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+    from lightlib.core.trainer import Trainer
 
 __all__ = ["Audit", "Missing", "audit"]
 
@@ -40,7 +44,7 @@ class Audit:
         return "\n".join([*lines, *(f"  {one}" for one in self.missing)])
 
 
-def audit(trainer: Any, module: Any = None) -> Audit:
+def audit(trainer: Trainer, module: Module | None = None) -> Audit:
     """Return what a checkpoint of this run holds, and what has changed in the user's objects that it cannot hold.
 
     Args:
@@ -52,7 +56,7 @@ def audit(trainer: Any, module: Any = None) -> Audit:
     return Audit(_captured(trainer, trainer.lightning_module if module is None else module), missing)
 
 
-def _captured(trainer: Any, module: Any) -> dict[str, str]:
+def _captured(trainer: Trainer, module: Module | None) -> dict[str, str]:
     run = trainer.run
     found: dict[str, str] = {}
     if module is not None:

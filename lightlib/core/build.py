@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -53,6 +53,9 @@ from lightlib.errors import MisconfigurationException
 from lightlib.loggers.fanout import Fanout
 from lightlib.strategies.strategy import Strategy
 
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
+
 __all__ = ["Builder"]
 
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
@@ -79,7 +82,7 @@ class Builder:
 
     def __init__(
         self,
-        trainer: Any,
+        trainer: Trainer,
         module: Module,
         datamodule: DataModule | None,
         callbacks: list[Any],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lightlib import report
 from lightlib.core.run.agreement import Agreement
@@ -13,6 +13,9 @@ from lightlib.core.run.signals import Signals
 from lightlib.launch.start.subprocess import SubprocessLauncher
 from lightlib.launch.watch.failure import Failure, OtherRankError, end_process, is_echo
 from lightlib.launch.watch.watch import Watch
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
 
 __all__ = ["Processes"]
 
@@ -27,7 +30,7 @@ class Processes:
         trainer: Whose strategy says how many there are and how they are started.
     """
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._ready = False
         self._run: Run | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
@@ -17,18 +17,21 @@ from lightlib.launch.environment.detect import own
 from lightlib.launch.start.spawn import launch_function
 from lightlib.launch.start.subprocess import is_shell
 
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
+
 __all__ = ["call", "wanted"]
 
 _INTERRUPTED = 130  # the exit code of processes that Ctrl-C has ended
 
 
-def wanted(trainer: Any) -> bool:
+def wanted(trainer: Trainer) -> bool:
     """Whether the strategy's processes are to be copies of this one, and this is not one of them."""
     strategy = trainer.strategy
     return strategy.launcher not in (None, "subprocess") and not strategy.environment.launched
 
 
-def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
+def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
     """Run ``trainer.<verb>(**arguments)`` in new processes; then this process's objects are as the first one left them.
 
     Weights, the position, the states of callbacks and the metrics come back; optimizers do not.
@@ -50,6 +53,7 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
         )
     module = check_module(module)
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
+    assert method is not None
     session.forget_run()  # it is not sent
     session.note_interrupt(False)
     function = partial(_in_child, trainer, verb, given, rng_state())
@@ -76,7 +80,7 @@ def call(trainer: Any, verb: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _in_child(
-    trainer: Any, verb: str, arguments: Mapping[str, Any], random_numbers: dict[str, Any], rank: int
+    trainer: Trainer, verb: str, arguments: Mapping[str, Any], random_numbers: dict[str, Any], rank: int
 ) -> dict[str, Any]:
     """Run the call as process `rank`, and return what the first process's caller is to get."""
     set_rng_state(random_numbers)  # a new interpreter has others
@@ -95,5 +99,5 @@ def _in_child(
         "weights": weights,
         "progress": trainer.progress.state_dict(),
         "callbacks": {callback.state_key: callback.state_dict() for callback in stateful},
-        "metrics": trainer.run.results.dictionaries(),
+        "metrics": trainer._session.leave().metrics,  # noqa: SLF001  as above
     }

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -17,6 +17,9 @@ from torch import nn
 from lightlib import report
 from lightlib.errors import MisconfigurationException
 from lightlib.tree import to_device
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
 
 __all__ = ["arguments_of", "evaluating", "scriptable", "to_onnx", "to_torch_export"]
 
@@ -31,7 +34,7 @@ def arguments_of(sample: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 @contextmanager
-def evaluating(module: Any) -> Iterator[None]:
+def evaluating(module: Module) -> Iterator[None]:
     """Put every submodule into evaluation mode without gradients, and give each its own mode back."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
@@ -43,7 +46,7 @@ def evaluating(module: Any) -> Iterator[None]:
             part.training = mode
 
 
-def _refuse_spread(module: Any, name: str) -> None:
+def _refuse_spread(module: Module, name: str) -> None:
     trainer = module._trainer  # noqa: SLF001  without the error where there is none
     if trainer is not None and not trainer.strategy.runs_alone:
         kind = type(module).__name__.removeprefix("FSDP")
@@ -55,7 +58,7 @@ def _refuse_spread(module: Any, name: str) -> None:
         )
 
 
-def _sample(module: Any, given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _sample(module: Module, given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     sample = module.example_input_array if given is None else given
     if sample is None:
         raise MisconfigurationException(
@@ -66,7 +69,9 @@ def _sample(module: Any, given: Any, name: str) -> tuple[tuple[Any, ...], dict[s
     return arguments_of(to_device(sample, module.device))
 
 
-def to_onnx(module: Any, file_path: str | Path | IO[bytes] | None, input_sample: Any, options: dict[str, Any]) -> Any:
+def to_onnx(
+    module: Module, file_path: str | Path | IO[bytes] | None, input_sample: Any, options: dict[str, Any]
+) -> Any:
     """Export `forward` to ONNX, where a file is written on rank zero only; see `Module.to_onnx`."""
     if file_path is None and not options.get("dynamo"):
         raise MisconfigurationException(
@@ -94,7 +99,7 @@ def to_onnx(module: Any, file_path: str | Path | IO[bytes] | None, input_sample:
         ) from error
 
 
-def to_torch_export(module: Any, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:
+def to_torch_export(module: Module, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:
     """Export `forward` with torch.export; a file is written on rank zero only; see `Module.to_torch_export`."""
     _refuse_spread(module, "to_torch_export")
     args, kwargs = _sample(module, input_sample, "to_torch_export")
@@ -105,7 +110,7 @@ def to_torch_export(module: Any, file_path: str | Path | None, input_sample: Any
     return program
 
 
-def scriptable(module: Any, kind: type) -> Any:
+def scriptable(module: Module, kind: type) -> Any:
     """Return a shallow copy of `module` that torch.jit.script can read; parameters and buffers are shared.
 
     torch.jit.script asks each module of `kind` for its `trainer`, which must not raise, and takes annotations for types
@@ -123,13 +128,13 @@ def scriptable(module: Any, kind: type) -> Any:
                 known[id(part)] = twin = copy.copy(part)
                 twin.__dict__["_modules"] = inside
                 if isinstance(part, kind):
-                    twin.__dict__.update(_trainer=SimpleNamespace(), __annotations__=_annotations(part, kind))
+                    twin.__dict__.update(_trainer=SimpleNamespace(), __annotations__=_annotations(twin, kind))
         return known[id(part)]
 
     return copied(module)
 
 
-def _annotations(module: Any, kind: type) -> dict[str, Any]:
+def _annotations(module: nn.Module, kind: type) -> dict[str, Any]:
     """Return the annotations of the user's classes, with one that says nothing: without any, ours would be read."""
     users = takewhile(lambda one: one is not kind, type(module).__mro__)
     own = next((found for one in users if (found := inspect.get_annotations(one))), {})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import methodcaller
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim import Optimizer
@@ -18,6 +18,9 @@ from lightlib import report
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
 
 __all__ = [
     "SchedulerConfig",
@@ -143,7 +146,7 @@ class Schedules:
         return lines
 
 
-def configure(module: Any, plan: Plan) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+def configure(module: Module, plan: Plan) -> tuple[list[Optimizer], list[SchedulerConfig]]:
     """Call `module.configure_optimizers` and return its optimizers and schedules.
 
     Raises:
@@ -168,7 +171,7 @@ def configure(module: Any, plan: Plan) -> tuple[list[Optimizer], list[SchedulerC
 class _LateValues:
     """Builds optimizers and schedulers from factories that ask for numbers of the run."""
 
-    def __init__(self, module: Any, plan: Plan) -> None:
+    def __init__(self, module: Module, plan: Plan) -> None:
         self.module = module
         self.values = {
             "total_steps": plan.total_steps,
@@ -356,7 +359,7 @@ def _check_types(config: SchedulerConfig, name: str) -> None:
             )
 
 
-def _check_optimizers(optimizers: Sequence[Optimizer], module: Any) -> None:
+def _check_optimizers(optimizers: Sequence[Optimizer], module: Module) -> None:
     name = type(module).__name__
     if not optimizers:
         report.warn(f"{name}.configure_optimizers returned no optimizer: no parameter will change by one in this run.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from torch.optim import Optimizer
 from lightlib.core.optimization.optimizers import scale_gradients
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.group.collectives import Collectives
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
 
 __all__ = ["Window", "closure_called_again", "closure_not_called", "detached", "unusable"]
 
@@ -225,7 +228,7 @@ def _check_weight(weight: Any) -> None:
         )
 
 
-def closure_not_called(module: Any, batch_idx: int) -> MisconfigurationException:
+def closure_not_called(module: Module, batch_idx: int) -> MisconfigurationException:
     """Return the error for a batch that was never run, because no optimizer step called its closure."""
     return MisconfigurationException(
         f"The closure of batch {batch_idx} was never called, so training_step and backward did not run.",

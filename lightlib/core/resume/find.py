@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.checkpoint import formats
@@ -13,6 +13,9 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.progress.states import TrainerFn
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
 
 __all__ = ["Found", "after_damage", "newest_known", "resolve_path", "say_how_to_go_on"]
 
@@ -43,7 +46,7 @@ class Found:
     by_path: bool = False
 
 
-def resolve_path(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> Found:
+def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any) -> Found:
     """Return the checkpoint that is to be read, or none, to take the module as it is. To be asked on rank zero.
 
     The newest of one run's checkpoints is the one with the highest batch and serial number in its label, whatever its
@@ -115,7 +118,7 @@ def after_damage(found: Found, error: CheckpointError) -> Found:
     return replace(following, others=tuple(rest))
 
 
-def _auto(trainer: Any, fn: TrainerFn) -> Found:
+def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
     folders = _folders(trainer)
     _warn_of_saves_that_cannot_be_resumed(trainer, fn)
     seen = list(_seen_in(folders, trainer))
@@ -131,7 +134,7 @@ def _auto(trainer: Any, fn: TrainerFn) -> Found:
     return replace(first, others=tuple(rest))
 
 
-def _last(trainer: Any, fn: TrainerFn) -> Found:
+def _last(trainer: Trainer, fn: TrainerFn) -> Found:
     folders, prefixes = _folders(trainer), _names_of_last(trainer)
     known = [str(getattr(one, "last_model_path", "") or "") for one in trainer.checkpoint_callbacks]
     seen = [one for one in _seen_in(folders, trainer) if one.is_last(prefixes)]
@@ -160,7 +163,7 @@ def _say_chosen(found: Found) -> None:
     report.info(f"ckpt_path='auto': the newest checkpoint is {found.path!r}{where}.")
 
 
-def _warn_of_saves_that_cannot_be_resumed(trainer: Any, fn: TrainerFn) -> None:
+def _warn_of_saves_that_cannot_be_resumed(trainer: Trainer, fn: TrainerFn) -> None:
     """Warn when no callback of a run saves what ``ckpt_path="auto"`` resumes from."""
     savers = [one for one in trainer.checkpoint_callbacks if hasattr(one, "save_weights_only")]
     if fn is TrainerFn.FITTING and savers and all(one.save_weights_only for one in savers):
@@ -191,11 +194,12 @@ def _listed(folders: Sequence[str]) -> str:
     return ", ".join(map(repr, folders[:3])) + more
 
 
-def _best(trainer: Any) -> str:
-    return next((c.best_model_path for c in trainer.checkpoint_callbacks if getattr(c, "best_model_path", "")), "")
+def _best(trainer: Trainer) -> str:
+    paths = (getattr(callback, "best_model_path", "") for callback in trainer.checkpoint_callbacks)
+    return next(filter(None, paths), "")
 
 
-def _best_of_earlier_run(trainer: Any) -> str:
+def _best_of_earlier_run(trainer: Trainer) -> str:
     """Return the best checkpoint by what the newest one in the folders says: for a process that has trained nothing."""
     for one in _newest_first([one for one in _seen_in(_folders(trainer), trainer) if one.is_resumable]):
         try:
@@ -262,7 +266,7 @@ def _modified_at(path: str) -> float:
         return 0.0
 
 
-def _folders(trainer: Any) -> list[str]:
+def _folders(trainer: Trainer) -> list[str]:
     """Return the folders of the checkpoint callbacks.
 
     A folder beside the logs is another one in every run when the logger counts its versions: then all of them are
@@ -280,7 +284,7 @@ def _folders(trainer: Any) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _seen_in(folders: Sequence[str], trainer: Any) -> list[_Seen]:
+def _seen_in(folders: Sequence[str], trainer: Trainer) -> list[_Seen]:
     endings = tuple({getattr(one, "FILE_EXTENSION", _ENDING) for one in trainer.checkpoint_callbacks})
     paths = [path for folder in folders if formats.exists(folder) for path in _paths_in(folder, endings, _DEPTH)]
     return [_Seen(path) for path in dict.fromkeys(paths)]
@@ -300,7 +304,7 @@ def _paths_in(folder: str, endings: tuple[str, ...], depth: int) -> list[str]:
     return found
 
 
-def _names_of_last(trainer: Any) -> list[str]:
+def _names_of_last(trainer: Trainer) -> list[str]:
     names = [getattr(callback, "CHECKPOINT_NAME_LAST", None) for callback in trainer.checkpoint_callbacks]
     return [name.partition("{")[0] for name in names if name is not None]
 
@@ -360,7 +364,7 @@ def _is_newest_of_its_run(path: str, label: Label | None) -> bool:
 # after a stop
 
 
-def say_how_to_go_on(trainer: Any, saved: str | None, interrupted: bool) -> None:
+def say_how_to_go_on(trainer: Trainer, saved: str | None, interrupted: bool) -> None:
     """Print where the run stopped and the call that resumes it."""
     progress = trainer.progress
     where = (
@@ -378,7 +382,7 @@ def say_how_to_go_on(trainer: Any, saved: str | None, interrupted: bool) -> None
         report.info(f"{where} No checkpoint was written, so a new run starts from nothing.")
 
 
-def newest_known(trainer: Any) -> str:
+def newest_known(trainer: Trainer) -> str:
     """Return the newest of the checkpoints that the callbacks know of; an empty string without any."""
     known = [
         _Seen(str(path))

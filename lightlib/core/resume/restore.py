@@ -52,7 +52,7 @@ def restore_weights(
         _call(callback, "on_load_checkpoint", trainer, module, content)
 
 
-def _readable(state: Any, strategy: Any) -> Any:
+def _readable(state: Any, strategy: Strategy) -> Any:
     """Return a state for a strategy: tensors of a directory are read whole for one that cannot read its part alone."""
     return state if strategy.reads_parts else whole(state)
 
@@ -150,7 +150,7 @@ def _restore_data(run: Run, ours: Mapping[str, Any], part: Mapping[str, Any], pa
             run.progress.move_to_batch(place)
 
 
-def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Any) -> Mapping[str, Any] | None:
+def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Strategy) -> Mapping[str, Any] | None:
     """Return the sums and random numbers of this process; None when the processes had other parts of the data."""
     places = strategy.collectives.all_gather_object(strategy.data_place)
     if places == [part.get("place", rank) for rank, part in enumerate(ranks)]:
@@ -183,7 +183,7 @@ def _user_state(part: Mapping[str, Any] | None, ranks: Sequence[Mapping[str, Any
     return found
 
 
-def _random_numbers(first: dict[str, Any], strategy: Any) -> dict[str, Any]:
+def _random_numbers(first: dict[str, Any], strategy: Strategy) -> dict[str, Any]:
     """Return the generators' states for this process, where those of the first one are known alone."""
     if strategy.data_place == 0:
         return first

@@ -16,6 +16,7 @@ from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownName
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
+    from lightlib.core.trainer import Trainer
 
 __all__ = ["AskedSave", "asked_again", "check_format", "write_checkpoint"]
 
@@ -23,7 +24,7 @@ __all__ = ["AskedSave", "asked_again", "check_format", "write_checkpoint"]
 class AskedSave:
     """A save that was asked for in a hook, and is made when the loop comes to a point where it can be."""
 
-    def __init__(self, trainer: Any, path: str, weights_only: bool, kind: str | None, writer: Any) -> None:
+    def __init__(self, trainer: Trainer, path: str, weights_only: bool, kind: str | None, writer: Any) -> None:
         self.trainer, self.path, self.weights_only, self.kind, self.writer = trainer, path, weights_only, kind, writer
 
     def __call__(self) -> None:
@@ -34,7 +35,7 @@ class AskedSave:
         return {"path": self.path, "weights_only": self.weights_only, "kind": self.kind}
 
 
-def asked_again(trainer: Any, saved: Sequence[dict[str, Any]]) -> list[AskedSave]:
+def asked_again(trainer: Trainer, saved: Sequence[dict[str, Any]]) -> list[AskedSave]:
     """Return the saves that were still to be made when a checkpoint was written; all processes call this.
 
     The paths come from the checkpoint, which anybody may have made. A save is left out, with a warning, where it leads
@@ -56,7 +57,7 @@ def asked_again(trainer: Any, saved: Sequence[dict[str, Any]]) -> list[AskedSave
     return again
 
 
-def _may_be_made(trainer: Any, path: str) -> bool:
+def _may_be_made(trainer: Trainer, path: str) -> bool:
     folders = [trainer.default_root_dir, *(logger.save_dir for logger in trainer.loggers)]
     folders += [getattr(callback, "dirpath", None) for callback in trainer.checkpoint_callbacks]
     folders += [os.path.dirname(trainer.ckpt_path)] if isinstance(trainer.ckpt_path, (str, os.PathLike)) else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightlib.checkpoint import formats
 from lightlib.core.progress.states import TrainerFn
@@ -13,6 +13,11 @@ from lightlib.core.resume.find import Found, after_damage, resolve_path
 from lightlib.core.resume.options import Resume
 from lightlib.core.resume.state import check, is_newer
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+    from lightlib.core.trainer import Trainer
+    from lightlib.strategies.strategy import Strategy
 
 __all__ = ["Origin", "find_origin"]
 
@@ -36,7 +41,7 @@ class Origin:
         """Whether the very run that wrote the checkpoint goes on, with its files and its logs."""
         return self.content is not None and self.found.continues and self.parts.whole
 
-    def run_id(self, before: str, strategy: Any) -> str:
+    def run_id(self, before: str, strategy: Strategy) -> str:
         """Return the name of the run: of the one that goes on, or a new one, the same on all processes.
 
         Args:
@@ -53,7 +58,13 @@ class Origin:
 
 
 def find_origin(
-    trainer: Any, fn: TrainerFn, module: Any, last_module: bool, given: Any, weights_only: bool | None, resume: Any
+    trainer: Trainer,
+    fn: TrainerFn,
+    module: Module,
+    last_module: bool,
+    given: Any,
+    weights_only: bool | None,
+    resume: Any,
 ) -> Origin:
     """Find, read and check the checkpoint of a call; all processes call this and come to the same answer.
 
@@ -92,7 +103,7 @@ def find_origin(
     return Origin(found, None, parts)
 
 
-def _resolved(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> Found:
+def _resolved(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any) -> Found:
     """Return the checkpoint to read, or raise why there is none: what the first process finds holds for all."""
     answer: tuple[Found | None, Exception | None] = None, None
     if trainer.is_global_zero:
@@ -101,9 +112,10 @@ def _resolved(trainer: Any, fn: TrainerFn, last_module: bool, given: Any) -> Fou
         except MisconfigurationException as raised:
             answer = None, raised
     found, error = trainer.strategy.broadcast(answer)
-    if error is not None:
+    if found is None:
+        assert error is not None
         raise error
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _read(

@@ -14,6 +14,10 @@ from lightlib.core.metrics.rules import rule_of
 from lightlib.core.module.overrides import overrides
 from lightlib.errors import MisconfigurationException, nearest
 
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+    from lightlib.core.trainer import Trainer
+
 __all__ = [
     "HOOKS",
     "SKIP_EPOCH",
@@ -224,7 +228,9 @@ class Hooks:
 
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
-    def __init__(self, trainer: Any, module: Any, callbacks: Sequence[Any], wrap: Wrap, module_base: type) -> None:
+    def __init__(
+        self, trainer: Trainer, module: Module, callbacks: Sequence[Any], wrap: Wrap, module_base: type
+    ) -> None:
         self._who: dict[str, list[str]] = {}
         self.module_base = module_base
         for name in HOOKS:
@@ -249,7 +255,7 @@ class Hooks:
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
-    def _owners(self, name: str, module: Any, callbacks: Sequence[Any]) -> list[Any]:
+    def _owners(self, name: str, module: Module, callbacks: Sequence[Any]) -> list[Any]:
         if name in _BY_THE_CHECKPOINT:
             return []
         own = [module] if overrides(module, self.module_base, name) else []

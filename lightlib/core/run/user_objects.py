@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
@@ -18,6 +18,9 @@ from lightlib.core.values.attributes import Known, attributes_of, give, has_prot
 from lightlib.core.values.source import is_of_torch, root_of, saves, stored
 from lightlib.data.sharding import is_plain_batches
 from lightlib.data.workers import users_own
+
+if TYPE_CHECKING:
+    from lightlib.core.run.run import Run
 
 __all__ = ["Owner", "known_parts", "loaders_of", "owners_of", "within"]
 
@@ -110,7 +113,7 @@ def known_parts(module: nn.Module, device: Any, roots: Iterable[str]) -> Known:
     return Known(names=names, parts=parts, device=device, roots=frozenset(roots))
 
 
-def loaders_of(run: Any) -> Iterator[tuple[str, Any, bool, bool]]:
+def loaders_of(run: Run) -> Iterator[tuple[str, Any, bool, bool]]:
     """Yield the user's loaders: their names, the loaders, whether they train, and whether their own state is saved."""
     if run.train_data is not None:
         for number, (loader, source) in enumerate(zip(run.train_data.given, run.train_data.sources, strict=True)):
@@ -120,7 +123,7 @@ def loaders_of(run: Any) -> Iterator[tuple[str, Any, bool, bool]]:
             yield f"validation loader{f' {number}' if number else ''}", loader, False, False
 
 
-def owners_of(run: Any) -> list[Owner]:
+def owners_of(run: Run) -> list[Owner]:
     """Return the user's objects of a run: what its loaders read, the module and its parts, data module, callbacks."""
     found = [owner for one in loaders_of(run) for owner in _owners_of_loader(*one)]
     for name, part in run.module.named_modules():

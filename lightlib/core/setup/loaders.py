@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from lightlib.core.module.overrides import overrides
 from lightlib.core.module.served import loader_of
 from lightlib.data.combined import CombinedLoader, holds_loaders, length
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
 
 __all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "find", "holds_nothing", "serve"]
 
@@ -110,7 +113,7 @@ def _from_elsewhere(kind: type) -> str:
     return f"import it from lightlib: `import lightlib as L` in place of `import {root} as L`." if root else ""
 
 
-def find(stage: str, given: Any, module: Any, datamodule: Any) -> Any:
+def find(stage: str, given: Any, module: Module, datamodule: Any) -> Any:
     """Return a function that gives the loaders of `stage` ("train", "val", "test", "predict"), or None without any."""
     name = f"{stage}_dataloader"
     size = _wanted_batch_size(module, datamodule)
@@ -202,7 +205,7 @@ def _is_arrays(value: Any) -> bool:
     return _is_array(value) or (isinstance(value, tuple) and bool(value) and all(map(_is_array, value)))
 
 
-def _wanted_batch_size(module: Any, datamodule: Any) -> int | None:
+def _wanted_batch_size(module: Module, datamodule: Any) -> int | None:
     for owner in (datamodule, module):
         for place in (owner, getattr(owner, "hparams", None)):
             size = place.get("batch_size") if isinstance(place, dict) else getattr(place, "batch_size", None)
