@@ -21,7 +21,7 @@ import torch
 __all__ = ["Place", "cpu_clock", "cpu_seconds", "place_of_error", "place_of_thread", "verdict"]
 
 _TORCH = str(Path(torch.__file__).parent)
-_OWN = str(Path(__file__).resolve().parents[1])
+_OWN = str(Path(__file__).resolve().parents[2])
 _PATHS = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), _TORCH, _OWN}
 _LIBRARIES = (*(f"{path}{os.sep}" for path in _PATHS), "<frozen")
 _NAMES = {

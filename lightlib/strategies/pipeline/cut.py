@@ -20,7 +20,7 @@ __all__ = ["RULE", "Call", "Cut"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 RULE = "in a pipeline, a step calls the pipelined part exactly once, and no parameter is used before that call."
-_NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<frozen")
+_NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen")
 
 
 class _Stopped(BaseException):
