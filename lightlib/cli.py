@@ -177,10 +177,10 @@ class LightningCLI:
                 self._add_arguments(parser)
             self._verb_arguments[verb] = parser.add_method_arguments(trainer_class, verb, skip=set(skipped))
             self._parsers[verb] = parser
-            self.parser.take_over(verb, parser)
+            self.parser.merge_subparser(verb, parser)
             added.add_subcommand(verb, parser, help=options["description"])
         for parser in self._parsers.values():
-            parser.leave_to_others(name for names in self._verb_arguments.values() for name in names)
+            parser.ignore_other_subcommands(name for names in self._verb_arguments.values() for name in names)
 
     def _asked(self) -> Collection[str]:
         """Return the sub-commands that may be asked for: one, where the first word says which."""

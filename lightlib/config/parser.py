@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from lightlib.callbacks.callback import Callback
 from lightlib.config import names
 from lightlib.config.compatible import CompatibleParser
-from lightlib.config.errors.asked import Asked
+from lightlib.config.errors.asked import Invocation
 from lightlib.config.errors.explain import explain
 from lightlib.config.errors.where import Places, key_of, places_of
 from lightlib.config.help.formatter import HelpFormatter, with_base_classes
@@ -168,12 +168,12 @@ class LightningArgumentParser(CompatibleParser):
         else:
             self.add_class_arguments(given, key, sub_configs=True, **options)
 
-    def take_over(self, verb: str, parser: LightningArgumentParser) -> None:
+    def merge_subparser(self, verb: str, parser: LightningArgumentParser) -> None:
         """Know what the parser of a sub-command knows, and share the files that are read."""
         parser.sources = self.sources
         self.named |= parser.named | {f"{verb}.{key}": group for key, group in parser.named.items()}
 
-    def leave_to_others(self, arguments: Iterable[str]) -> None:
+    def ignore_other_subcommands(self, arguments: Iterable[str]) -> None:
         """Pass over arguments of other sub-commands in a file, which may be that of one of their runs."""
         self.of_others = set(arguments) - {action.dest.partition(".")[0] for action in self._actions}
 
@@ -290,7 +290,7 @@ class LightningArgumentParser(CompatibleParser):
             key: As ``"trainer"``, or ``"optimizer.init_args"`` where the class is part of the configuration.
             arguments: What it was called with.
         """
-        return places_of(class_path, key, arguments, Asked(self, self.sources))
+        return places_of(class_path, key, arguments, Invocation(self, self.sources))
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong, what was expected and how to mend it; end the program with status 2."""

@@ -47,7 +47,7 @@ from lightlib.core.setup.plugins import accumulation_of, largest_batch, plan_of
 from lightlib.core.setup.settings import Settings
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import Prefetch
-from lightlib.data.sharding import Ends, Share, batch_size_of_loader, say_once
+from lightlib.data.sharding import DataShard, Ends, batch_size_of_loader, say_once
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.fanout import Fanout
@@ -155,14 +155,14 @@ class Builder:
         self.strategy.setup(self.module, steps)
 
     # data
-    def share(self) -> Share | None:
+    def share(self) -> DataShard | None:
         """Return which part of the data this process reads; None when there is one process."""
         strategy = self.strategy
         if strategy.world_size == 1:
             return None
         broadcast, gather = strategy.collectives.broadcast, strategy.collectives.all_gather_object
         deals = self.settings.use_distributed_sampler or strategy.data_size == 1  # then all read the same batches
-        return Share(strategy.data_rank, strategy.data_size, broadcast, gather, deals, self.ends)
+        return DataShard(strategy.data_rank, strategy.data_size, broadcast, gather, deals, self.ends)
 
     def move(self) -> Callable[[Any, int], Any] | None:
         """Return what brings a batch to the device, or None when nothing is to be done."""

@@ -15,7 +15,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.overrides import method_of
 from lightlib.core.progress.states import TrainerFn
-from lightlib.core.resume.source import Origin
+from lightlib.core.resume.source import ResumeSource
 from lightlib.core.run.hooks import Hooks
 from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
 from lightlib.core.run.run import Run
@@ -66,7 +66,7 @@ def loader_count(builder: Builder, name: str, fn: TrainerFn) -> int:
     return count
 
 
-def prepare_loggers(trainer: Trainer, fn: TrainerFn, origin: Origin) -> Fanout:
+def prepare_loggers(trainer: Trainer, fn: TrainerFn, origin: ResumeSource) -> Fanout:
     """Open the loggers, on all ranks or on none, and return them as one."""
     strategy, error = trainer.strategy, None
     fanout = Fanout(trainer.loggers)

@@ -37,8 +37,8 @@ from lightlib.core.resume.fingerprint import compare
 from lightlib.core.resume.identity import RunIdentity
 from lightlib.core.resume.restore import restore, restore_datamodule, restore_weights
 from lightlib.core.resume.save import write_checkpoint
-from lightlib.core.resume.source import Origin, find_origin
-from lightlib.core.run.hooks import ClosedCallbacks, Hooks, in_priority
+from lightlib.core.resume.source import ResumeSource, find_origin
+from lightlib.core.run.hooks import FrozenCallbacks, Hooks, in_priority
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.user_state import Look
@@ -201,7 +201,7 @@ class Session:
                 raise cause from None
             raise
 
-    def _name_the_run(self, origin: Origin) -> None:
+    def _name_the_run(self, origin: ResumeSource) -> None:
         trainer, label = self.trainer, origin.found.label
         same = self.fit_run is not None and trainer.progress.batch > 0  # this Trainer's last fit goes on
         before = self.identity if same else RunIdentity()
@@ -228,7 +228,9 @@ class Session:
             self.trainer.progress.reset()
         return module
 
-    def _build(self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, origin: Origin) -> None:
+    def _build(
+        self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, origin: ResumeSource
+    ) -> None:
         trainer, stage, self.hooks = self.trainer, fn.value, None  # until there are hooks, a failure calls none
         self.module, self.datamodule, self._given = module, datamodule, dict(given)
         self.forget_run()  # nothing reads it while this one is built
@@ -284,7 +286,7 @@ class Session:
         self._announce(run)
 
     def _build_restored(
-        self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, origin: Origin
+        self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, origin: ResumeSource
     ) -> Run:
         trainer, content = self.trainer, origin.content or {}
         restore_weights(trainer, builder.module, builder.strategy, builder.callbacks, content, origin.parts.strict)
@@ -320,7 +322,7 @@ class Session:
         for callback in merged:
             _attach(callback, module)
         self._own_callbacks, self._merged_callbacks = own, tuple(merged)
-        self.callbacks = ClosedCallbacks(merged)  # type: ignore[assignment]  # it refuses changes
+        self.callbacks = FrozenCallbacks(merged)  # type: ignore[assignment]  # it refuses changes
 
     def _share_log_dir(self) -> None:
         """Use rank zero's folder on all ranks."""

@@ -272,7 +272,7 @@ class Trainer(TrainerViews):
         if spawned.wanted(self):
             spawned.call(self, "fit", locals())
             return
-        self.settings.tell_a_guess()
+        self.settings.warn_if_unlimited()
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only, resume)
         with self._session as run, _anomaly(self.settings.detect_anomaly):

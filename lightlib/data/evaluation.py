@@ -17,7 +17,7 @@ from lightlib.data.generators import set_generator_state, state_of_generator
 from lightlib.data.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
 from lightlib.data.prefetch import END
 from lightlib.data.seed import isolate_rng
-from lightlib.data.sharding import DealtBatches, Share, is_left_alone, stream
+from lightlib.data.sharding import DataShard, ShardedBatchSampler, is_not_sharded, stream
 from lightlib.data.source import generators_of, set_epoch, start_persistent_workers, stop_workers
 from lightlib.data.train import Move, combine
 from lightlib.data.workers import begin_pass
@@ -54,7 +54,7 @@ class EvalData:
         move: Move | None,
         argument: str,
         name: str,
-        share: Share | None = None,
+        share: DataShard | None = None,
         lockstep: bool = False,
         epoch: Callable[[], int] = int,
         within_fit: bool = False,
@@ -96,11 +96,11 @@ class EvalData:
         """Run `step` where this process has no batch and others have."""
         self.dummy_step = step
 
-    def _dealt_together(self, share: Share) -> Any:
+    def _dealt_together(self, share: DataShard) -> Any:
         """Deal the items of a combination: dealt one by one its loaders would no longer go together."""
-        if any(is_left_alone(loader, share, self.name) for loader in self.given):
+        if any(is_not_sharded(loader, share, self.name) for loader in self.given):
             return self.combined
-        return DealtBatches(self.combined, share, False, self.name)
+        return ShardedBatchSampler(self.combined, share, False, self.name)
 
     @property
     def num_loaders(self) -> int:
@@ -169,7 +169,7 @@ class EvalData:
     def _others_read(self, loader: int) -> bool:
         return self._share is not None and getattr(self._source(loader), "spare", END) is not END
 
-    def _shared(self, limits: list[float], share: Share) -> Iterator[tuple[Any, int, int]]:
+    def _shared(self, limits: list[float], share: DataShard) -> Iterator[tuple[Any, int, int]]:
         if not self._one_by_one:
             together = self.combined.with_loaders(self.read)
             together.limits = limits

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from lightlib.data.sharding import Dealt
+from lightlib.data.sharding import ShardedSampler
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["by_rank", "is_length_exact", "limited", "nothing_read", "refuse_other_ends", "refuse_other_loaders"]
@@ -52,7 +52,7 @@ def nothing_read(name: str, where: str) -> MisconfigurationException:
 
 def is_length_exact(loader: Any) -> bool:
     """Whether the length is sure, so that no batch must be read ahead to know the last one."""
-    source = loader.items if isinstance(loader, Dealt) else loader
+    source = loader.items if isinstance(loader, ShardedSampler) else loader
     if isinstance(source, DataLoader):
         return not isinstance(source.dataset, IterableDataset)
     return isinstance(source, Sequence)

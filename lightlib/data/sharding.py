@@ -32,14 +32,14 @@ from lightlib.data.workers import Placed, Seeding, WorkerStart, in_worker, users
 from lightlib.errors import MisconfigurationException
 
 __all__ = [
-    "Dealt",
-    "DealtBatches",
+    "DataShard",
     "Ends",
     "IndexStream",
-    "Share",
+    "ShardedBatchSampler",
+    "ShardedSampler",
     "batch_size_of_loader",
     "is_dealt",
-    "is_left_alone",
+    "is_not_sharded",
     "is_plain",
     "is_plain_batches",
     "is_read_by_index",
@@ -66,7 +66,7 @@ class Ends(Protocol):
 
 
 @dataclass(frozen=True)
-class Share:
+class DataShard:
     """Which part of the data this process reads, and how the processes talk about it.
 
     Attributes:
@@ -92,7 +92,9 @@ def say_once(message: str) -> None:
 
 
 @contextmanager
-def _drawing_alike(share: Share, present: dict[str, Any], give_back: Callable[[Any], None]) -> Iterator[dict[str, Any]]:
+def _drawing_alike(
+    share: DataShard, present: dict[str, Any], give_back: Callable[[Any], None]
+) -> Iterator[dict[str, Any]]:
     """Let all processes draw what the first one draws; those with other random numbers than it go on with theirs."""
     state = share.broadcast(present)
     give_back(state)
@@ -101,7 +103,7 @@ def _drawing_alike(share: Share, present: dict[str, Any], give_back: Callable[[A
         set_rng_state(present["global"])
 
 
-class Dealt:
+class ShardedSampler:
     """Every n-th of some items, from the place of this process on.
 
     Items are read in rounds of one per process, so that all processes have read equally far.
@@ -115,7 +117,7 @@ class Dealt:
             nothing after the first. On each process other code draws in between.
     """
 
-    def __init__(self, items: Any, share: Share, last: str, block: int = 0) -> None:
+    def __init__(self, items: Any, share: DataShard, last: str, block: int = 0) -> None:
         self.items, self.share, self.last, self.block = items, share, last, block
 
     def __getattr__(self, name: str) -> Any:
@@ -172,14 +174,14 @@ class Dealt:
                 return
 
 
-class DealtBatches(Dealt):
+class ShardedBatchSampler(ShardedSampler):
     """Every n-th batch of a loader that can only be read as a whole.
 
     Attributes:
         spare: The first batch of a last round that was too short, also where this process got none of it.
     """
 
-    def __init__(self, items: Any, share: Share, training: bool, name: str = "training") -> None:
+    def __init__(self, items: Any, share: DataShard, training: bool, name: str = "training") -> None:
         in_memory = isinstance(items, Sequence)
         draws_here = not in_memory and not getattr(items, "num_workers", 0)
         super().__init__(items, share, "drop" if training else "keep", share.size if draws_here else 0)
@@ -237,7 +239,7 @@ class IndexStream:
     def __init__(
         self,
         indices: Any,
-        share: Share | None = None,
+        share: DataShard | None = None,
         data: Any = None,
         seeding: Seeding | None = None,
         place: tuple[int, int] = (0, 1),
@@ -305,7 +307,7 @@ class IndexStream:
     def _places(self) -> Callable[[int], tuple[int, int]]:
         """Return a function of an item's number, which gives its first sample's place in the epoch and the next's."""
         own, (rank, size) = self.indices, self.place
-        if isinstance(own, Dealt):
+        if isinstance(own, ShardedSampler):
             own, rank, size, by_sample = own.items, own.share.rank, own.share.size, False
         else:
             by_sample = True
@@ -315,7 +317,7 @@ class IndexStream:
         batch = own.batch_size
         if not by_sample:
             return lambda number: ((number * size + rank) * batch, 1)
-        if isinstance(own.sampler, Dealt):
+        if isinstance(own.sampler, ShardedSampler):
             rank, size = own.sampler.share.rank, own.sampler.share.size
         return lambda number: (number * batch * size + rank, size)
 
@@ -354,7 +356,7 @@ class IndexStream:
 def stream(
     loader: Any,
     sequential: bool = False,
-    share: Share | None = None,
+    share: DataShard | None = None,
     training: bool = True,
     name: str = "training",
     number: int = 0,
@@ -374,12 +376,12 @@ def stream(
         MisconfigurationException: The loader is sharded by the user, into other parts than there are.
     """
     place = (0, 1)
-    if share is not None and is_left_alone(loader, share, name):
+    if share is not None and is_not_sharded(loader, share, name):
         place, share = (share.rank, share.size), None
     if not is_read_by_index(loader):
         if is_plain(loader) and _may_be_seeded(loader):
             loader = _with_seeds(copy.copy(loader), Seeding(name, number, loader.persistent_workers))
-        return loader if share is None else DealtBatches(loader, share, training, name)
+        return loader if share is None else ShardedBatchSampler(loader, share, training, name)
     attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
     indices = getattr(loader, attribute)
     if sequential:
@@ -451,22 +453,26 @@ def _with_seeds(copied: Any, seeding: Seeding) -> Any:
     return copied
 
 
-def _dealt(indices: Any, share: Share, training: bool) -> Any:
+def _dealt(indices: Any, share: DataShard, training: bool) -> Any:
     drops = bool(getattr(indices, "drop_last", False))
     last = "keep" if not training else "drop" if drops else "fill"
     if is_plain_batches(indices) and (training or not drops):  # what an evaluation drops is what one process drops
-        dealt = Dealt(indices.sampler, share, last, 0 if type(indices.sampler) in _DRAW_AT_ONCE else _BLOCK)
+        dealt = ShardedSampler(indices.sampler, share, last, 0 if type(indices.sampler) in _DRAW_AT_ONCE else _BLOCK)
         return BatchSampler(dealt, indices.batch_size, indices.drop_last)
-    return Dealt(indices, share, last, 0 if type(_sampler(indices) or indices) in _DRAW_AT_ONCE else _BLOCK)
+    return ShardedSampler(indices, share, last, 0 if type(_sampler(indices) or indices) in _DRAW_AT_ONCE else _BLOCK)
 
 
 def _draws_late(indices: Any) -> bool:
     """Whether a sampler may draw from the global generators as it is read; what is sharded is drawn apart from them."""
     drawn = _sampler(indices) or indices
-    return not isinstance(indices, Dealt) and not isinstance(drawn, Dealt) and type(drawn) not in _DRAW_AT_ONCE
+    return (
+        not isinstance(indices, ShardedSampler)
+        and not isinstance(drawn, ShardedSampler)
+        and type(drawn) not in _DRAW_AT_ONCE
+    )
 
 
-def is_left_alone(loader: Any, share: Share, name: str) -> bool:
+def is_not_sharded(loader: Any, share: DataShard, name: str) -> bool:
     """Whether the loader stays as it is, because the user has sharded it or wants no sharding.
 
     Raises:
@@ -504,7 +510,9 @@ def is_dealt(loader: Any) -> bool:
     """Whether `loader` gives this process its part alone, as `stream` deals it."""
     streams = (getattr(loader, part, None) for part in ("batch_sampler", "sampler"))
     indices = [one.indices for one in streams if isinstance(one, IndexStream)]
-    return isinstance(loader, Dealt) or any(isinstance(x, Dealt) or isinstance(_sampler(x), Dealt) for x in indices)
+    return isinstance(loader, ShardedSampler) or any(
+        isinstance(x, ShardedSampler) or isinstance(_sampler(x), ShardedSampler) for x in indices
+    )
 
 
 def is_plain_batches(batches: Any) -> bool:

@@ -14,7 +14,7 @@ from lightlib.data.gather import batches_of
 from lightlib.data.generators import generators_in, set_generator_state, state_of_generator
 from lightlib.data.prefetch import END
 from lightlib.data.seed import rng_state, set_rng_state
-from lightlib.data.sharding import Dealt, IndexStream, is_plain_batches, say_once
+from lightlib.data.sharding import IndexStream, ShardedSampler, is_plain_batches, say_once
 from lightlib.data.workers import begin_pass, users_own
 
 __all__ = [
@@ -171,10 +171,10 @@ class Source:
         if not self.has_state or state is None:
             return
         self.loader.load_state_dict(state)
-        iterator = iter(self.loader.items if isinstance(self.loader, Dealt) else self.loader)
+        iterator = iter(self.loader.items if isinstance(self.loader, ShardedSampler) else self.loader)
         self.is_begun = True
         ended = isinstance(state, Mapping) and state.get("_iterator_finished")  # torchdata's word
-        if ended and getattr(self.loader, "persistent_workers", False) and not isinstance(self.loader, Dealt):
+        if ended and getattr(self.loader, "persistent_workers", False) and not isinstance(self.loader, ShardedSampler):
             self._ready = iterator  # of the next epoch: to iterate again would read twice in workers that live on
         else:
             self._set_generators(saved["generators"])
@@ -262,7 +262,7 @@ def _leaves_epochs_to_others(loader: Any) -> bool:
 
 def stop_workers(loader: Any, given: Any) -> None:
     """Let the persistent workers of our copy of a loader end."""
-    copied = loader.items if isinstance(loader, Dealt) else loader
+    copied = loader.items if isinstance(loader, ShardedSampler) else loader
     if copied is not given and isinstance(copied, DataLoader):
         copied._iterator = None  # noqa: SLF001  the only reference to them
 

@@ -25,7 +25,7 @@ from lightlib.data.lengths import (
 from lightlib.data.prefetch import END, Prefetch
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
 from lightlib.data.sharding import (
-    Share,
+    DataShard,
     batch_size_of_loader,
     is_dealt,
     kind_of,
@@ -81,7 +81,7 @@ class TrainData:
         reload_every: int = 0,
         sequential: bool = False,
         prefetch: Prefetch | None = None,
-        share: Share | None = None,
+        share: DataShard | None = None,
         largest: int | None = None,
     ) -> None:
         self._source, self._limit, self._move, self._reload_every = source, limit, move, reload_every
@@ -147,7 +147,7 @@ class TrainData:
         alone = with_workers and not self._stateful and not self._agrees
         self._ahead_of_device = self._prefetch is not None and alone
 
-    def _length_of_all(self, total: float, seed: int, given: list[Any], share: Share) -> tuple[float, int]:
+    def _length_of_all(self, total: float, seed: int, given: list[Any], share: DataShard) -> tuple[float, int]:
         """Return the number of batches when it is the same on all processes; else refuse it on all of them alike.
 
         Also return the seed of the first process.

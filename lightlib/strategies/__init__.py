@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
-    from lightlib.strategies.axes.axis import Axis, Site
+    from lightlib.strategies.axes.axis import Axis, AxisContext
     from lightlib.strategies.axes.context import Context
     from lightlib.strategies.axes.expert import Expert
     from lightlib.strategies.axes.plan import ParallelPlan
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActivationCheckpoint",
     "Axis",
+    "AxisContext",
     "Collectives",
     "Compile",
     "Context",
@@ -47,7 +48,6 @@ __all__ = [
     "Replicate",
     "Shard",
     "SingleDeviceStrategy",
-    "Site",
     "Strategy",
     "Tensor",
     "TensorParallelStrategy",
@@ -70,7 +70,7 @@ _get, _names = lazy.attributes(
         "Replicate": "axes.replicate",
         "Shard": "axes.shard",
         "SingleDeviceStrategy": "single",
-        "Site": "axes.axis",
+        "AxisContext": "axes.axis",
         "Strategy": "strategy",
         "Tensor": "axes.tensor",
         **dict.fromkeys(_PRESETS, "presets"),

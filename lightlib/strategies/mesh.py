@@ -19,7 +19,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import clip, state
-from lightlib.strategies.axes.axis import NAMES, Axis, Site, Step
+from lightlib.strategies.axes.axis import NAMES, Axis, AxisContext, Step
 from lightlib.strategies.axes.context import Context
 from lightlib.strategies.axes.expert import Expert
 from lightlib.strategies.axes.manual import ByHand, is_by_hand
@@ -126,7 +126,7 @@ class MeshStrategy(Strategy):
         self.names: list[str] = []
         self._keys: list[str] = []
         self._optimizers: list[Optimizer] = []
-        self._site: Site | None = None
+        self._site: AxisContext | None = None
         self._mesh: Any = None
         self._background: Any = None
 
@@ -251,7 +251,7 @@ class MeshStrategy(Strategy):
             self.axes = (*(a for a in self.axes if not isinstance(a, (TensorAxis, Shard, Replicate))), ByHand())
         self.names = [name for name, _ in module.named_parameters()]
         self._keys = list(module.state_dict())
-        site = Site(
+        site = AxisContext(
             self._mesh, self.root_device, self.precision, plan_of(module), self.names, self.collectives,
             dict(self.sizes), bool(getattr(module, "automatic_optimization", True)),
             any(axis.casts for axis in self.axes),

@@ -31,7 +31,7 @@ class DDPStrategy(MeshStrategy):
         process_group_backend: Default: what suits the device.
         timeout: Default: 30 minutes.
         start_method: ``"popen"`` (the program is run again), ``"spawn"``, ``"fork"`` or ``"forkserver"``.
-        zero: Share out the optimizer's state (ZeRO stage 1). Default False.
+        zero: Shard the optimizer's state (ZeRO stage 1). Default False.
         kwargs: Arguments of DistributedDataParallel: ``find_unused_parameters``, ``static_graph``,
             ``bucket_cap_mb``, ``gradient_as_bucket_view``, …
 

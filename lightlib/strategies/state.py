@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from lightlib.checkpoint.directory.tensors import Stored, whole
+from lightlib.checkpoint.directory.tensors import LazyTensor, whole
 from lightlib.errors import CheckpointError, MisconfigurationException
 
 __all__ = [
@@ -127,7 +127,7 @@ def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool,
 
 def _cut(value: Any, like: Any) -> Any:
     """Return this process's part of `value`, placed as `like` is."""
-    if isinstance(value, Stored):
+    if isinstance(value, LazyTensor):
         if isinstance(like, DTensor) and value.shape == like.shape:
             return value.read_part(like)
         value = value.read()

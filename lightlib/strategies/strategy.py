@@ -59,7 +59,7 @@ class Strategy(ABC):
             empty where there is no such way.
         checkpoint_format: What `save_checkpoint` writes when nobody says: ``"file"`` or ``"directory"``.
         reads_parts: Whether `load_module_state` and `load_optimizer_state` take tensors that are still in a checkpoint
-            directory (:class:`lightlib.checkpoint.directory.tensors.Stored`), and read of them what this process needs.
+            directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read of them what this process needs.
         tell, hear: What this process says with every batch to those that did not see its loss, and what they do with
             it; set by the run, used by strategies whose loss exists on some processes only (a pipeline).
     """

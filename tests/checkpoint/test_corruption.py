@@ -1,4 +1,4 @@
-"""Damaged checkpoints: every cut and changed bit is noticed in both formats; "auto" takes a whole one.
+"""Corrupted checkpoints: every cut and changed bit is noticed in both formats; "auto" takes a whole one.
 
 The same with thousands of damages is `make campaign-corruption`.
 """

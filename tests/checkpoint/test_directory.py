@@ -16,7 +16,7 @@ from torch import distributed, nn
 
 from lightlib.checkpoint.directory import reader
 from lightlib.checkpoint.directory.index import gap_in
-from lightlib.checkpoint.directory.tensors import BLOCK, Shards, Stored, whole
+from lightlib.checkpoint.directory.tensors import BLOCK, LazyTensor, Shards, whole
 from lightlib.checkpoint.storage import filesystem, swap
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, CheckpointWriteError
@@ -67,8 +67,8 @@ def assert_same(found: Any, wanted: Any) -> None:
 def test_a_checkpoint_comes_back_as_it_was():
     given = saved()
     found = reader.load("one.ckpt")
-    assert isinstance(found["state_dict"]["weight"], Stored)
-    assert isinstance(found["optimizer_states"][0]["state"][0]["step"], Stored)
+    assert isinstance(found["state_dict"]["weight"], LazyTensor)
+    assert isinstance(found["optimizer_states"][0]["state"][0]["step"], LazyTensor)
     assert torch.equal(found["callbacks"]["EMA"]["mean"], given["callbacks"]["EMA"]["mean"])
     assert_same(whole(found), given)
     assert reader.label_of("one.ckpt") == LABEL
@@ -87,7 +87,7 @@ def test_a_checkpoint_comes_back_as_it_was():
 def test_a_stored_tensor_is_read_when_it_is_used():
     given = saved()["state_dict"]["weight"]
     stored = reader.load("one.ckpt")["state_dict"]["weight"]
-    assert repr(stored) == "Stored('state_dict/weight', shape=(4, 3), dtype=torch.float32)"
+    assert repr(stored) == "LazyTensor('state_dict/weight', shape=(4, 3), dtype=torch.float32)"
     assert (stored.shape, stored.dtype, stored.numel(), stored.dim()) == (given.shape, given.dtype, 12, 2)
     assert torch.equal(torch.cat([stored, stored]), torch.cat([given, given]))
     assert torch.equal(stored.clone(), given)

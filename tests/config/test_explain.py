@@ -9,7 +9,7 @@ from typing import Any
 import jsonargparse
 import pytest
 
-from lightlib.config.errors.asked import Asked, plain
+from lightlib.config.errors.asked import Invocation, plain
 from lightlib.config.errors.explain import explain
 from lightlib.config.errors.said import taken_apart
 from lightlib.config.yaml.file import Sources
@@ -629,7 +629,7 @@ def test_a_text_is_taken_apart_down_to_the_innermost_reason() -> None:
 
 def test_flags_are_read_as_the_parser_reads_them(zoo) -> None:
     words = ["-c", "x.yaml", "feed", "--keeper.animals+=zoo.Cat", "--animal.class_path", "zoo.Cat", "--food", "--x=-1"]
-    asked = Asked(parser_of(zoo), argv=words)
+    asked = Invocation(parser_of(zoo), argv=words)
     assert [(flag.key, flag.value) for flag in asked.flags] == [
         ("config", "x.yaml"),
         ("keeper.animals", "zoo.Cat"),

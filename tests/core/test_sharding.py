@@ -31,7 +31,7 @@ from lightlib.data.combined import CombinedLoader
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import END
 from lightlib.data.seed import rng_state, set_rng_state
-from lightlib.data.sharding import Share
+from lightlib.data.sharding import DataShard
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
 from lightlib.report import LightlibWarning, PossibleUserWarning
@@ -49,7 +49,7 @@ class Processes:
             torch.manual_seed(seed + rank)
             self.states.append(rng_state())
         self.shares = [
-            Share(
+            DataShard(
                 rank,
                 size,
                 lambda obj, rank=rank: self.broadcast(rank, obj),
@@ -105,7 +105,7 @@ def together(size, run, **arguments):
     def work(rank):
         broadcast = lambda obj: gather(rank, obj)[0]  # noqa: E731
         try:
-            found[rank] = run(Share(rank, size, broadcast, lambda obj: gather(rank, obj), **arguments))
+            found[rank] = run(DataShard(rank, size, broadcast, lambda obj: gather(rank, obj), **arguments))
         except Exception as error:  # noqa: BLE001
             found[rank] = error
 
@@ -419,7 +419,7 @@ class TestTraining:
 
     def test_those_who_read_the_same_draw_the_same(self):
         def share_of(processes, rank):
-            return Share(0, 1, processes.shares[rank].broadcast, processes.shares[rank].gather)
+            return DataShard(0, 1, processes.shares[rank].broadcast, processes.shares[rank].gather)
 
         processes = Processes(3)
         parts = processes.each(lambda share: train(Loads("shuffled", 9, 2, False)(), share_of(processes, share.rank)))

@@ -9,7 +9,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 
 from lightlib.data.evaluation import EvalData
 from lightlib.data.seed import rng_state
-from lightlib.data.sharding import Share
+from lightlib.data.sharding import DataShard
 from lightlib.data.train import TrainData
 from lightlib.data.workers import Placed, Seeded, Seeding
 from tests.core.reads import Noise, OwnNoise, Stream, seeded
@@ -33,7 +33,7 @@ def rows(loader, epoch=0, seed=11, share=None, **arguments):
 
 def two_shares():
     """The parts of two processes that are in the same state."""
-    return [Share(rank, 2, lambda told: told, lambda told: [told, told]) for rank in range(2)]
+    return [DataShard(rank, 2, lambda told: told, lambda told: [told, told]) for rank in range(2)]
 
 
 def flat(batches):

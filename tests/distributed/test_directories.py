@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.checkpoint.directory import reader
-from lightlib.checkpoint.directory.tensors import Shards, Stored, whole
+from lightlib.checkpoint.directory.tensors import LazyTensor, Shards, whole
 from lightlib.strategies import FSDPStrategy
 from tests.distributed.test_state import QUIET, OneGroup, Saved, Wider
 from tests.distributed.user import BATCH, data
@@ -48,7 +48,7 @@ class Doubles(Saved):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         state = checkpoint["state_dict"]
-        assert all(isinstance(value, Stored) for value in state.values())
+        assert all(isinstance(value, LazyTensor) for value in state.values())
         state["model.0.weight"] = state["model.0.weight"] * 2
         state["model.0.bias"] = state.pop("model.0.bias")
 

@@ -246,7 +246,7 @@ def test_nothing_has_been_changed_when_a_module_is_refused() -> None:
 def _site(module: nn.Module) -> Any:
     from lightlib.strategies.axes.plan import plan_of
 
-    class Site:
+    class AxisContext:
         plan, sizes, automatic = plan_of(module), {"pipeline": 2}, True
 
-    return Site()
+    return AxisContext()

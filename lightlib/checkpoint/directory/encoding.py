@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from lightlib.checkpoint.directory.tensors import Stored
+from lightlib.checkpoint.directory.tensors import LazyTensor
 from lightlib.errors import CheckpointError, CheckpointWriteError
 
 __all__ = ["DEPTH", "DTYPES", "decode", "encode", "merged", "tensor_names"]
@@ -36,7 +36,7 @@ def encode(content: Any, lenient: bool = False) -> tuple[Any, dict[str, Any]]:
     A tensor's name is its place: ``state_dict/layer.weight``, ``optimizer_states/[0]/state/[3]/exp_avg``.
 
     Args:
-        content: None, bool, int, float, complex, str, bytes, torch's Size, dtype, device, tensors (also `Stored`
+        content: None, bool, int, float, complex, str, bytes, torch's Size, dtype, device, tensors (also `LazyTensor`
             ones), and dict, OrderedDict, Counter, list, tuple, set, frozenset of them.
         lenient: Leave out what is none of these. Default False.
 
@@ -63,7 +63,7 @@ def _encoded(value: Any, place: tuple[Any, ...], tensors: dict[str, Any], lenien
         if lenient:
             return None
         raise _refused(place, refusal)
-    if isinstance(value, (Tensor, Stored)):
+    if isinstance(value, (Tensor, LazyTensor)):
         name = "/".join(map(_step, place))
         tensors[name] = value
         return {TAG: "tensor", OF: name}
@@ -100,7 +100,7 @@ def _leaf(value: Any) -> Any:
 
 def _refusal(value: Any, kind: type, level: int) -> str | None:
     """Return what is wrong with a value that is no leaf; None when it can be encoded."""
-    if isinstance(value, (Tensor, Stored)):
+    if isinstance(value, (Tensor, LazyTensor)):
         empty = isinstance(value, Tensor) and (is_lazy(value) or value.is_meta)
         return "a tensor without values (on the meta device, or of a lazy layer)" if empty else None
     if kind is not list and kind not in _SEQUENCES and kind not in _MAPPINGS:

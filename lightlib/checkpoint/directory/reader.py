@@ -8,7 +8,7 @@ from typing import Any
 
 from lightlib.checkpoint.directory.encoding import decode
 from lightlib.checkpoint.directory.index import LARGEST, Entry, Index
-from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, Shards, Stored, damaged, whole
+from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, LazyTensor, Shards, damaged, whole
 from lightlib.checkpoint.directory.writer import write_together
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
@@ -44,7 +44,7 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a checkpoint. The tensors of its "state_dict" and "optimizer_states" are `Stored`, to be read later.
+    """Read a checkpoint. The tensors of its "state_dict" and "optimizer_states" are `LazyTensor`, to be read later.
 
     Args:
         path: A local path or a URL.
@@ -124,11 +124,11 @@ def storage_reader(path: str | os.PathLike[str]) -> Any:
     return torch_reader.Reader(where, {name: _stored(name, index, shards) for name in index.tensors})
 
 
-def _stored(name: str, index: Index, shards: Shards) -> Stored:
+def _stored(name: str, index: Index, shards: Shards) -> LazyTensor:
     entry = index.tensors.get(name)
     if entry is None:
         raise damaged(shards.folder, f"its index.json does not say where {name[:80]!r} is")
-    return Stored(name, entry.shape, entry.dtype, entry.chunks, shards, entry.as_saved)
+    return LazyTensor(name, entry.shape, entry.dtype, entry.chunks, shards, entry.as_saved)
 
 
 def _by_place(index: Index) -> Iterator[tuple[str, Entry, Chunk]]:

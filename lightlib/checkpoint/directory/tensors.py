@@ -1,4 +1,4 @@
-"""Stored: a tensor of a checkpoint directory, read when it is needed, whole or in part."""
+"""LazyTensor: a tensor of a checkpoint directory, read when it is needed, whole or in part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointError
 
-__all__ = ["BLOCK", "Chunk", "Shards", "Stored", "damaged", "dtensor_type", "whole"]
+__all__ = ["BLOCK", "Chunk", "LazyTensor", "Shards", "damaged", "dtensor_type", "whole"]
 
 BLOCK = 2**23  # bytes of a chunk that have one checksum: who reads a few rows need not read all
 Numbers = tuple[int, ...]
@@ -112,7 +112,7 @@ def damaged(path: str, reason: str) -> CheckpointError:
     )
 
 
-class Stored:
+class LazyTensor:
     """A tensor that is still in a checkpoint directory.
 
     Any function of torch and any method of tensors that is called on it reads it; `read` says so in the open.
@@ -131,7 +131,7 @@ class Stored:
         self._shards = shards
 
     def __repr__(self) -> str:
-        return f"Stored({self.name!r}, shape={tuple(self.shape)}, dtype={self.dtype})"
+        return f"LazyTensor({self.name!r}, shape={tuple(self.shape)}, dtype={self.dtype})"
 
     def numel(self) -> int:
         """Return the number of values."""
@@ -227,14 +227,14 @@ class Stored:
             raise AttributeError(name)
         return getattr(self.read(), name)
 
-    def __deepcopy__(self, memory: Any) -> Stored:
+    def __deepcopy__(self, memory: Any) -> LazyTensor:
         return self
 
 
 def _reading(name: str) -> Any:
     """Return the special method `name` of tensors, for one that is read first."""
 
-    def operator(self: Stored, *others: Any) -> Any:
+    def operator(self: LazyTensor, *others: Any) -> Any:
         return getattr(self.read(), name)(*whole(others))
 
     return operator
@@ -245,11 +245,11 @@ for _name in (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow", "matmul", "rmatmul"),
     *("neg", "abs", "lt", "le", "gt", "ge", "getitem", "len", "iter", "float", "int", "bool"),
 ):
-    setattr(Stored, f"__{_name}__", _reading(f"__{_name}__"))
+    setattr(LazyTensor, f"__{_name}__", _reading(f"__{_name}__"))
 
 
 def whole(tree: Any) -> Any:
-    """Return `tree` (dicts, lists, tuples, … in each other) with each `Stored` read, on the CPU.
+    """Return `tree` (dicts, lists, tuples, … in each other) with each `LazyTensor` read, on the CPU.
 
     Raises:
         CheckpointError: What is there is not what was written.
@@ -258,7 +258,7 @@ def whole(tree: Any) -> Any:
         >>> whole({"a": [1, (2, 3)]})
         {'a': [1, (2, 3)]}
     """
-    if isinstance(tree, Stored):
+    if isinstance(tree, LazyTensor):
         return tree.read()
     if isinstance(tree, dict):
         read = {key: whole(value) for key, value in tree.items()}

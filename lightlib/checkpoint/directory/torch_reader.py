@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightlib.checkpoint.directory.tensors import Stored
+from lightlib.checkpoint.directory.tensors import LazyTensor
 
 __all__ = ["Reader"]
 
@@ -23,7 +23,7 @@ class Reader:
         tensors: All that is in it, by name.
     """
 
-    def __init__(self, path: str, tensors: Mapping[str, Stored]) -> None:
+    def __init__(self, path: str, tensors: Mapping[str, LazyTensor]) -> None:
         self.path = path
         self._tensors = {_dotted(name): tensor for name, tensor in tensors.items() if not tensor.as_saved}
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from lightlib.checkpoint.directory.encoding import encode, merged, tensor_names
 from lightlib.checkpoint.directory.index import Entry, Index, gap_in, shard_name
 from lightlib.checkpoint.directory.peers import Failure, Peers, attempted
-from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, Stored, dtensor_type
+from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, LazyTensor, dtensor_type
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.storage.swap import put_in_place
@@ -180,8 +180,8 @@ def _piece(name: str, value: Any) -> Piece | None:
             )
         return Piece(value.dtype, value.shape, (tuple(part.offsets), tuple(part.sizes)), as_saved=False)
     shape = torch.Size(value.shape)
-    plain = isinstance(value, Stored) and not value.as_saved
-    as_saved = not plain and (isinstance(value, Stored) or value.layout != torch.strided or value.is_quantized)
+    plain = isinstance(value, LazyTensor) and not value.as_saved
+    as_saved = not plain and (isinstance(value, LazyTensor) or value.layout != torch.strided or value.is_quantized)
     return Piece(value.dtype, shape, ((0,) * len(shape), tuple(shape)), as_saved or _is_nested(value))
 
 
@@ -358,7 +358,7 @@ def _write_shard(order: Order, tensors: Mapping[str, Any]) -> Written:
 
 def _memory(value: Any) -> Any:
     """Return what two tensors have in common that are the same part of the same memory; None where nobody can tell."""
-    if isinstance(value, Stored) or value.layout != torch.strided or value.is_quantized or _is_nested(value):
+    if isinstance(value, LazyTensor) or value.layout != torch.strided or value.is_quantized or _is_nested(value):
         return None
     spread = (value.placements, value.shape) if isinstance(value, dtensor_type()) else ()
     local = value.to_local() if spread else value
@@ -370,7 +370,7 @@ def _bytes_of(name: str, value: Any) -> tuple[Box, Iterator[memoryview]]:
     """Return the box that this process has of a tensor, and its bytes in blocks."""
     piece = _piece(name, value)
     assert piece is not None, "it is in the order, so this process has some of it"
-    if isinstance(value, Stored):
+    if isinstance(value, LazyTensor):
         value = value.read()
     elif isinstance(value, dtensor_type()):
         value = value.to_local()

@@ -24,10 +24,10 @@ import torch
 
 from lightlib.checkpoint.file import pickles, trailer
 from lightlib.checkpoint.file.records import (
-    Damaged,
+    CorruptionError,
     RecordWriter,
     Source,
-    Unfamiliar,
+    UnknownZipLayout,
     WholeWriter,
     check_data,
     digest,
@@ -76,7 +76,7 @@ def save(content: Mapping[str, Any], path: str | os.PathLike[str], label: Label)
                 torch.save(content, cast("IO[bytes]", writer))
             except Exception:
                 if writer.unfamiliar:
-                    raise Unfamiliar from None
+                    raise UnknownZipLayout from None
                 raise
             writer.finish(trailer.writer(label, "records"))
 
@@ -88,7 +88,7 @@ def save(content: Mapping[str, Any], path: str | os.PathLike[str], label: Label)
     try:
         try:
             filesystem.write(path, records)
-        except Unfamiliar:
+        except UnknownZipLayout:
             filesystem.write(path, whole)
     except (LightlibError, OSError, MemoryError):
         raise
@@ -147,7 +147,7 @@ def label_of(path: str | os.PathLike[str]) -> Label | None:
     try:
         with filesystem.open_for_reading(path) as file:
             found = trailer.read(file)
-    except (Damaged, FileNotFoundError, IsADirectoryError):
+    except (CorruptionError, FileNotFoundError, IsADirectoryError):
         return None
     return None if found is None else found.label
 
@@ -163,7 +163,7 @@ def verify(path: str | os.PathLike[str]) -> int:
     with _opened(path, name) as file:
         try:
             count = _check(file)
-        except (Damaged, OSError) as error:
+        except (CorruptionError, OSError) as error:
             raise _unreadable(name, error, file, trusted=False) from error
     if count is None:
         load(path, "meta")
@@ -173,7 +173,7 @@ def verify(path: str | os.PathLike[str]) -> int:
 def _read(file: BinaryIO, path: str | None, map_location: Any, trust: bool, check: bool) -> Any:
     """Return what is in a file, after everything about it was checked that can be."""
     if file.seek(0, os.SEEK_END) == 0:
-        raise Damaged("it is empty or ends too early")
+        raise CorruptionError("it is empty or ends too early")
     known = (_check(file) if check else trailer.read(file)) is not None
     if not trust:
         pickles.check(_pickles(file))
@@ -187,7 +187,7 @@ def _read(file: BinaryIO, path: str | None, map_location: Any, trust: bool, chec
     # Without a trailer it is of torch.save, behind whose bytes there is nothing.
     alone = known or (_starts_as_zip(file) and not trailer.has_comment(file))
     if isinstance(version, int) and version > 1 and not alone:
-        raise Damaged("its end is damaged")
+        raise CorruptionError("its end is damaged")
     return content
 
 
@@ -212,7 +212,7 @@ def _check(file: BinaryIO) -> int | None:
     """Compare a file with its checksums; return how many there are of ours, None in files of other programs.
 
     Raises:
-        Damaged: They differ.
+        CorruptionError: They differ.
         CheckpointError: A newer version wrote it.
     """
     if not _starts_as_zip(file):
@@ -233,7 +233,7 @@ def _check(file: BinaryIO) -> int | None:
             check_data(source, records)
         return None
     if end.sha256 != digest(source, records if end.covers == "records" else [], end.size):
-        raise Damaged("its bytes differ from its checksum")
+        raise CorruptionError("its bytes differ from its checksum")
     if end.covers != "records":
         return 1
     check_data(source, records)
@@ -331,7 +331,7 @@ def _needs_trust(error: Exception) -> bool:
 
 
 def _reason(error: Exception, trusted: bool) -> str:
-    if isinstance(error, (Damaged, pickles.Strange)):
+    if isinstance(error, (CorruptionError, pickles.Strange)):
         return str(error)
     if isinstance(error, EOFError):
         return "it is empty or ends too early"

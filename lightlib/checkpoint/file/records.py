@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
-    "Damaged",
+    "CorruptionError",
     "Record",
     "RecordWriter",
     "Source",
-    "Unfamiliar",
+    "UnknownZipLayout",
     "WholeWriter",
     "check_data",
     "digest",
@@ -40,11 +40,11 @@ LARGE = 2**16  # bytes from which a checksum is computed in a thread of its own
 PIECE = 2**22  # bytes that are read at once
 
 
-class Damaged(Exception):
+class CorruptionError(Exception):
     """What was read is not what was written; the text says where."""
 
 
-class Unfamiliar(Exception):
+class UnknownZipLayout(Exception):
     """This version of torch writes its files in another way."""
 
 
@@ -99,10 +99,10 @@ class _Writer:
                 it and their digest.
 
         Raises:
-            Unfamiliar: It does not end as zip files do.
+            UnknownZipLayout: It does not end as zip files do.
         """
         if len(self._end) < END_SIZE or self._end[-END_SIZE:-18] != END or self._end[-2:] != b"\0\0":
-            raise Unfamiliar
+            raise UnknownZipLayout
         size = self.written + len(self._end)
         self._put(self._end[:-2] + struct.pack("<H", len(comment(size, "0" * 64))))
         self._file.write(comment(size, self._digest.hexdigest()))
@@ -155,15 +155,15 @@ class RecordWriter(_Writer):
         view = memoryview(data).cast("B")
         try:
             self._next(view)
-        except (Unfamiliar, struct.error):
+        except (UnknownZipLayout, struct.error):
             self.unfamiliar = True
             self._next = self._nothing
-            raise Unfamiliar from None
+            raise UnknownZipLayout from None
         return len(view)
 
     def finish(self, comment: Callable[[int, str], bytes]) -> None:
         if self._next != self._tail:
-            raise Unfamiliar
+            raise UnknownZipLayout
         super().finish(comment)
 
     def _header(self, view: memoryview) -> None:
@@ -172,7 +172,7 @@ class RecordWriter(_Writer):
             self._next = self._tail
             return
         if view[:4] != LOCAL or len(view) != HEADER_SIZE:
-            raise Unfamiliar
+            raise UnknownZipLayout
         flags, (name, padding) = struct.unpack_from("<H", view, 6)[0], struct.unpack_from("<HH", view, 26)
         self._streamed = bool(flags & STREAMED)
         self._names_left = name + padding
@@ -182,7 +182,7 @@ class RecordWriter(_Writer):
     def _names(self, view: memoryview) -> None:
         self._names_left -= len(view)
         if self._names_left < 0:
-            raise Unfamiliar
+            raise UnknownZipLayout
         self._put(view)
         if self._names_left == 0:
             self._next = self._bytes if self._streamed else self._header
@@ -209,7 +209,7 @@ class RecordWriter(_Writer):
         assert self._record is not None
         sizes = "<II" if len(view) == 16 else "<QQ"
         if view[:4] != DESCRIPTOR or struct.unpack(sizes, view[8:]) != (self._record.size,) * 2:
-            raise Unfamiliar
+            raise UnknownZipLayout
         filled = bytearray(view)
         struct.pack_into("<I", filled, 4, self._record.crc)
         self._put(filled)
@@ -221,18 +221,18 @@ class RecordWriter(_Writer):
         filled, place = bytearray(view), 0
         for crc in self._sums:
             if view[place : place + 4] != CENTRAL:
-                raise Unfamiliar
+                raise UnknownZipLayout
             struct.pack_into("<I", filled, place + 16, crc)
             place += 46 + sum(struct.unpack_from("<HHH", view, place + 28))
         if place != len(view):
-            raise Unfamiliar
+            raise UnknownZipLayout
         return filled
 
     def _tail(self, view: memoryview) -> None:
         self._end += bytes(view)
 
     def _nothing(self, view: memoryview) -> None:
-        raise Unfamiliar
+        raise UnknownZipLayout
 
 
 _lock = threading.Lock()
@@ -264,13 +264,13 @@ class Source:
         """Return `size` bytes from `start` on.
 
         Raises:
-            Damaged: There are fewer.
+            CorruptionError: There are fewer.
         """
         with self._lock:
             self.file.seek(start)
             data = self.file.read(size)
         if len(data) != size:
-            raise Damaged("it ends too early")
+            raise CorruptionError("it ends too early")
         return data
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
@@ -283,7 +283,7 @@ def layout(source: Source) -> list[Record]:
     """Return the records of a zip file in their order, after checking that there is no trick in them.
 
     Raises:
-        Damaged: It is none, or its records are compressed, overlap, or lie outside of it.
+        CorruptionError: It is none, or its records are compressed, overlap, or lie outside of it.
     """
     try:
         with zipfile.ZipFile(source.file) as archive:
@@ -291,27 +291,27 @@ def layout(source: Source) -> list[Record]:
     except (MemoryError, OSError):
         raise
     except Exception as error:  # zipfile raises all kinds on damaged files
-        raise Damaged("it is truncated, or its list of records is damaged") from error
+        raise CorruptionError("it is truncated, or its list of records is damaged") from error
     records, before = list[Record](), 0
     for entry in sorted(entries, key=lambda entry: entry.header_offset):
         folder, _, name = entry.filename.partition("/")
         if not folder or ".." in name.split("/") or folder != entries[0].filename.partition("/")[0]:
-            raise Damaged(f"its record {entry.filename!r} is not in the folder of the others")
+            raise CorruptionError(f"its record {entry.filename!r} is not in the folder of the others")
         if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
-            raise Damaged(f"its record {name!r} is compressed, which torch.save never does")
+            raise CorruptionError(f"its record {name!r} is compressed, which torch.save never does")
         if entry.flag_bits & ENCRYPTED or entry.header_offset < before:
-            raise Damaged(f"its record {name!r} is encrypted or lies over another one")
+            raise CorruptionError(f"its record {name!r} is encrypted or lies over another one")
         header = source.read(entry.header_offset, HEADER_SIZE)
         if header[:4] != LOCAL:
-            raise Damaged(f"its record {name!r} has no beginning")
+            raise CorruptionError(f"its record {name!r} has no beginning")
         start = entry.header_offset + HEADER_SIZE + sum(struct.unpack_from("<HH", header, 26))
         record = Record(name, start, entry.file_size, entry.CRC)
         if record.end > listed:
-            raise Damaged(f"its record {name!r} is longer than the file")
+            raise CorruptionError(f"its record {name!r} is longer than the file")
         records.append(record)
         before = record.end
     if len({entry.filename for entry in entries}) != len(entries):
-        raise Damaged("two of its records have the same name")
+        raise CorruptionError("two of its records have the same name")
     return records
 
 
@@ -333,7 +333,7 @@ def check_data(source: Source, records: Sequence[Record]) -> None:
     """Compare the bytes of records with their CRC-32, in several threads.
 
     Raises:
-        Damaged: Some differ.
+        CorruptionError: Some differ.
     """
 
     def check(record: Record) -> None:
@@ -341,7 +341,7 @@ def check_data(source: Source, records: Sequence[Record]) -> None:
         for piece in source.pieces(record.start, record.end):
             crc = zlib.crc32(piece, crc)
         if crc != record.crc:
-            raise Damaged(f"its record {record.name!r} differs from its checksum")
+            raise CorruptionError(f"its record {record.name!r} differs from its checksum")
 
     large = [record for record in records if record.size >= PIECE]
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1), "lightlib-checksum") as helpers:

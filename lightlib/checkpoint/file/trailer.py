@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from lightlib.checkpoint.file.records import END, Damaged
+from lightlib.checkpoint.file.records import END, CorruptionError
 from lightlib.checkpoint.storage.label import Label
 
 __all__ = ["NEWEST", "Trailer", "has_comment", "read", "writer"]
@@ -57,7 +57,7 @@ def read(file: BinaryIO) -> Trailer | None:
     """Return the trailer of an open file; None when it has none, or a damaged one.
 
     Raises:
-        Damaged: The trailer is whole, and the file before it has lost or got bytes.
+        CorruptionError: The trailer is whole, and the file before it has lost or got bytes.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _FOOT_SIZE))
@@ -76,7 +76,7 @@ def read(file: BinaryIO) -> Trailer | None:
     except (KeyError, RecursionError, TypeError, ValueError):
         return None
     if trailer.version <= NEWEST and trailer.size != start:
-        raise Damaged(f"{trailer.size} bytes were written before its end, and there are {start}")
+        raise CorruptionError(f"{trailer.size} bytes were written before its end, and there are {start}")
     return trailer
 
 
@@ -91,15 +91,15 @@ def has_comment(file: BinaryIO) -> bool:
     """Whether something follows the end of a zip file, as it does in ours; torch.save writes nothing there.
 
     Raises:
-        Damaged: There is more or less than the end says, or no end.
+        CorruptionError: There is more or less than the end says, or no end.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _LONGEST - _END_SIZE))
     last = file.read()
     place = last.rfind(END)
     if place < 0 or len(last) - place < _END_SIZE:
-        raise Damaged("it ends too early")
+        raise CorruptionError("it ends too early")
     said, there = struct.unpack_from("<H", last, place + 20)[0], len(last) - place - _END_SIZE
     if said != there:
-        raise Damaged("it ends too early" if there < said else "its end is damaged")
+        raise CorruptionError("it ends too early" if there < said else "its end is damaged")
     return there > 0

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from lightlib.config.yaml.file import ConfigError, Place, Sources, text_of
 from lightlib.errors import closest
 
-__all__ = ["Asked", "Spot", "plain"]
+__all__ = ["Invocation", "Location", "plain"]
 
 
 def plain(key: str) -> str:
@@ -25,7 +25,7 @@ def plain(key: str) -> str:
     return ".".join(part for part in key.split(".") if part != "init_args" and not part.isdigit())
 
 
-class Spot(NamedTuple):
+class Location(NamedTuple):
     """Where a value comes from; `text` goes behind what is said: ``" (run.yaml, line 7)"``."""
 
     text: str
@@ -40,7 +40,7 @@ class Flag(NamedTuple):
     value: str | None
 
 
-class Asked:
+class Invocation:
     """What a parser was asked to parse.
 
     Args:
@@ -93,7 +93,7 @@ class Asked:
         parser = self.verbs.get(self.verb or "", self.parser)
         return next((action for action in _actions_of(parser) if action.dest == self.without_verb(key)), None)
 
-    def spot(self, key: str, value: str | None = None) -> Spot:
+    def spot(self, key: str, value: str | None = None) -> Location:
         """Return where the value of `key` comes from, or what it belongs to; `value`, as text, tells which."""
         at = self.without_verb(key)
         found = self._spot_of(at, value)
@@ -102,19 +102,19 @@ class Asked:
             found = self._spot_of(at, None)
         return found
 
-    def given(self, key: str, value: str | None) -> Spot:
+    def given(self, key: str, value: str | None) -> Location:
         """Return where `key` itself was given; in lists, where it has `value`, as text."""
         flags = [flag for flag in self.flags if flag.key == plain(key)]
         found = self._find(key, value)
         same = found is not None and _same(str(found[1]), value)
         in_list = any(part.isdigit() for part in key.split("."))
         if flags and value is not None and (not same or any(_same(flag.value, value) for flag in flags)):
-            return Spot(" (on the command line)")
+            return Location(" (on the command line)")
         if found and (same or not in_list):
-            return Spot(f" ({found[0]}{', and on the command line' if flags else ''})", in_file=True)
-        return self._spot_of(key, None) if flags or not found else Spot("")
+            return Location(f" ({found[0]}{', and on the command line' if flags else ''})", in_file=True)
+        return self._spot_of(key, None) if flags or not found else Location("")
 
-    def object_spot(self, key: str, class_path: str) -> Spot:
+    def object_spot(self, key: str, class_path: str) -> Location:
         """Return where an object of a class was given, or the list that it stands in."""
         top, _, index = key.rpartition(".")
         if not index.isdigit():
@@ -123,14 +123,14 @@ class Asked:
         exact = [place for rest, place in files[0] if rest in (index, f"{index}.class_path")] if len(files) == 1 else []
         places = exact or [place for named in files for _, place in named]
         alone = len(places) == 1 and not self._typed(key, class_path)
-        return Spot(f" ({places[0]})", in_file=True) if alone else self.spot(top)
+        return Location(f" ({places[0]})", in_file=True) if alone else self.spot(top)
 
-    def class_spot(self, key: str, class_path: str) -> Spot:
+    def class_spot(self, key: str, class_path: str) -> Location:
         """Return where a class is named at `key`, or in the list at `key`."""
         named = _named(self.sources.below(self.without_verb(key)), class_path)
         if self._typed(key, class_path) and (not named or class_path not in str(self.value(f"{key}.class_path"))):
-            return Spot(" (on the command line)")
-        return Spot(f" ({named[0][1]})", in_file=True) if named else self.spot(key)
+            return Location(" (on the command line)")
+        return Location(f" ({named[0][1]})", in_file=True) if named else self.spot(key)
 
     def _typed(self, key: str, class_path: str) -> bool:
         return any(
@@ -165,16 +165,16 @@ class Asked:
         leaves = {one.rpartition(".")[2]: one for one in known}
         return leaves.get(closest(leaf, leaves), "")
 
-    def _spot_of(self, key: str, value: str | None) -> Spot:
+    def _spot_of(self, key: str, value: str | None) -> Location:
         flags = [flag for flag in self.flags if flag.key == plain(key)]
         typed = value is not None and any(flag.value == value for flag in flags)
         found = None if typed else self._find(key, value)
         if found and not (flags and value is not None and value not in str(found[1])):
-            return Spot(f" ({found[0]})", in_file=True)
+            return Location(f" ({found[0]})", in_file=True)
         if flags:
-            return Spot(" (on the command line)")
+            return Location(" (on the command line)")
         variable = self._variable(key)
-        return Spot(f" (in the environment variable {variable})" if variable else "")
+        return Location(f" (in the environment variable {variable})" if variable else "")
 
     def _find(self, key: str, value: str | None) -> tuple[Place, Any] | None:
         """Return place and value of a key; in lists of objects, of the first item that has it, or that has `value`."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from lightlib.config.errors import explain_class, explain_key
-from lightlib.config.errors.asked import Asked, plain
+from lightlib.config.errors.asked import Invocation, plain
 from lightlib.config.errors.explain_key import Case
 from lightlib.config.errors.explain_value import wrong_value
 from lightlib.config.errors.said import taken_apart
@@ -48,7 +48,7 @@ def explain(
     """
     if getattr(parser, "_inner_parser", False):  # of one class: the text goes into that of the parser around it
         return message
-    said, asked = taken_apart(message), Asked(parser, sources, argv)
+    said, asked = taken_apart(message), Invocation(parser, sources, argv)
     if "\n  Fix: " in said.reason and not said.reason.startswith("Invalid content"):  # one of ours already
         return said.reason
     path = explain_class.class_path_of(said)

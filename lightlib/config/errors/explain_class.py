@@ -11,8 +11,8 @@ from typing import Any
 
 import jsonargparse
 
-from lightlib.config.errors.asked import Asked, plain
-from lightlib.config.errors.said import Said, as_dict
+from lightlib.config.errors.asked import Invocation, plain
+from lightlib.config.errors.said import ParserMessage, as_dict
 from lightlib.errors import MisconfigurationException, closest, nearest
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 _MOST = 20  # names listed in full
 
 
-def unknown_argument(option: str, said: Said, asked: Asked) -> MisconfigurationException:
+def unknown_argument(option: str, said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """The class has no such argument; or what was said is not where it belongs."""
     owner, given = asked.without_verb(said.owner), as_dict(said)
     if option == "class_path" and "class_path" in given:
@@ -50,7 +50,7 @@ def unknown_argument(option: str, said: Said, asked: Asked) -> MisconfigurationE
     )
 
 
-def missing_arguments(names: list[str], said: Said, asked: Asked) -> MisconfigurationException:
+def missing_arguments(names: list[str], said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """The class needs arguments that were not given."""
     owner, several = asked.without_verb(said.owner), len(names) > 1
     spot = asked.class_spot(owner, said.class_path)
@@ -63,7 +63,7 @@ def missing_arguments(names: list[str], said: Said, asked: Asked) -> Misconfigur
     )
 
 
-def no_such_name(name: str, said: Said, asked: Asked) -> MisconfigurationException:
+def no_such_name(name: str, said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """A name without a dot is neither a class path nor the short name of a known class."""
     key, spot = asked.without_verb(said.key), asked.class_spot(said.key, name)
     if _is_module(name):
@@ -99,7 +99,7 @@ def no_such_name(name: str, said: Said, asked: Asked) -> MisconfigurationExcepti
     )
 
 
-def not_imported(said: Said, asked: Asked) -> MisconfigurationException:
+def not_imported(said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """A class path that does not lead to a class; the import's own error is told."""
     key, path = asked.without_verb(said.key), class_path_of(said)
     module, _, name = path.rpartition(".")
@@ -140,7 +140,7 @@ def not_imported(said: Said, asked: Asked) -> MisconfigurationException:
     )
 
 
-def wrong_kind(base: str, said: Said, asked: Asked) -> MisconfigurationException:
+def wrong_kind(base: str, said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """The path leads to something, but not to a subclass of what is asked for."""
     key, path = asked.without_verb(said.key), class_path_of(said)
     spot, found, parent = asked.class_spot(key, path), loaded(path), loaded(said.base or base)
@@ -169,7 +169,7 @@ def wrong_kind(base: str, said: Said, asked: Asked) -> MisconfigurationException
     )
 
 
-def not_called(path: str, said: Said, asked: Asked) -> MisconfigurationException:
+def not_called(path: str, said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """The path leads to a class whose objects are no functions."""
     key = asked.without_verb(said.key)
     return MisconfigurationException(
@@ -179,7 +179,7 @@ def not_called(path: str, said: Said, asked: Asked) -> MisconfigurationException
     )
 
 
-def abstract(said: Said, asked: Asked) -> MisconfigurationException:
+def abstract(said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """The class cannot be built."""
     key, path = asked.without_verb(said.key), class_path_of(said)
     left = sorted(getattr(loaded(path), "__abstractmethods__", ()))
@@ -191,7 +191,7 @@ def abstract(said: Said, asked: Asked) -> MisconfigurationException:
     )
 
 
-def ambiguous(name: str, paths: str, said: Said, asked: Asked) -> MisconfigurationException:
+def ambiguous(name: str, paths: str, said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """Several classes have this short name."""
     key, spot = asked.without_verb(said.key), asked.class_spot(said.key, name)
     return MisconfigurationException(
@@ -201,7 +201,7 @@ def ambiguous(name: str, paths: str, said: Said, asked: Asked) -> Misconfigurati
     )
 
 
-def denied(path: str, entry: str, said: Said, asked: Asked) -> MisconfigurationException:
+def denied(path: str, entry: str, said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """Class paths are restricted, and this one is not among those that are allowed."""
     package = path.partition(".")[0]
     if entry == "*":
@@ -218,7 +218,7 @@ def denied(path: str, entry: str, said: Said, asked: Asked) -> MisconfigurationE
     )
 
 
-def accepted_by(class_path: str, asked: Asked, owner: str) -> list[str]:
+def accepted_by(class_path: str, asked: Invocation, owner: str) -> list[str]:
     """Return the names of the arguments that a class accepts in a configuration."""
     found = loaded(class_path)
     if found is None:
@@ -233,7 +233,7 @@ def accepted_by(class_path: str, asked: Asked, owner: str) -> list[str]:
     return sorted({name.split(".")[1] for name in names if "." in name})
 
 
-def class_path_of(said: Said) -> str:
+def class_path_of(said: ParserMessage) -> str:
     """Return the class path that an error is about."""
     if said.class_path and said.owner == said.key:
         return said.class_path
@@ -250,13 +250,13 @@ def loaded(path: str) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
-def _is_implied(said: Said) -> bool:
+def _is_implied(said: ParserMessage) -> bool:
     """Whether no class was named, so that the base class was taken, which cannot be meant."""
     base = loaded(said.base)
     return base is not None and base is loaded(said.class_path) and bool(_subclasses(base))
 
 
-def _beside_class_path(owner: str, given: dict[str, Any], asked: Asked) -> MisconfigurationException:
+def _beside_class_path(owner: str, given: dict[str, Any], asked: Invocation) -> MisconfigurationException:
     beside = [name for name in given if name not in ("class_path", "init_args", "dict_kwargs")]
     spot = asked.spot(f"{owner}.{beside[0]}" if beside else owner)
     lines = "".join(f"\n      {name}: {as_yaml(given[name])}" for name in beside)
@@ -267,7 +267,7 @@ def _beside_class_path(owner: str, given: dict[str, Any], asked: Asked) -> Misco
     )
 
 
-def _without_class(option: str, owner: str, said: Said, asked: Asked) -> MisconfigurationException:
+def _without_class(option: str, owner: str, said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     key = plain(owner)
     spot = asked.spot(f"{owner}.init_args.{option}", said.value if said.nested else None)
     known = [one for one in _subclasses(loaded(said.base)) if option in accepted_by(_path(one), asked, owner)]
@@ -286,7 +286,7 @@ def _without_class(option: str, owner: str, said: Said, asked: Asked) -> Misconf
     )
 
 
-def _base(said: Said, asked: Asked) -> str:
+def _base(said: ParserMessage, asked: Invocation) -> str:
     """Return the path of the class that is asked for."""
     kind = getattr(asked.action(asked.without_verb(said.key).removesuffix(".help")), "_typehint", None)
     kinds = (one for one in (kind, *getattr(kind, "__args__", ())) if isinstance(one, type))

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from lightlib.config.errors import explain_class
-from lightlib.config.errors.asked import Asked, plain
-from lightlib.config.errors.said import Said
+from lightlib.config.errors.asked import Invocation, plain
+from lightlib.config.errors.said import ParserMessage
 from lightlib.errors import MisconfigurationException, nearest
 
 __all__ = ["Case", "choice", "linked", "no_mapping", "no_value", "no_verb", "required", "unknown_key", "unrecognized"]
@@ -18,8 +18,8 @@ class Case(NamedTuple):
     """A text that was recognised: its parts, the reason it is, and what was asked for."""
 
     found: dict[str, str]
-    said: Said
-    asked: Asked
+    said: ParserMessage
+    asked: Invocation
 
 
 def unknown_key(case: Case) -> MisconfigurationException:
@@ -49,7 +49,7 @@ def unknown_key(case: Case) -> MisconfigurationException:
     return _no_such_key(key, asked)
 
 
-def _no_such_key(key: str, asked: Asked) -> MisconfigurationException:
+def _no_such_key(key: str, asked: Invocation) -> MisconfigurationException:
     near, options = asked.nearest_key(key), asked.options()
     parts, meant = key.split("."), near.split(".")
     known_to = (
@@ -112,7 +112,7 @@ def unrecognized(case: Case) -> MisconfigurationException:
     )
 
 
-def _left_over(words: list[str], asked: Asked) -> MisconfigurationException:
+def _left_over(words: list[str], asked: Invocation) -> MisconfigurationException:
     if words[0] in asked.verbs:
         return MisconfigurationException(
             f"{words[0]!r} is a second sub-command.",
@@ -189,7 +189,7 @@ def choice(case: Case) -> MisconfigurationException:
 _COMPLETION = ("print_completion", "print_shtab")
 
 
-def _completion(option: str, value: str, asked: Asked) -> MisconfigurationException:
+def _completion(option: str, value: str, asked: Invocation) -> MisconfigurationException:
     """The script that completes options was asked for without the package that makes it, or behind a sub-command."""
     shell = re.search("bash|zsh|tcsh", value)
     kind = (
@@ -251,18 +251,18 @@ def no_mapping(case: Case) -> MisconfigurationException:
     )
 
 
-def _below(group: str, asked: Asked) -> list[str]:
+def _below(group: str, asked: Invocation) -> list[str]:
     """Return the names that stand directly below a group, or at the top."""
     start = f"{group}." if group else ""
     names = (key.removeprefix(start).partition(".")[0] for key in asked.options() if key.startswith(start))
     return sorted(set(names) - {"print_config", "help"})
 
 
-def _groups(asked: Asked) -> set[str]:
+def _groups(asked: Invocation) -> set[str]:
     return {key.partition(".")[0] for key in asked.options()}
 
 
-def _is_class(key: str, asked: Asked) -> bool:
+def _is_class(key: str, asked: Invocation) -> bool:
     kind = getattr(asked.action(key), "_typehint", None)
     kinds = [kind, *getattr(kind, "__args__", ())]
     return any(isinstance(one, type) and one.__module__ not in ("builtins", "datetime", "pathlib") for one in kinds)

@@ -6,8 +6,8 @@ import ast
 import re
 from dataclasses import replace
 
-from lightlib.config.errors.asked import Asked, plain
-from lightlib.config.errors.said import Said, split_types
+from lightlib.config.errors.asked import Invocation, plain
+from lightlib.config.errors.said import ParserMessage, split_types
 from lightlib.errors import MisconfigurationException, closest, nearest
 
 __all__ = ["kinds", "wrong_value"]
@@ -28,7 +28,7 @@ _KINDS = {  # a type as text: what it is called, what several are, and an exampl
 }
 
 
-def wrong_value(said: Said, asked: Asked) -> MisconfigurationException:
+def wrong_value(said: ParserMessage, asked: Invocation) -> MisconfigurationException:
     """The value is not of the type that is asked for."""
     key = asked.without_verb(said.key)
     types = said.types or _told(said.reason)
@@ -64,7 +64,7 @@ def wrong_value(said: Said, asked: Asked) -> MisconfigurationException:
     )
 
 
-def _not_interpolated(what: str, value: str, where: str, asked: Asked) -> MisconfigurationException:
+def _not_interpolated(what: str, value: str, where: str, asked: Invocation) -> MisconfigurationException:
     own = asked.main.prog == "lightlib"
     return MisconfigurationException(
         f"{what} got {value!r}{where}, which nothing has replaced by what it refers to.",
@@ -137,7 +137,7 @@ def _choices(types: tuple[str, ...]) -> list[str]:
     return [choice.strip("'\"") for one in found if one for choice in split_types(f"[{one[1]}]")]
 
 
-def _shown(said: Said, in_file: bool) -> str:
+def _shown(said: ParserMessage, in_file: bool) -> str:
     value = " ".join((said.value or "").split())
     if said.value is None:
         return "a value of the wrong type"
@@ -148,7 +148,7 @@ def _shown(said: Said, in_file: bool) -> str:
     return f"{value:.80}" if in_file and said.value_type in ("int", "float", "bool") else repr(value[:80])
 
 
-def _fix(key: str, types: tuple[str, ...], choices: list[str], said: Said, in_file: bool) -> str:
+def _fix(key: str, types: tuple[str, ...], choices: list[str], said: ParserMessage, in_file: bool) -> str:
     name, flag = key.rpartition(".")[2], plain(key)
     bare = [one for one in map(_bare, types) if one != "NoneType"] or ["NoneType"]
     items = next((split_types(one[one.index("[") :])[0] for one in bare if _name_of(one) == "list" and "[" in one), "")

@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Said", "as_dict", "split_types", "taken_apart"]
+__all__ = ["ParserMessage", "as_dict", "split_types", "taken_apart"]
 
 _KEY = re.compile(r'Parser key "([^"]+)"(?: element \d+)?:\s*(.*)')
 _HELP = re.compile(r"--([\w.]+)\.help: (.*)")
@@ -21,7 +21,7 @@ _UNION = "Does not validate against any of the Union subtypes"
 
 
 @dataclass(frozen=True)
-class Said:
+class ParserMessage:
     """One reason.
 
     Attributes:
@@ -51,7 +51,7 @@ class Said:
         return next((one[1] or one[2] for one in found if one and not one[0].startswith("typing.")), "")
 
 
-def taken_apart(message: str) -> Said:
+def taken_apart(message: str) -> ParserMessage:
     r"""Return the innermost reason of an error text of jsonargparse.
 
     Example:
@@ -59,10 +59,10 @@ def taken_apart(message: str) -> Said:
         >>> said.key, said.reason, said.value
         ('a.b', "Expected a <class 'int'>", 'ten')
     """
-    return _innermost(message, Said(""))
+    return _innermost(message, ParserMessage(""))
 
 
-def _innermost(text: str, said: Said) -> Said:
+def _innermost(text: str, said: ParserMessage) -> ParserMessage:
     text = textwrap.dedent(text.strip("\n")).removeprefix("Validation failed: ")
     called = _CALLED.match(text)
     if called:
@@ -93,7 +93,7 @@ def _innermost(text: str, said: Said) -> Said:
     return replace(said, reason=text)
 
 
-def _best_of_union(text: str, said: Said) -> Said:
+def _best_of_union(text: str, said: ParserMessage) -> ParserMessage:
     lines = text.split("\n")
     end = next((at for at in range(len(lines) - 1, -1, -1) if lines[at].startswith("Given value type: ")), len(lines))
     types = lines[0].removeprefix("Subtypes: ") if lines[0].startswith("Subtypes: ") else ""
@@ -118,7 +118,7 @@ def _item(lines: list[str]) -> str:
     return "\n".join([lines[0], textwrap.dedent("\n".join(lines[1:]))])
 
 
-def _weight(said: Said) -> int:
+def _weight(said: ParserMessage) -> int:
     """Return how much a reason tells: that a value is not None says the least."""
     if said.reason.startswith("Expected a <class 'NoneType'>"):
         return 0
@@ -129,7 +129,7 @@ def _weight(said: Said) -> int:
     return 2
 
 
-def _with_value(said: Said, value: str | None, kind: str) -> Said:
+def _with_value(said: ParserMessage, value: str | None, kind: str) -> ParserMessage:
     nested = _NESTED.fullmatch(value.strip()) if value else None
     if nested:
         return replace(said, nested=nested[1], value=nested[2], value_type="str")
@@ -153,7 +153,7 @@ def split_types(text: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in items if item.strip())
 
 
-def as_dict(said: Said) -> dict[str, Any]:
+def as_dict(said: ParserMessage) -> dict[str, Any]:
     """Return the value when it is a mapping of plain values, else an empty one."""
     try:
         value = ast.literal_eval(said.value or "")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jsonargparse import Namespace
 
-from lightlib.config.errors.asked import Asked, plain
+from lightlib.config.errors.asked import Invocation, plain
 from lightlib.config.errors.explain_class import loaded
 from lightlib.errors import LightlibError
 
@@ -44,7 +44,7 @@ def _configured(call: re.Match[str]) -> str:
     return ", ".join(f"trainer.{name}: {_WORDS.get(value, value.strip(_QUOTES))}" for name, _, value in pairs)
 
 
-def places_of(class_path: str, key: str, arguments: Mapping[str, Any], asked: Asked) -> Places:
+def places_of(class_path: str, key: str, arguments: Mapping[str, Any], asked: Invocation) -> Places:
     """Return where an object and its arguments were given.
 
     Args:

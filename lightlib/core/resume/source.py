@@ -1,4 +1,4 @@
-"""Origin: the checkpoint that a call begins with, found, read and checked before all else."""
+"""ResumeSource: the checkpoint that a call begins with, found, read and checked before all else."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
     from lightlib.strategies.strategy import Strategy
 
-__all__ = ["Origin", "find_origin"]
+__all__ = ["ResumeSource", "find_origin"]
 
 
 @dataclass
-class Origin:
+class ResumeSource:
     """Where a call begins.
 
     Attributes:
@@ -65,7 +65,7 @@ def find_origin(
     given: Any,
     weights_only: bool | None,
     resume: Any,
-) -> Origin:
+) -> ResumeSource:
     """Find, read and check the checkpoint of a call; all processes call this and come to the same answer.
 
     Args:
@@ -98,9 +98,9 @@ def find_origin(
         errors = trainer.strategy.collectives.all_gather_object(error)
         error = next((one for one in errors if one is not None), None)
         if error is None:
-            return Origin(found, content, parts)
+            return ResumeSource(found, content, parts)
         found = after_damage(found, error)
-    return Origin(found, None, parts)
+    return ResumeSource(found, None, parts)
 
 
 def _resolved(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any) -> Found:

@@ -22,7 +22,7 @@ __all__ = [
     "HOOKS",
     "SKIP_EPOCH",
     "STEPS",
-    "ClosedCallbacks",
+    "FrozenCallbacks",
     "Hooks",
     "in_order",
     "in_priority",
@@ -179,7 +179,7 @@ def in_priority(callbacks: Iterable[Any]) -> list[Any]:
     return sorted(callbacks, key=lambda callback: priority_of(callback) if hasattr(callback, "priority") else 50)
 
 
-class ClosedCallbacks(tuple[Any, ...]):
+class FrozenCallbacks(tuple[Any, ...]):
     """The callbacks of a run that has begun: who is called was settled when it started."""
 
     __slots__ = ()

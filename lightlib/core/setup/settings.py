@@ -131,7 +131,7 @@ class Settings:
             self.limit_is_a_guess = self.max_steps == -1 and not has_timer
             self.max_epochs = 1000 if self.limit_is_a_guess else -1
 
-    def tell_a_guess(self) -> None:
+    def warn_if_unlimited(self) -> None:
         """Warn when training is about to begin and nobody has said how long it is to last."""
         if self.limit_is_a_guess:
             report.warn(

@@ -1,4 +1,4 @@
-"""Inquiry: when a rank does not move, all ranks say where they are."""
+"""HangDetector: when a rank does not move, all ranks say where they are."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lightlib.launch.watch.board import Board
 from lightlib.launch.watch.hang_report import Place, cpu_clock, cpu_seconds, place_of_thread, verdict
 from lightlib.launch.watch.stop_point import Position
 
-__all__ = ["Inquiry"]
+__all__ = ["HangDetector"]
 
 
-class Inquiry:
+class HangDetector:
     """The part of the watch that looks for hangs; used by the watch thread.
 
     Args:

@@ -1,4 +1,4 @@
-"""Agreement: the boundary at which all ranks leave, found without a collective."""
+"""StopConsensus: the boundary at which all ranks leave, found without a collective."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from lightlib.launch.watch.board import Board
 
-__all__ = ["END", "Agreement", "Position", "next_after"]
+__all__ = ["END", "Position", "StopConsensus", "next_after"]
 
 Position = tuple[int, ...]
 END: Position = (sys.maxsize,)  # behind every boundary: the run ends by itself
@@ -29,7 +29,7 @@ def next_after(position: Position) -> Position:
     return (*position[:-1], position[-1] + 1)
 
 
-class Agreement:
+class StopConsensus:
     """One wish to leave, as this rank sees it. The watch thread calls `step`; all else is for the main thread.
 
     Every rank publishes a *bound*: a boundary that its main thread does not go beyond before there is a decision.

@@ -17,9 +17,9 @@ from lightlib.launch.watch import failure as failures
 from lightlib.launch.watch.board import Board, Store, StoreGoneError
 from lightlib.launch.watch.ends import Ends
 from lightlib.launch.watch.failure import Failure, OtherRankError
-from lightlib.launch.watch.hang_detector import Inquiry
+from lightlib.launch.watch.hang_detector import HangDetector
 from lightlib.launch.watch.hang_report import place_of_error
-from lightlib.launch.watch.stop_point import END, Agreement, Position
+from lightlib.launch.watch.stop_point import END, Position, StopConsensus
 from lightlib.launch.watch.timing import PRODUCTION, Timing
 
 __all__ = ["END", "Failure", "OtherRankError", "Watch"]
@@ -74,7 +74,7 @@ class Watch:
         self.before_end = before_end
         self.timing = timing
         self._board = Board.of_watches(store, name)
-        self._inquiry = Inquiry(self._board, rank, world_size, timeout, timing.answer)
+        self._inquiry = HangDetector(self._board, rank, world_size, timeout, timing.answer)
         self._ends = Ends(self._board, rank, world_size)
         self._parent = _launcher()
         self._round = 0
@@ -82,7 +82,7 @@ class Watch:
         self._left = True  # whether the others can know that the last run has ended on this rank
         self._closed = self._store_gone = False
         self._host_left = 0  # the last round which rank 0 has left
-        self._agreements: dict[str, Agreement] = {}
+        self._agreements: dict[str, StopConsensus] = {}
         self._position: Callable[[], Position] = tuple
         self._on_request: Callable[[str], None] = lambda kind: None
         self._failure: Failure | None = None
@@ -239,10 +239,10 @@ class Watch:
             self._agreements[kind] = self._agreement(kind, attempt)
             self._news = -1  # a rank that was faster may have asked again
 
-    def _agreement(self, kind: str, attempt: int) -> Agreement:
+    def _agreement(self, kind: str, attempt: int) -> StopConsensus:
         path = f"{self._round}/{kind}/{attempt}"
         patience = max(self.timing.arrival, 2 * self.timing.poll)
-        return Agreement(kind, path, self.rank, self.world_size, patience)
+        return StopConsensus(kind, path, self.rank, self.world_size, patience)
 
     # data
     def follow_data(self, given: Callable[[], int]) -> None:

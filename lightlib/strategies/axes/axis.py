@@ -15,14 +15,14 @@ from lightlib.precision.precision import Precision
 from lightlib.strategies.axes.plan import ParallelPlan
 from lightlib.strategies.group.collectives import Collectives
 
-__all__ = ["NAMES", "Axis", "Site", "Step"]
+__all__ = ["NAMES", "Axis", "AxisContext", "Step"]
 
 Step = Callable[..., Any]
 NAMES = ("pipeline", "replicate", "shard", "context", "tensor")  # of the mesh's dimensions, slowest link outermost
 
 
 @dataclass
-class Site:
+class AxisContext:
     """What an axis may read while it works on a module.
 
     Attributes:
@@ -79,10 +79,10 @@ class Axis:
     casts: bool = False
     lockstep: bool = False
 
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         """Refuse a module that this axis cannot spread. Nothing has been changed yet."""
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         """Change the module in place."""
 
     def enter(self, name: str, method: Step) -> Step:

@@ -14,7 +14,7 @@ from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.attention import Exchanged, Ring, replaced, require_fused
 from lightlib.strategies.axes.autograd_collectives import gathered
-from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.plan import blocks_of
 from lightlib.torch_private import map_tensors
 
@@ -90,7 +90,7 @@ class Context(Axis):
         if method not in _METHODS:
             raise UnknownNameError("method of the context axis", method, _METHODS, fix='Context(method="all_to_all")')
         self.size, self.method, self.overlap = size, method, overlap
-        self._site: Site | None = None
+        self._site: AxisContext | None = None
         self._module: nn.Module | None = None
         self._entries: list[str] = []
         self._tables: dict[str, int] = {}
@@ -98,7 +98,7 @@ class Context(Axis):
         self._running: ExitStack | None = None
 
     # the module
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         if self.method == "ring" and site.device.type != "cuda":
             raise MisconfigurationException(
                 f'Context(method="ring") on {site.device.type}: torch has no ring attention there.',
@@ -127,7 +127,7 @@ class Context(Axis):
                     fix="self.places(lightlib.strategies.axes.context.positions(length)) in forward.",
                 )
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         self._site, self._module = site, module
         mesh = site.mesh["context"]
         self._attention = Ring(mesh) if self.method == "ring" else Exchanged(mesh.get_group())
@@ -182,7 +182,7 @@ class Context(Axis):
             _rank = 0
 
     @property
-    def _place(self) -> Site:
+    def _place(self) -> AxisContext:
         assert self._site is not None, "apply() comes first"
         return self._site
 

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.axis import Axis, Site
+from lightlib.strategies.axes.axis import Axis, AxisContext
 from lightlib.strategies.axes.mixture import MixtureOfExperts
 from lightlib.strategies.axes.plan import matching
 
@@ -52,7 +52,7 @@ class Expert(Axis):
         """The ids of the parameters that no other process of `group` has a part of."""
         return {id(parameter) for experts in self._lists for parameter in experts.parameters()}
 
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         dim = _dimension(site)
         size = site.sizes[dim]
         if self.size not in (-1, size):
@@ -92,7 +92,7 @@ class Expert(Axis):
                 fix="Shard(meta=False), or build in __init__.",
             )
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         dim = _dimension(site)
         mesh, rank = site.mesh[dim], site.coordinate(dim)
         self.group = mesh.get_group()
@@ -113,7 +113,7 @@ class Expert(Axis):
                 site.elsewhere.append(([layer.experts], others))
 
 
-def _dimension(site: Site) -> str:
+def _dimension(site: AxisContext) -> str:
     return "shard" if site.sizes["shard"] > 1 else "replicate"
 
 

@@ -10,7 +10,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill
 from lightlib.strategies.axes.shard import Gathered, entered, synced_at_the_end
 
@@ -38,7 +38,7 @@ class ByHand(Axis):
         self._module: nn.Module | None = None
         self._gathered = Gathered()
 
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         other = next((name for name in _OTHERS if site.sizes[name] > 1), None)
         if other is not None:
             raise MisconfigurationException(
@@ -56,7 +56,7 @@ class ByHand(Axis):
                 fix='fully_shard(self, mesh=self.device_mesh["data_parallel"]) as the last line of configure_model.',
             )
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
             construction = Construction()
             construction.rng = site.collectives.broadcast(torch.get_rng_state())

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lightlib.errors import MisconfigurationException, nearest
-from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.buckets import BucketOrder
 from lightlib.strategies.axes.hooks import communication_hook
 from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
@@ -51,7 +51,7 @@ class Replicate(Axis):
         comm_state: The state of the hook.
         comm_wrapper: Called with the hook; returns the hook to use.
         wrapper: Called in place of DistributedDataParallel with the same arguments.
-        zero: Share out the optimizer's state over the copies (ZeroRedundancyOptimizer). Default False.
+        zero: Shard the optimizer's state over the copies (ZeroRedundancyOptimizer). Default False.
         options: Further arguments of DistributedDataParallel.
 
     Raises:
@@ -90,11 +90,11 @@ class Replicate(Axis):
         }
         self._hook, self._hook_state, self._hook_wrapper = comm_hook, comm_state, comm_wrapper
         self._wrapper = wrapper or DistributedDataParallel
-        self._site: Site | None = None
+        self._site: AxisContext | None = None
         self._ddp: DistributedDataParallel | None = None
         self._order: BucketOrder | None = None
 
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         if not any(parameter.requires_grad for parameter in module.parameters()):
             raise MisconfigurationException(
                 f"{type(module).__name__} has no parameter that requires a gradient.",
@@ -102,7 +102,7 @@ class Replicate(Axis):
                 fix="Trainer(devices=1), or unfreeze a parameter.",
             )
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         self._site = site
         module.to(site.device)
         step = _Step(module)
@@ -121,7 +121,7 @@ class Replicate(Axis):
         self._ddp = ddp
         self._order = BucketOrder(ddp, module) if self._is_order_kept(module, site) else None
 
-    def _is_order_kept(self, module: nn.Module, site: Site) -> bool:
+    def _is_order_kept(self, module: nn.Module, site: AxisContext) -> bool:
         """Whether sums depend on the order of the buckets, and a backward of zeros can bring it back."""
         options = self._options
         rearranged = not (options["find_unused_parameters"] or options["static_graph"])
@@ -190,7 +190,7 @@ class Replicate(Axis):
             _average(bucket, group)
 
 
-def _copies(site: Site) -> Any:
+def _copies(site: AxisContext) -> Any:
     """Return the group of all processes that have this copy of the parameters: those of one sequence as well."""
     if site.sizes["context"] > 1:
         return flattened_group(site.mesh, ("replicate", "context"), "replicate_context")

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import (
 )
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill, on_meta
 from lightlib.strategies.axes.plan import blocks_of, matching
 from lightlib.torch_private import flattened_mesh, is_view, map_tensors
@@ -78,7 +78,7 @@ class Shard(Axis):
         """Return the context in which `configure_model` builds: on the CPU, or on no device at all."""
         return on_meta(self._construction) if self.meta else nullcontext()
 
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         if not any(True for _ in module.parameters()):
             raise MisconfigurationException(
                 f"{type(module).__name__} has no parameters to share out.",
@@ -86,7 +86,7 @@ class Shard(Axis):
                 fix="create layers in __init__ or configure_model.",
             )
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         mesh = _sharded_over(site)
         dtype = self._policy(site)
         offload = CPUOffloadPolicy(pin_memory=site.device.type == "cuda") if self.cpu_offload else OffloadPolicy()
@@ -121,13 +121,13 @@ class Shard(Axis):
         self._gathered = Gathered(self._roots)
         self._module = None if piped else module
 
-    def _policy(self, site: Site) -> tuple[torch.dtype | None, torch.dtype | None]:
+    def _policy(self, site: AxisContext) -> tuple[torch.dtype | None, torch.dtype | None]:
         precision = site.precision
         compute = self.param_dtype or (precision.compute_dtype if precision.autocasts else None)
         reduce = self.reduce_dtype or (precision.reduce_dtype if precision.autocasts else None)
         return compute, reduce
 
-    def _units(self, module: nn.Module, site: Site) -> list[nn.Module]:
+    def _units(self, module: nn.Module, site: AxisContext) -> list[nn.Module]:
         blocks = self.blocks
         if callable(blocks):
             found = [part for name, part in module.named_modules() if name and blocks(name, part)]
@@ -223,7 +223,7 @@ def synced_at_the_end(roots: list[FSDPModule], step: Step) -> Step:
     return synced
 
 
-def _sharded_over(site: Site) -> DeviceMesh:
+def _sharded_over(site: AxisContext) -> DeviceMesh:
     """Return the mesh of what is shared out and, outside of it, of the copies. Context processes share out as well."""
     mesh = site.mesh["shard"]
     if site.sizes["context"] > 1:

@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import (
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning, info, warn
 from lightlib.strategies.axes.autograd_collectives import gathered, part_of
-from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.plan import blocks_of
 from lightlib.strategies.axes.tensor_plan import (
     automatic_plan,
@@ -96,7 +96,7 @@ class Tensor(Axis):
         self._module: nn.Module | None = None
         self._mesh: DeviceMesh | None = None
 
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         plan = self.plan if self.plan is not None else site.plan.tensor
         self._splits_scores = site.plan.loss_parallel if self.loss_parallel is None else self.loss_parallel
         if plan:
@@ -121,7 +121,7 @@ class Tensor(Axis):
         if site.device.type == "cpu":
             _warn_of_dropout(module, self._styles, self.sequence_parallel)
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # two reductions are meant
         mesh = self._mesh = site.mesh["tensor"]
         self._module = module
@@ -264,7 +264,7 @@ def _check_ties(module: nn.Module, styles: Mapping[str, Any]) -> None:
 
 
 # Sequence parallelism
-def _with_norms(module: nn.Module, styles: dict[str, Any], site: Site) -> dict[str, Any]:
+def _with_norms(module: nn.Module, styles: dict[str, Any], site: AxisContext) -> dict[str, Any]:
     """Return the styles with the norms in the blocks added.
 
     Raises:

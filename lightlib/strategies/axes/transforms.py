@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.report import PossibleUserWarning, warn
-from lightlib.strategies.axes.axis import Axis, Site
+from lightlib.strategies.axes.axis import Axis, AxisContext
 from lightlib.strategies.axes.plan import blocks_of, container_of, matching
 
 __all__ = ["ActivationCheckpoint", "Compile"]
@@ -53,7 +53,7 @@ class ActivationCheckpoint(Axis):
         self.blocks, self.every, self.preserve_rng_state = blocks, every, preserve_rng_state
         self._names: list[str] = []
 
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         chosen = self._chosen(module, site)
         self._names = list(chosen)
         if not chosen:
@@ -70,13 +70,13 @@ class ActivationCheckpoint(Axis):
                 PossibleUserWarning,
             )
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         here = dict(module.named_modules())  # a pipeline's stage has not all of them
         for block in [here[name] for name in self._names if name in here]:
             again = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=self.preserve_rng_state)
             block.forward = again  # in place: a wrapper would change the names
 
-    def _chosen(self, module: nn.Module, site: Site) -> dict[str, nn.Module]:
+    def _chosen(self, module: nn.Module, site: AxisContext) -> dict[str, nn.Module]:
         if self.blocks is None:
             every = blocks_of(module, site.plan)
         elif callable(self.blocks):
@@ -124,7 +124,7 @@ class Compile(Axis):
             "mode": mode, "dynamic": dynamic, "fullgraph": fullgraph, "backend": backend, "options": options,
         }  # fmt: skip
 
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         self._names = list(self._chosen(module, site))
         if not self._names:
             raise MisconfigurationException(
@@ -133,7 +133,7 @@ class Compile(Axis):
                 fix='Compile(blocks=["encoder"]), or compile=False.',
             )
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         codes: dict[str, CodeType] = {}
         here = dict(module.named_modules())  # a pipeline's stage has not all of them
         for block in [here[name] for name in self._names if name in here]:
@@ -150,7 +150,7 @@ class Compile(Axis):
         own = FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
         return torch.compile(own, **self._arguments)
 
-    def _chosen(self, module: nn.Module, site: Site) -> dict[str, nn.Module]:
+    def _chosen(self, module: nn.Module, site: AxisContext) -> dict[str, nn.Module]:
         if self.blocks is not None:
             return matching(module, [self.blocks] if isinstance(self.blocks, str) else self.blocks, "blocks")
         found = blocks_of(module, site.plan)

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.report import PossibleUserWarning, warn
-from lightlib.strategies.axes.axis import Axis, Site, Step
+from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
 from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.cut import Cut
@@ -90,7 +90,7 @@ class Pipeline(Axis):
         self._step: Step | None = None
 
     # the module
-    def check(self, module: nn.Module, site: Site) -> None:
+    def check(self, module: nn.Module, site: AxisContext) -> None:
         if not site.automatic:
             raise MisconfigurationException(
                 f"{type(module).__name__} has automatic_optimization=False, and the strategy is a pipeline.",
@@ -117,7 +117,7 @@ class Pipeline(Axis):
             )
         self._split = split
 
-    def apply(self, module: nn.Module, site: Site) -> None:
+    def apply(self, module: nn.Module, site: AxisContext) -> None:
         assert self._split is not None, "check() comes first"
         split, self._split = self._split, None
         group, rank = site.mesh["pipeline"].get_group(), site.coordinate("pipeline")
@@ -180,7 +180,7 @@ class _Placed(NamedTuple):
     chain: Chain
     cut: Cut
     module: nn.Module
-    site: Site
+    site: AxisContext
 
 
 def _positive(name: str, value: Any) -> int | None:

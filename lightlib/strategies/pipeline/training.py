@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from lightlib.errors import MisconfigurationException
 from lightlib.report import info
-from lightlib.strategies.axes.axis import Site, Step
+from lightlib.strategies.axes.axis import AxisContext, Step
 from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.cut import Cut
 from lightlib.strategies.pipeline.schedule import Engine, Kind, micro_batches, shape_of
@@ -44,7 +44,7 @@ class Training:
     """
 
     def __init__(
-        self, kind: Kind, asked: int | None, chain: Chain, cut: Cut, module: nn.Module, step: Step, site: Site
+        self, kind: Kind, asked: int | None, chain: Chain, cut: Cut, module: nn.Module, step: Step, site: AxisContext
     ) -> None:
         self.kind, self.asked, self.chain, self.cut = kind, asked, chain, cut
         self.module, self.step, self.site = module, step, site
