@@ -123,5 +123,5 @@ def _name(file: Path, root: Path) -> str:
 
 if __name__ == "__main__":
     found = list(findings([Path(arg).resolve() for arg in sys.argv[1:]] or [ROOT / "lightlib", ROOT / "docs"]))
-    print(*found, f"{len(found)} places", sep="\n")
+    sys.stdout.write("\n".join([*map(str, found), f"{len(found)} places"]) + "\n")
     sys.exit(bool(found))
