@@ -47,7 +47,7 @@ help:
 	@echo 'make slow    run the slow tests: many processes, or minutes'
 	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-torchrun, campaign-files,'
 	@echo '                 campaign-disk, campaign-corruption, campaign-s3, campaign-layouts (about two hours; each also alone)'
-	@echo 'make check   formatting, lint, types, architecture, pinned versions'
+	@echo 'make check   formatting, lint, types, architecture, pinned versions, subjects of commits'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
 	@echo 'make clean   remove the environment and what the tools left'
 
@@ -78,6 +78,7 @@ check: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/python scripts/constraints.py check
+	@$(BIN)/python scripts/commit_subjects.py
 	@$(BIN)/python -m pytest -q tests/architecture
 
 bench: $(VENV)/.examples
