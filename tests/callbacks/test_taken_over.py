@@ -18,9 +18,10 @@ from tests.processes import programs
 
 HOLDER = """
 import os, sys, time
-from lightlib.checkpoint import storage
-storage.make_folder(sys.argv[1])
-with storage.claim(sys.argv[1]):
+from lightlib.checkpoint.storage.claims import claim
+from lightlib.checkpoint.storage.filesystem import make_folder
+make_folder(sys.argv[1])
+with claim(sys.argv[1]):
     print("held", flush=True)
     while not os.path.exists("enough"):
         time.sleep(0.01)

@@ -232,11 +232,11 @@ class TestDisk:
         os.mkdir("closed", mode=0o500)
         program = """
 import os
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage import filesystem
 if os.getuid() == 0:
     os.chmod(".", 0o755); os.chown("closed", 65534, 65534); os.seteuid(65534)
 try:
-    storage.write("closed/a.bin", lambda file: None)
+    filesystem.write("closed/a.bin", lambda file: None)
 except OSError as error:
     print(error)
 """
@@ -371,8 +371,8 @@ def _run(program):
 class TestClaim:
     HOLD = """
 import os, sys, time
-from lightlib.checkpoint import storage
-held = storage.claim("run")
+from lightlib.checkpoint.storage.claims import claim
+held = claim("run")
 print("held", flush=True)
 sys.stdin.read()
 held.release()
@@ -443,7 +443,7 @@ held.release()
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             assert os.listdir("run") == [".lightlib.lock"]
             assert "Another run" in _run(
-                "from lightlib.checkpoint import storage\ntry: storage.claim('run')\nexcept ValueError as e: print(e)"
+                "from lightlib.checkpoint.storage.claims import claim\ntry: claim('run')\nexcept ValueError as e: print(e)"
             )
 
     @pytest.mark.processes
@@ -451,7 +451,7 @@ held.release()
         os.mkdir("run")
         program = """
 import os
-from lightlib.checkpoint import storage
+from lightlib.checkpoint.storage.claims import claim
 from lightlib.errors import MisconfigurationException
 print("ready", flush=True)
 while not os.path.exists("go"):
@@ -459,7 +459,7 @@ while not os.path.exists("go"):
 got = 0
 while got < 100:
     try:
-        with storage.claim("run"):
+        with claim("run"):
             os.close(os.open("run/inside", os.O_CREAT | os.O_EXCL)); got += 1; os.unlink("run/inside")
     except MisconfigurationException:
         pass

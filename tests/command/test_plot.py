@@ -499,7 +499,7 @@ def test_without_matplotlib_only_html_is_drawn_and_a_png_by_name_is_refused(simp
 @pytest.mark.processes
 def test_neither_torch_nor_matplotlib_is_imported_for_a_page(simple):
     code = (
-        "import argparse, sys; from lightlib.command import plot; p = argparse.ArgumentParser(); plot.add_arguments(p);"
+        "import argparse, sys; from lightlib.command.plot import plot; p = argparse.ArgumentParser(); plot.add_arguments(p);"
         "plot.run(p.parse_args([sys.argv[1], '--format', 'html']));"
         "assert not {'torch', 'matplotlib.figure', 'numpy'} & set(sys.modules)"
     )

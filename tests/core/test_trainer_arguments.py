@@ -273,8 +273,8 @@ class Clock:
         self.now = 1000.0
         for module in (
             "lightlib.callbacks.timer.time.monotonic",
-            "lightlib.core.run.run.monotonic",
-            "lightlib.core.run.run.monotonic",
+            "lightlib.core.run.parts.monotonic",
+            "lightlib.core.run.parts.monotonic",
         ):
             monkeypatch.setattr(module, lambda: self.now)
 

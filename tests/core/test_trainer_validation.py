@@ -26,7 +26,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr("lightlib.core.run.run.monotonic", lambda: self.now)
+        monkeypatch.setattr("lightlib.core.run.parts.monotonic", lambda: self.now)
 
     def callback(self):
         return on(on_train_batch_end=lambda *_: self.move(1), on_validation_end=lambda *_: self.move(5))

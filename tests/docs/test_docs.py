@@ -115,12 +115,3 @@ def test_arguments_that_pages_write_exist():
     for page in PAGES:
         for call in re.findall(r"Trainer\(([a-z_]+)=", page.read_text(encoding="utf-8")):
             assert call in known, (page.name, call)
-
-
-def test_every_file_of_core_was_drawn_or_has_a_record():
-    drawn = (
-        "module datamodule hparams hooks progress plan results optim data checkpoint run loop resolve trainer __init__"
-    )
-    records = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "decisions").glob("*.md"))
-    files = {path.stem for path in (ROOT / "lightlib" / "core").glob("*.py")} - set(drawn.split())
-    assert {name for name in files if f"`{name}.py`" not in records} == set()

@@ -21,8 +21,8 @@ from lightlib.strategies.deepspeed import strategy as deepspeed
 from lightlib.strategies.deepspeed.config import Run, merged, resolved
 from lightlib.strategies.deepspeed.engine import EnginePrecision, EngineScaler
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
+from lightlib.strategies.deepspeed.strategy import named as by_name
 from lightlib.strategies.group.collectives import SingleProcess
-from lightlib.strategies.named import strategy as by_name
 
 
 # names and options
@@ -275,7 +275,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setattr(deepspeed, "join", lambda *given: SingleProcess())
-    monkeypatch.setattr(deepspeed.agreement, "share_values", lambda *given: None)
+    monkeypatch.setattr(deepspeed.consistency, "share_values", lambda *given: None)
     return noted
 
 

@@ -210,9 +210,12 @@ class Clocks:
         shared: With several processes, the clock of rank 0.
     """
 
-    started: float = field(default_factory=monotonic)
-    validated: float = field(default_factory=monotonic)
     shared: SharedClock = field(default_factory=SharedClock)
+    started: float = field(init=False)
+    validated: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.validated = monotonic()
 
     def start(self, batch: int) -> None:
         """Training begins at this batch."""
@@ -223,3 +226,11 @@ class Clocks:
         """A validation has ended at this batch."""
         self.validated = monotonic()
         self.shared.start(batch)
+
+    def since_start(self) -> float:
+        """Return the seconds since training began."""
+        return monotonic() - self.started
+
+    def since_validation(self) -> float:
+        """Return the seconds since the last validation, by this process's clock."""
+        return monotonic() - self.validated

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -187,7 +186,7 @@ class Run:
         """Seconds since the last validation; with several processes by the clock of the first, 0 while it is early."""
         limit = self.plan.validate_every_seconds
         if self.strategy.world_size == 1 or limit is None:
-            return monotonic() - self.clocks.validated
+            return self.clocks.since_validation()
         return limit if self.clocks.shared.over(self.trainer, self.progress.batch, limit) else 0.0
 
     # where the run may be left, and saved
