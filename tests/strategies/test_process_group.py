@@ -25,8 +25,8 @@ A_PROGRAM = """
 import atexit, sys, time
 import torch
 from lightlib.accelerators import CPUAccelerator
-from lightlib.launch.environment.detect import Environment
-from lightlib.strategies import process_group
+from lightlib.launch.environment.environment import Environment
+from lightlib.strategies.group import process_group
 
 def keep_the_lock():
     deadline = time.perf_counter() + 0.5
