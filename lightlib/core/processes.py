@@ -84,10 +84,10 @@ class Processes:
                 if self._run is not None:
                     self._run.stop.request()
             else:
-                signals.hear(kind)
+                signals.receive(kind)
 
         self.watch.start(self._position, wish, self._described)
-        signals.tell = self.watch.request
+        signals.notify_by(self.watch.request)
 
     def attach(self, run: Run) -> None:
         """The run has been built: its position counts."""

@@ -341,7 +341,7 @@ class Session:
 
     def rebuild_hooks(self, run: Run) -> None:
         assert self.builder is not None
-        run.hooks.take_over(self.builder.hooks())
+        run.hooks.replace_by(self.builder.hooks())
 
     # around the loop
     def __enter__(self) -> Run:
@@ -486,7 +486,7 @@ class Session:
         if self.signals.received is not None:
             self.signals.received.__traceback__ = None  # its frames hold the last batch
         if run is not None:
-            run.say_it_is_over()
+            run.mark_done()
         if errors:
             raise errors[0]
 

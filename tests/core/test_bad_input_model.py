@@ -267,7 +267,7 @@ class TestHooksAroundABatch:
 class TestEvalMode:
     """Models of other libraries come in eval mode."""
 
-    TEXT = "in eval mode, though parameters in there are trained"
+    TEXT = "in eval mode, although their parameters are trained"
 
     def test_a_part_that_is_trained(self):
         module = Net()
@@ -369,11 +369,11 @@ HOOKS = [
     ("configure_optimisers", "no hook has this name. Did you mean 'configure_optimizers'?"),
     ("train_dataloder", "no hook has this name. Did you mean 'train_dataloader'?"),
     ("val_dataloaders", "no hook has this name. Did you mean 'val_dataloader'?"),
-    ("validation_epoch_end", "it left Lightning in 2.0. Its place is now `on_validation_epoch_end`."),
-    ("training_epoch_end", "it left Lightning in 2.0. Its place is now `on_train_epoch_end`."),
-    ("training_step_end", "it left Lightning in 2.0. Its place is now `training_step`."),
-    ("on_epoch_end", "it left Lightning in 2.0. Its place is now `on_train_epoch_end`."),
-    ("configure_sharded_model", "it left Lightning in 2.0. Its place is now `configure_model`."),
+    ("validation_epoch_end", "it was removed in Lightning 2.0. Use `on_validation_epoch_end`."),
+    ("training_epoch_end", "it was removed in Lightning 2.0. Use `on_train_epoch_end`."),
+    ("training_step_end", "it was removed in Lightning 2.0. Use `training_step`."),
+    ("on_epoch_end", "it was removed in Lightning 2.0. Use `on_train_epoch_end`."),
+    ("configure_sharded_model", "it was removed in Lightning 2.0. Use `configure_model`."),
 ]
 
 
@@ -392,7 +392,7 @@ class TestHooks:
         ("name", "hint"),
         [
             ("on_trian_start", "no hook has this name. Did you mean 'on_train_start'?"),
-            ("on_batch_end", "it left Lightning in 2.0. Its place is now `on_train_batch_end`."),
+            ("on_batch_end", "it was removed in Lightning 2.0. Use `on_train_batch_end`."),
         ],
     )
     def test_of_a_callback(self, name, hint):

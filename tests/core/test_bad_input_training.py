@@ -183,7 +183,7 @@ class TestNothingIsTrained:
         trainer().fit(returning(lambda loss: loss if next(some) else None), loader())
 
     NEVER = "{}. Only max_steps=10 ends this run, so it would never end."
-    STEP = "an optimizer step in every epoch, or a limit of another kind."
+    STEP = "an optimizer step in every epoch, or another kind of limit."
 
     def test_a_run_that_only_steps_could_end(self):
         what = "No optimizer stepped in epoch 1 (4 batches): Given.training_step returned no loss for any batch, which "
@@ -222,8 +222,8 @@ class TestNothingIsTrained:
 
 def test_a_loss_that_is_nan():
     text = (
-        "the loss is nan at epoch 0, batch 0, step 1 (seen when logging). Training goes on. To find where it began use "
-        "callbacks.TerminateOnNaN(), or Trainer(detect_anomaly=True)."
+        "the loss is nan at epoch 0, batch 0, step 1 (seen when logging). Training continues. To find where it began, "
+        "use callbacks.TerminateOnNaN(), or Trainer(detect_anomaly=True)."
     )
     module = returning(lambda loss: loss * math.nan)
     with pytest.warns(UserWarning) as caught:  # noqa: PT030  its text is compared below
@@ -235,7 +235,7 @@ def test_a_loss_that_is_nan():
 class TestALossThatIsNanAndLoggedNowhere:
     WHAT = (
         r"The weights of \w+ are no longer finite in epoch 0, step 4 \(seen at the end of the epoch\), as "
-        r"after a loss that is NaN\. Training goes on\. To find where it began use callbacks\.TerminateOnNaN\(\)"
+        r"after a loss that is NaN\. Training continues\. To find where it began, use callbacks\.TerminateOnNaN\(\)"
     )
 
     @pytest.mark.parametrize("log_every_n_steps", [0, 50])

@@ -26,9 +26,9 @@ def test_values_per_step_that_reach_no_logger_are_named():
         trainer.fit(Logs(), batches(20))
     (message,) = (str(one.message) for one in caught)
     assert message == (
-        "No logger received a value of 'loss': values per step are handed over every log_every_n_steps=50 steps, and "
+        "No logger received a value of 'loss': step values are written every log_every_n_steps=50 steps, and "
         "the first epoch has only 20.\n"
-        "  Expected: an interval that is shorter than an epoch.\n"
+        "  Expected: an interval shorter than an epoch.\n"
         "  Fix: Trainer(log_every_n_steps=2), or self.log(…, on_epoch=True)."
     )
     assert logger.rows == []

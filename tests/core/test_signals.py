@@ -52,7 +52,7 @@ class TestNoted:
         """Ctrl-C in a terminal reaches all processes, and the word of the others may be faster."""
         signals = Signals()
         with signals.noted():
-            signals.hear("interrupt")
+            signals.receive("interrupt")
             heard = signals.received
             signal.raise_signal(INT)
             assert signals.received is heard
@@ -63,7 +63,7 @@ class TestNoted:
     def test_an_interrupt_after_anothers_wish_to_end_is_obeyed_at_once(self):
         signals = Signals()
         with signals.noted():
-            signals.hear("terminate")
+            signals.receive("terminate")
             assert isinstance(signals.received, SIGTERMException)
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(INT)

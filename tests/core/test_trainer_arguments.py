@@ -233,7 +233,7 @@ class TestEnds:
         with caplog.at_level("INFO", logger="lightlib"):
             trainer.fit(Net(), batches(10))
         assert trainer.global_step == 30
-        assert "training goes on until min_epochs=2" in caplog.text
+        assert "training continues until min_epochs=2" in caplog.text
 
     def test_a_stop_waits_for_the_optimizer_step(self):
         def ask(trainer, module, *_):

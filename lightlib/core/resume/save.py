@@ -112,7 +112,7 @@ def write_checkpoint(
     run.loggers.save()  # what was logged before a checkpoint is on disk when the checkpoint is
     label = run.trainer.next_label(weights_only)
     content = dump(run, label, weights_only, spread=kind == "directory")
-    run.user_state.say()
+    run.user_state.warn_of_missing()
     alone = strategy.world_size == 1
     writes = kind == "directory" or strategy.is_global_zero
     if writer is not None:

@@ -1,4 +1,4 @@
-"""Where all processes leave a run together: asked of the watch once, then compared."""
+"""Agreement: the position at which all processes leave a run together, negotiated once through the watch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["Agreement"]
 
 
 class Agreement:
-    """The boundaries that the processes of one run have agreed on, by the kind of wish.
+    """The positions that the processes of one run have agreed on, by kind of request.
 
     Args:
-        watch: Speaks with the other processes.
+        watch: Connects to the other processes.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -19,7 +19,7 @@ class Agreement:
         self._at: dict[str, tuple[int, ...]] = {}
 
     def reached(self, kind: str, position: tuple[int, ...]) -> bool:
-        """Whether this process is where all leave; the first question waits until all have said where they are.
+        """Whether this process has reached the agreed position; the first call waits for all processes' positions.
 
         Args:
             kind: ``"stop"``, ``"interrupt"`` or ``"terminate"``.
@@ -30,6 +30,6 @@ class Agreement:
         return position >= self._at[kind]
 
     def forget(self, kind: str) -> None:
-        """The wish was not granted, on any process; another may follow."""
+        """Drop a request that was refused on all processes, so that a new one can follow."""
         self._at.pop(kind, None)
         self._watch.refuse(kind)

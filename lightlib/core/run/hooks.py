@@ -1,4 +1,4 @@
-"""Hooks: one callable per hook, computed when a stage starts; one that nobody defines is free."""
+"""Hooks: one callable per hook, built when a stage starts; an undefined hook costs nothing."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _REMOVED = {
     "validation_step_end": "validation_step",
     "test_step_end": "test_step",
 }
-# Not called through the table: a checkpoint hands itself to every callback in turn.
+# Not called through the table: saving and loading a checkpoint calls each callback directly.
 _BY_THE_CHECKPOINT = frozenset({"on_save_checkpoint", "on_load_checkpoint"})
 
 SKIP_EPOCH = -1  # what `on_train_batch_start` returns to skip the rest of the epoch
@@ -100,12 +100,12 @@ SKIP_EPOCH = -1  # what `on_train_batch_start` returns to skip the rest of the e
 Wrap = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
 
 
-# The hook that nobody defines: a function of C that takes anything, looks at nothing and makes no Python frame.
+# An undefined hook: a C function that accepts and ignores any arguments without creating a Python frame.
 nothing: Callable[..., Any] = "".format
 
 
 def in_order(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Return one callable for all of `calls`; of what they return, the last one's value."""
+    """Return one callable that makes all of `calls` and returns the last one's value."""
     if not calls:
         return nothing
     if len(calls) == 1:
@@ -121,7 +121,7 @@ def in_order(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def skip_if_any(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Return one callable for all of `calls`, which returns -1 when any of them does, and calls the others as well."""
+    """Return one callable that makes all of `calls`, and returns -1 if any of them did."""
     if len(calls) < 2:
         return in_order(calls)
 
@@ -136,7 +136,7 @@ def skip_if_any(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def each(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Return one callable that calls all of `calls`, also after one that raised, and raises the first error then."""
+    """Return one callable that makes all of `calls` even if some raise, then raises the first error."""
     if len(calls) < 2:
         return in_order(calls)
 
@@ -154,7 +154,7 @@ def each(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 
 def with_loader(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `call`; where it demands a `dataloader_idx`, it gets 0 when it is called without: there is one loader."""
+    """Return `call`; if it requires a `dataloader_idx`, pass 0 when there is only one loader."""
     try:
         parameters = inspect.signature(call).parameters
     except (TypeError, ValueError):  # a callable without a signature
@@ -170,7 +170,7 @@ def with_loader(call: Callable[..., Any]) -> Callable[..., Any]:
     return indexed
 
 
-# How the calls of a hook are joined where not `in_order`: all are told that a run has ended, also after an error.
+# Hooks whose calls are not joined by `in_order`. `each` calls every owner at the end of a run, even after an error.
 _JOINED = {"on_train_batch_start": skip_if_any, "on_exception": each, "teardown": each}
 
 
@@ -180,7 +180,7 @@ def in_priority(callbacks: Iterable[Any]) -> list[Any]:
 
 
 class FrozenCallbacks(tuple[Any, ...]):
-    """The callbacks of a run that has begun: who is called was settled when it started."""
+    """The callbacks of a started run, which can no longer change."""
 
     __slots__ = ()
 
@@ -195,7 +195,7 @@ class FrozenCallbacks(tuple[Any, ...]):
 
 
 def scoped(results: Results, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `call`, telling `results` the name of the hook while it runs."""
+    """Return `call`, with the scope of `results` set to this hook while it runs."""
     rule = rule_of(name)
 
     def in_scope(*args: Any) -> Any:
@@ -210,19 +210,19 @@ def scoped(results: Results, name: str, call: Callable[..., Any]) -> Callable[..
 
 
 class Hooks:
-    """One callable per hook. `hooks.on_train_batch_end(…)` calls who defines it, in order, and nobody else.
+    """One callable per hook: `hooks.on_train_batch_end(…)` calls, in order, the objects that define it.
 
     Args:
         trainer: Handed to the callbacks.
         module: The user's module, whose hooks come after the callbacks'.
         callbacks: In the order of their priority.
-        wrap: `wrap(owner, hook, call)` returns what is called in place of `call`: it sets the scope of `self.log`.
+        wrap: `wrap(owner, hook, call)` returns the callable to use instead of `call`: it sets the scope of `self.log`.
 
     Note:
-        The table is computed once per stage: a method patched later is not seen until `trainer.rebuild_hooks()`.
+        The table is built once per stage: a method patched later has no effect until `trainer.rebuild_hooks()`.
     """
 
-    __slots__ = (*HOOKS, "_who", "module_base")
+    __slots__ = (*HOOKS, "_owners", "module_base")
 
     if TYPE_CHECKING:
 
@@ -231,47 +231,47 @@ class Hooks:
     def __init__(
         self, trainer: Trainer, module: Module, callbacks: Sequence[Any], wrap: Wrap, module_base: type
     ) -> None:
-        self._who: dict[str, list[str]] = {}
+        self._owners: dict[str, list[str]] = {}
         self.module_base = module_base
         for name in HOOKS:
             calls: list[Callable[..., Any]] = []
-            who: list[str] = []
-            for owner in self._owners(name, module, callbacks):
+            owners: list[str] = []
+            for owner in self._defining(name, module, callbacks):
                 call = getattr(owner, name)
                 if owner is not module:
                     call = partial(call, trainer, module)
                 calls.append(wrap(type(owner).__name__, name, with_loader(call) if name in _AROUND_A_BATCH else call))
-                who.append(_named(owner))
+                owners.append(_named(owner))
             setattr(self, name, _JOINED.get(name, in_order)(calls))
-            if who:
-                self._who[name] = who
+            if owners:
+                self._owners[name] = owners
 
     def defines(self, name: str) -> bool:
-        """Whether anybody has a hook of this name."""
-        return name in self._who
+        """Whether the module or a callback defines this hook."""
+        return name in self._owners
 
-    def take_over(self, other: Hooks) -> None:
-        """Call from now on whom `other` calls: the loop keeps hold of this table."""
+    def replace_by(self, other: Hooks) -> None:
+        """Adopt the calls of `other`; the loop keeps its reference to this table."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
-    def _owners(self, name: str, module: Module, callbacks: Sequence[Any]) -> list[Any]:
+    def _defining(self, name: str, module: Module, callbacks: Sequence[Any]) -> list[Any]:
         if name in _BY_THE_CHECKPOINT:
             return []
-        own = [module] if overrides(module, self.module_base, name) else []
-        found = [c for c in callbacks if overrides(c, Callback, name)]
+        modules = [module] if overrides(module, self.module_base, name) else []
+        defining = [callback for callback in callbacks if overrides(callback, Callback, name)]
         if name == "on_train_epoch_end":
-            late = [c for c in found if getattr(c, "after_module", False)]
-            return [c for c in found if c not in late] + own + late
-        return found + own
+            late = [callback for callback in defining if getattr(callback, "after_module", False)]
+            return [callback for callback in defining if callback not in late] + modules + late
+        return defining + modules
 
     def __str__(self) -> str:
-        width = max((len(name) for name in self._who), default=0)
-        lines = [f"{name:<{width}}  {' → '.join(who)}" for name, who in self._who.items()]
+        width = max((len(name) for name in self._owners), default=0)
+        lines = [f"{name:<{width}}  {' → '.join(owners)}" for name, owners in self._owners.items()]
         return "\n".join(lines) or "no hook is defined"
 
     def __repr__(self) -> str:
-        return f"<Hooks: {len(self._who)} defined; print(trainer.hooks) lists them>"
+        return f"<Hooks: {len(self._owners)} defined; print(trainer.hooks) lists them>"
 
 
 def _named(owner: Any) -> str:
@@ -280,7 +280,7 @@ def _named(owner: Any) -> str:
 
 
 def warn_for_misspelt_hooks(owner: object, base: type) -> None:
-    """Warn for public methods of `owner` whose names are almost those of a hook, and for hooks of Lightning 1.x."""
+    """Warn about public methods of `owner` that look like misspelt hooks, and about hooks of Lightning 1.x."""
     known = [*HOOKS, *STEPS, *(_MODULE_ONLY if base is not Callback else ())]
     kind = type(owner).__name__
     for name in dir(type(owner)):
@@ -288,7 +288,7 @@ def warn_for_misspelt_hooks(owner: object, base: type) -> None:
             continue
         if name in _REMOVED:
             report.warn(
-                f"{kind}.{name} is never called: it left Lightning in 2.0. Its place is now `{_REMOVED[name]}`.",
+                f"{kind}.{name} is never called: it was removed in Lightning 2.0. Use `{_REMOVED[name]}`.",
                 report.PossibleUserWarning,
             )
         elif name not in known and _almost(name, tuple(known)):
@@ -300,13 +300,13 @@ def warn_for_misspelt_hooks(owner: object, base: type) -> None:
 
 @lru_cache(maxsize=1024)
 def _almost(name: str, known: tuple[str, ...]) -> bool:
-    # Short names are too near to others: `step` is not meant to be `setup`.
+    # Short names are too similar to one another: `step` is not a misspelt `setup`.
     looks_like_hook = name.startswith("on_") or name.endswith(("_step", "_dataloader")) or len(name) >= 12
     return looks_like_hook and any(_distance_at_most_two(name, other) for other in known)
 
 
 def _distance_at_most_two(a: str, b: str) -> bool:
-    if abs(len(a) - len(b)) > 2 or len(set(a) ^ set(b)) > 4:  # a change replaces at most one letter by one other
+    if abs(len(a) - len(b)) > 2 or len(set(a) ^ set(b)) > 4:  # one edit swaps at most one letter for another
         return False
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):

@@ -1,24 +1,20 @@
-"""LogWriter: hands what was logged to the loggers, and warns of what is not finite."""
+"""LogWriter: hands logged values to the loggers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor
 
 from lightlib import report
 from lightlib.callbacks.monitored import monitors_of, warn_for_unlogged
+from lightlib.core.metrics.nonfinite import NonfiniteCheck
 from lightlib.core.metrics.results import to_floats
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
 __all__ = ["LogWriter"]
-
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class LogWriter:
@@ -30,14 +26,14 @@ class LogWriter:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._warned = False
+        self._nonfinite = NonfiniteCheck(run.progress)
 
     def write_step(self) -> None:
-        """Write what was logged per step."""
+        """Write the values logged per step."""
         values = self._run.results.fresh_step_values()
         loss = self._run.optimization.window.value
         floats = to_floats(values if loss is None else {**values, "": loss})
-        self._look_for_nonfinite(floats)
+        self._nonfinite.check_values(floats)
         floats.pop("", None)
         if floats:
             self.write(floats)
@@ -46,20 +42,21 @@ class LogWriter:
         """Write the values of the training epoch."""
         run = self._run
         if run.progress.epoch == 0 and run.loggers and not run.trainer.fast_dev_run:
-            self._warn_when_nothing_was_written()
+            self._warn_if_nothing_was_written()
         run.results.reduce()
         values = to_floats(run.results.epoch_values())
         if values:
             self.write(values)
-        self._look_for_nonfinite_weights()
+        if run.optimization.optimizers:
+            self._nonfinite.check_weights(run.module)
 
     def write_evaluation_step(self) -> None:
-        """Write what an evaluation step logged per step, at the step that training is at."""
+        """Write the step values of an evaluation step, at the current training step."""
         if self._run.stage != "sanity_check" and (values := self._run.results.fresh_step_values()):
             self.write(to_floats(values))
 
     def write_evaluation(self) -> list[dict[str, float]]:
-        """Reduce what an evaluation logged, write it and return it, one dictionary per loader."""
+        """Reduce, write and return the metrics of an evaluation, one dictionary per loader."""
         run = self._run
         run.results.reduce()
         metrics = run.results.epoch_values_by_loader()
@@ -71,11 +68,11 @@ class LogWriter:
         return metrics
 
     def write(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Give numbers to all loggers and to `on_log`.
+        """Pass numbers to all loggers and to `on_log`.
 
         Args:
             metrics: By name.
-            step: The x-axis. Default: what was logged as "step", else the number of optimizer steps.
+            step: The x-axis. Default: the value logged as "step", else the number of optimizer steps.
         """
         run, numbers = self._run, dict(metrics)
         at = numbers.pop("step", None)
@@ -85,51 +82,15 @@ class LogWriter:
         run.loggers.log_metrics(numbers, step)
         run.hooks.on_log(numbers)
 
-    def _warn_when_nothing_was_written(self) -> None:
-        """Warn when the first epoch ends before the loggers received any of the values that were logged per step."""
+    def _warn_if_nothing_was_written(self) -> None:
+        """Warn if the first epoch ends before any step value has reached the loggers."""
         names = ", ".join(map(repr, self._run.results.waiting_names()))
         step, every = self._run.progress.step, self._run.plan.log_every
         if names and 0 < step < every:
             report.warn(
-                f"No logger received a value of {names}: values per step are handed over every "
+                f"No logger received a value of {names}: step values are written every "
                 f"log_every_n_steps={every} steps, and the first epoch has only {step}.\n"
-                "  Expected: an interval that is shorter than an epoch.\n"
+                "  Expected: an interval shorter than an epoch.\n"
                 f"  Fix: Trainer(log_every_n_steps={max(1, step // 10)}), or self.log(…, on_epoch=True).",
                 report.PossibleUserWarning,
             )
-
-    def _look_for_nonfinite(self, floats: Mapping[str, float]) -> None:
-        if self._warned:
-            return
-        for name, value in floats.items():
-            if not math.isfinite(value):
-                self._warned = True
-                progress = self._run.progress
-                where = f"epoch {progress.epoch}, batch {progress.epoch_batch - 1}, step {progress.step}"
-                what = f"the logged value {name!r}" if name else "the loss"
-                report.warn(
-                    f"{what} is {value} at {where} (seen when logging). Training goes on. To find where it began use "
-                    "callbacks.TerminateOnNaN(), or Trainer(detect_anomaly=True)."
-                )
-                return
-
-    def _look_for_nonfinite_weights(self) -> None:
-        """Warn when the weights have become NaN and no value that was logged has shown it."""
-        run = self._run
-        if self._warned or not run.optimization.optimizers or _are_finite(run.module.parameters()):
-            return
-        self._warned = True
-        name, at = type(run.module).__name__, f"epoch {run.progress.epoch}, step {run.progress.step}"
-        report.warn(
-            f"The weights of {name} are no longer finite in {at} (seen at the end of the epoch), as after a loss "
-            "that is NaN. Training goes on. To find where it began use callbacks.TerminateOnNaN(), or "
-            "Trainer(detect_anomaly=True)."
-        )
-
-
-def _are_finite(parameters: Iterable[Tensor]) -> bool:
-    """Whether what this process has of the trained parameters holds neither NaN nor infinity."""
-    local = [p.to_local() if hasattr(p, "to_local") else p.detach() for p in parameters if p.requires_grad]
-    numbers = [p.detach() for p in local if p.dtype in _FLOATS and p.numel()]
-    # The largest of all: unlike a sum of squares it does not overflow in half precision, and a NaN stays one.
-    return not numbers or math.isfinite(torch.nn.utils.get_total_norm(numbers, math.inf).item())

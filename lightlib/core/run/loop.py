@@ -1,4 +1,4 @@
-"""The order of a run, from top to bottom. Nothing is kept here; what is counted is in `run.progress`."""
+"""The order of a run, from top to bottom. Nothing is stored here; all counters are in `run.progress`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "man
 
 
 def fit(run: Run) -> None:
-    """Train until the plan is done or somebody asks for a stop."""
+    """Train until the plan is done or a stop is requested."""
     hooks, plan, progress = run.hooks, run.plan, run.progress
     hooks.on_fit_start()
     if plan.sanity_check_due(progress):
@@ -27,7 +27,7 @@ def fit(run: Run) -> None:
             hooks.on_sanity_check_start()
             evaluate(run, SANITY_CHECK)
             hooks.on_sanity_check_end()
-    if run.restored.whole or not plan.done(progress):  # a run that was killed at its very end has still to end
+    if run.restored.whole or not plan.done(progress):  # a run that was killed at its very end still has to end
         run.saves.defer()
         hooks.on_train_start()
         run.begin_training()
@@ -46,7 +46,7 @@ def train_epoch(run: Run) -> None:
         hooks.on_train_epoch_start()
         progress.begun = 1
     timed = run.begin_epoch().validate_every_seconds is not None
-    while True:  # what is due? The same question after a batch and after a resume.
+    while True:  # decide what is due, the same way after a batch and after a resume
         plan = run.plan  # a hook may have changed a limit
         stopping = run.stop.asked and run.stopping()
         if plan.validation_due(progress, data.exhausted, stopping, run.since_validation() if timed else 0.0):
@@ -123,7 +123,7 @@ def automatic(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
 
 
 def open_window(run: Run) -> None:
-    """Begin to accumulate: with no gradients."""
+    """Begin to accumulate, without gradients."""
     optimization = run.optimization
     optimization.window.open(run.plan.window_size(run.progress))
     for optimizer in optimization.optimizers:
@@ -132,7 +132,7 @@ def open_window(run: Run) -> None:
 
 
 def close_window(optimization: Optimization) -> None:
-    """End accumulation: the gradients are those of the window's mean loss."""
+    """End accumulation, so that the gradients are those of the window's mean loss."""
     if optimization.scaler is not None:
         for optimizer in optimization.optimizers:
             optimization.scaler.unscale(optimizer)
@@ -140,7 +140,7 @@ def close_window(optimization: Optimization) -> None:
 
 
 def backward(optimization: Optimization, output: Any, by: Callable[..., Any] | None = None, parts: int = 1) -> None:
-    """Differentiate what a step returned for one of `parts` micro-batches; `by` is an engine's own backward."""
+    """Differentiate the output of a step for one of `parts` micro-batches; `by` is an engine's own backward."""
     loss, hooks = optimization.window.loss_of(output, parts), optimization.hooks
     if loss is None:
         return
@@ -152,7 +152,7 @@ def backward(optimization: Optimization, output: Any, by: Callable[..., Any] | N
 
 
 def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
-    """The same calls from within `optimizer.step(closure)`: for LBFGS and others' optimizers, and `optimizer_step`."""
+    """Make the same calls inside `optimizer.step(closure)`: LBFGS, third-party optimizers, and `optimizer_step`."""
     optimization, hooks = run.optimization, run.hooks
     window = optimization.window
     outputs: list[Any] = []
@@ -175,7 +175,7 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
     if not steps_now:
         forward_backward()
         return outputs[-1]
-    owner: list[LightningOptimizer] = []  # the first that calls its closure; LBFGS does so several times
+    owner: list[LightningOptimizer] = []  # the first one to call its closure; LBFGS does so several times
     for handle in optimization.handles:
 
         def once(handle: LightningOptimizer = handle) -> Any:
@@ -188,7 +188,7 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
         raise closure_not_called(run.module, i)
     if optimization.scaler is not None and window.taken:
         optimization.scaler.update()
-    if not window.taken:  # every loss of the window was None: no gradients, and no step that counts
+    if not window.taken:  # every loss of the window was None: no gradients, so the step does not count
         window.stepped = False
     if window.stepped:
         optimization.schedules.step_batch(run.progress)
@@ -196,7 +196,7 @@ def closure(run: Run, batch: Any, i: int, steps_now: bool) -> Any:
 
 
 def closure_step(optimization: Optimization, optimizer: Optimizer, closure: Closure = None, **options: Any) -> Any:
-    """`optimizer.step(closure)` as `closure` above hands it out: with a scaler the closure runs first, and once."""
+    """Run `optimizer.step(closure)` for `closure` above; with a scaler the closure runs first, and once."""
     if optimization.scaler is None:
         return optimizer.step(closure, **options) if closure is not None else optimizer.step(**options)
     loss = closure() if closure is not None else None
@@ -206,7 +206,7 @@ def closure_step(optimization: Optimization, optimizer: Optimizer, closure: Clos
 
 
 def manual(run: Run, batch: Any, i: int, steps_now: bool) -> Any:  # noqa: ARG001  one signature for all three
-    """The user's step does everything; what it returns is handed to the hooks."""
+    """Run the user's step, which does everything; the hooks get its output."""
     output, scaler = run.strategy.forward_backward(batch, i, nothing, True), run.optimization.scaler
     if scaler is not None:
         scaler.update()
@@ -214,7 +214,7 @@ def manual(run: Run, batch: Any, i: int, steps_now: bool) -> Any:  # noqa: ARG00
 
 
 def manual_backward(optimization: Optimization, loss: Any, *args: Any, **kwargs: Any) -> None:
-    """`self.manual_backward(loss)`."""
+    """Run `self.manual_backward(loss)`."""
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         raise unusable(loss, "manual_backward got")
     optimization.window.loss = loss.detach()
@@ -226,7 +226,7 @@ def manual_backward(optimization: Optimization, loss: Any, *args: Any, **kwargs:
 
 
 def manual_step(optimization: Optimization, optimizer: Optimizer, closure: Closure = None, **options: Any) -> Any:
-    """`self.optimizers().step()`."""
+    """Run `self.optimizers().step()`."""
     scaler = optimization.scaler
     if scaler is None and closure is not None:
 
@@ -249,7 +249,7 @@ def manual_step(optimization: Optimization, optimizer: Optimizer, closure: Closu
 
 
 def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
-    """Sanity check, validation and test. Return the metrics, one dictionary per loader."""
+    """Run a sanity check, validation or test. Return the metrics, one dictionary per loader."""
     with run.evaluating(stage) as data:
         calls = stage.calls(run.hooks, run.strategy)
         calls.start()
@@ -278,7 +278,7 @@ def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
 
 
 def predict(run: Run, keep: bool) -> list[list[Any]]:
-    """Predict every batch. Return what `predict_step` returned, one list per loader; empty lists unless `keep`."""
+    """Predict every batch. Return the outputs of `predict_step`, one list per loader; empty lists unless `keep`."""
     with run.evaluating(PREDICT) as data:
         calls = PREDICT.calls(run.hooks, run.strategy)
         outputs: list[list[Any]] = [[] for _ in range(data.num_loaders)]

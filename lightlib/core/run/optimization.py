@@ -1,4 +1,4 @@
-"""Optimization: what turns batches into optimizer steps, chosen once before the first batch."""
+"""Optimization: the calls that turn batches into optimizer steps, chosen once before the first batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Closure = Callable[[], Any] | None
 
 
 def not_training(*_: Any, **__: Any) -> Any:
-    """Refuse a call that only training knows."""
+    """Raise for a call that is only possible in training."""
     raise MisconfigurationException(
         "manual_backward() was called, but nothing is trained here.",
         expected="a call from training_step or a hook of trainer.fit.",
@@ -33,25 +33,25 @@ def not_training(*_: Any, **__: Any) -> Any:
 
 @dataclass(slots=True)
 class Optimization:
-    """Optimizers, loss scaler, schedules, the accumulation window, and how each of them is called.
+    """Optimizers, loss scaler, schedules, the accumulation window, and the calls to each of them.
 
     Attributes:
         module, strategy, hooks: Of the run.
         window: The batches between two optimizer steps.
-        schedules: When which learning-rate schedule steps.
+        schedules: The learning-rate schedules, which know when to step.
         optimizers: As the strategy steps them.
         handles: As the user gets them from `self.optimizers()`.
         scaler: Of the loss, in float16.
         run_batch: ``(run, batch, batch_idx, steps_now)``: automatic, by closure or manual optimization.
-        backward: Differentiates what a step returned.
+        backward: Differentiates the output of a step.
         manual_backward: `self.manual_backward`.
         module_backward: The module's `backward`, or torch's.
-        step_method: The module's `optimizer_step`; None where it is not called.
+        step_method: The module's `optimizer_step`; None if it is not called.
         zero_grad: Drops the gradients of one optimizer.
-        clip: Clips the gradients of one optimizer; None when nothing is clipped.
+        clip: Clips the gradients of one optimizer; None if nothing is clipped.
         clip_defaults: The Trainer's `gradient_clip_val` and `gradient_clip_algorithm`.
-        gradient_norm: Before the last clipping.
-        removable: Handles of the hooks that were put on optimizers.
+        gradient_norm: The norm before the last clipping.
+        removable: Handles of the hooks registered on optimizers.
     """
 
     module: Module
@@ -82,26 +82,27 @@ class Optimization:
         handles: list[Any],
         removable: list[Any],
     ) -> None:
-        """Settle how batches are run: these calls are given this object, and so come after it."""
+        """Set the calls that run batches. They need this object, so they are set after it is built."""
         self.run_batch, self.backward, self.manual_backward = run_batch, backward, manual_backward
         self.step_method, self.handles, self.removable = step_method, handles, removable
 
     def clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
-        """Clip the unscaled gradients of `optimizer`; arguments that are None take the Trainer's values.
+        """Clip the unscaled gradients of `optimizer`; arguments left None take the Trainer's values.
 
         Raises:
             MisconfigurationException: In automatic optimization, values that contradict the Trainer's.
         """
         names = ("gradient_clip_val", "gradient_clip_algorithm")
-        for name, given, own in zip(names, (value, algorithm), self.clip_defaults, strict=True):
-            if own is not None and given is not None and given != own and self.module.automatic_optimization:
+        for name, given, default in zip(names, (value, algorithm), self.clip_defaults, strict=True):
+            differs = default is not None and given is not None and given != default
+            if differs and self.module.automatic_optimization:
                 raise MisconfigurationException(
-                    f"clip_gradients got {name}={given!r}, but the Trainer has {name}={own!r}.",
+                    f"clip_gradients got {name}={given!r}, but the Trainer has {name}={default!r}.",
                     expected="one of the two.",
                     fix=f"leave out Trainer({name}=…) to set it in configure_gradient_clipping.",
                 )
         value = self.clip_defaults[0] if value is None else value
-        if not value:  # 0 is "do not", as in Lightning, and not "make all gradients 0"
+        if not value:  # 0 means "do not clip", as in Lightning, not "set all gradients to 0"
             return
         raw = getattr(optimizer, "optimizer", optimizer)
         if not self.module.automatic_optimization:
@@ -111,21 +112,21 @@ class Optimization:
         self.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm or self.clip_defaults[1] or "norm")
 
     def restore_norm(self, norm: Tensor | None) -> None:
-        """Take the gradient norm that a checkpoint holds."""
+        """Restore the gradient norm from a checkpoint."""
         self.gradient_norm = norm
 
     def loss_of_all(self) -> Tensor | None:
-        """Return the batch's loss as the mean over processes, for an optimizer that decides by it: the same on all."""
+        """Return the batch's loss averaged over processes, so that an optimizer that reads it decides the same on all."""
         value, processes = self.window.value, self.window.processes
         return value if value is None or processes is None else processes.reduce(value)
 
     def for_user(self, wrapped: bool) -> Any:
-        """Return the optimizer or the list of them, as handles or as they are."""
-        found = self.handles if wrapped else self.optimizers
-        return found[0] if len(found) == 1 else list(found)
+        """Return the optimizer, or the list of several, wrapped in handles or as they are."""
+        optimizers = self.handles if wrapped else self.optimizers
+        return optimizers[0] if len(optimizers) == 1 else list(optimizers)
 
     def remove_hooks(self) -> None:
-        """Remove the hooks that were put on optimizers."""
+        """Remove the hooks registered on optimizers."""
         for handle in self.removable:
             handle.remove()
         self.removable = []

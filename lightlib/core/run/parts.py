@@ -1,4 +1,4 @@
-"""Parts of a run that hold its state: requests to stop, the save point, data of evaluations, clocks."""
+"""Stateful parts of a run: stop requests, the save point, evaluation data, clocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Calls(NamedTuple):
-    """What is called for one kind of evaluation, in order."""
+    """The calls of one kind of evaluation, in order."""
 
     start: Callable[..., Any]
     epoch_start: Callable[..., Any]
@@ -47,7 +47,7 @@ class Stage:
         name: As in the names of its hooks.
         state: As in `trainer.state.stage`.
         calls: Returns its hooks and its step.
-        model_eval, model_train: The module's hooks that set its mode before and after.
+        model_eval, model_train: Names of the module's hooks that set its mode before and after.
     """
 
     name: str
@@ -106,10 +106,10 @@ class StopRequests:
     """Requests to end the run early, and whether it can be left here.
 
     Attributes:
-        asked: Whether somebody asked for an early stop.
+        asked: Whether an early stop was requested.
         agreement: Finds the step at which all ranks leave; None with one process.
-        phase: Evaluations begun and ended.
-        evaluated: Batches of the running evaluation.
+        phase: The number of evaluations begun plus the number ended.
+        evaluated: Batches done in the running evaluation.
         leavable: Whether the run may be left within the running evaluation.
         weights: A fingerprint of the weights before it.
     """
@@ -122,11 +122,11 @@ class StopRequests:
     weights: list[Any] = field(default_factory=list)
 
     def request(self, wanted: bool = True) -> None:
-        """Ask for an early stop, or take the request back."""
+        """Request an early stop, or withdraw the request."""
         self.asked = wanted
 
     def agree_by(self, agreement: Agreement) -> None:
-        """Use `agreement` to leave together with the other ranks."""
+        """Leave together with the other ranks, as `agreement` decides."""
         self.agreement = agreement
 
     def begin_evaluation(self, leavable: bool, weights: list[Any]) -> None:
@@ -134,11 +134,11 @@ class StopRequests:
         self.leavable, self.weights = leavable, weights
 
     def count_batch(self) -> None:
-        """Count a batch of an evaluation that the run may be left in."""
+        """Count a batch, if the run may be left within this evaluation."""
         self.evaluated += self.leavable
 
     def end_batches(self) -> None:
-        """Move on to the end of the evaluation, which is the same place on ranks with other numbers of batches."""
+        """Move to the end of the evaluation, the same position on ranks with different numbers of batches."""
         self.evaluated = _AFTER_ALL * self.leavable
 
     def end_evaluation(self) -> None:
@@ -147,30 +147,30 @@ class StopRequests:
 
 @dataclass(slots=True)
 class SavePoint:
-    """Calls that wait until a checkpoint can hold the whole state.
+    """Calls that wait until a checkpoint can hold the full state.
 
     Attributes:
-        waiting: In the order in which they were asked for.
-        deferring: Whether calls wait. Outside of training they are made at once.
+        waiting: In the order of the requests.
+        deferring: Whether calls wait. Outside training they run at once.
     """
 
     waiting: list[Callable[[], None]] = field(default_factory=list)
     deferring: bool = False
 
     def wait_again(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Make these calls, which the run that is resumed had still to make."""
+        """Queue the calls that the interrupted run had yet to make."""
         self.waiting = list(calls)
 
     def defer(self) -> None:
-        """From here on, calls wait."""
+        """Make calls wait from now on."""
         self.deferring = True
 
     def stop_deferring(self) -> None:
-        """From here on, calls are made when they are asked for."""
+        """Run calls at once from now on."""
         self.deferring = False
 
     def call_all(self) -> None:
-        """Make all calls that wait, and those that they ask for."""
+        """Run all waiting calls, and the calls that they request."""
         self.deferring = False
         while self.waiting:
             self.waiting.pop(0)()
@@ -182,8 +182,8 @@ class Evaluations:
     """Data of evaluations.
 
     Attributes:
-        of: Returns the data of a stage; asked for once, or every n epochs.
-        loaded: Those that were asked for, by "val", "test" and "predict".
+        of: Returns the data of a stage, built once or every n epochs.
+        loaded: The data built so far, by "val", "test" and "predict".
         inference: Whether `torch.inference_mode` may be used.
         rng: States of the generators when the running validation began.
     """
@@ -194,20 +194,20 @@ class Evaluations:
     rng: dict[str, Any] | None = None
 
     def hold(self, rng: dict[str, Any]) -> None:
-        """A validation begins: a checkpoint that is taken in it holds these states."""
+        """Keep these states for checkpoints taken within the validation that begins."""
         self.rng = rng
 
     def release(self) -> None:
-        """The validation has ended."""
+        """Drop the states when the validation ends."""
         self.rng = None
 
 
 @dataclass(slots=True)
 class Clocks:
-    """When training began, and when it was last validated.
+    """Times when training began and was last validated.
 
     Attributes:
-        shared: With several processes, the clock of rank 0.
+        shared: The clock of rank 0, used with several processes.
     """
 
     shared: SharedClock = field(default_factory=SharedClock)
@@ -218,12 +218,12 @@ class Clocks:
         self.started = self.validated = monotonic()
 
     def start(self, batch: int) -> None:
-        """Training begins at this batch."""
+        """Start the clocks at this batch, where training begins."""
         self.started = monotonic()
         self.note_validation(batch)
 
     def note_validation(self, batch: int) -> None:
-        """A validation has ended at this batch."""
+        """Note that a validation ended at this batch."""
         self.validated = monotonic()
         self.shared.start(batch)
 

@@ -50,34 +50,34 @@ _WITHIN = ("start", "epoch_start", "batch_start", "batch_end")
 
 
 class Run:
-    """One fit, validate, test or predict: its parts, and the calls that need several of them.
+    """One fit, validate, test or predict call: its parts, and the calls that need several of them.
 
     Args:
         trainer: Handed to the callbacks.
-        module, datamodule, callbacks: The user's; callbacks in the order in which they are called.
+        module, datamodule, callbacks: The user's; callbacks in calling order.
         strategy: With the module in place.
-        hooks: One callable for each hook.
-        loggers: All of them as one.
-        results: What is logged with `self.log`.
+        hooks: One callable per hook.
+        loggers: All loggers as one.
+        results: Collects the values logged with `self.log`.
         progress: The counters.
         signals: The Ctrl-C or SIGTERM that was received.
-        optimization: How batches become optimizer steps; empty outside of `fit`.
+        optimization: Turns batches into optimizer steps; empty outside `fit`.
         evaluations: Data of evaluations.
         replan: Returns the plan for a number of batches per epoch.
-        train_data: None outside of `fit`.
+        train_data: None outside `fit`.
         save_user_state: Whether changes of the user's objects are saved.
-        looked: At the user's objects, when the fit began that this one continues.
+        looked: The user's objects at the start of the fit that this one continues.
 
     Attributes:
         plan: Limits and intervals; computed again when an epoch begins.
-        stage: What runs, as in `trainer.state.stage`.
+        stage: The running stage, as in `trainer.state.stage`.
         stop: Requests to end early.
         saves: Calls that wait for a point where a checkpoint can be taken.
-        restored: What a checkpoint holds for the start of training.
+        restored: State from a checkpoint for the start of training.
         clocks: Times of the run.
         logs: Writes numbers to the loggers.
-        step_check: Looks for epochs without an optimizer step.
-        user_state: What has changed in the user's objects.
+        step_check: Detects epochs without an optimizer step.
+        user_state: Changes in the user's objects.
         begun: Whether training has begun, here or in the run that this one continues.
     """
 
@@ -124,7 +124,7 @@ class Run:
         return self.train_data is not None and self.train_data.exhausted
 
     def begin_training(self) -> None:
-        """Start the clocks and set the generators as a checkpoint holds them: from here on only the run may draw."""
+        """Start the clocks and restore the random generators: from here on only the run may draw from them."""
         self.saves.defer()
         self.clocks.start(self.progress.batch)
         if not self.progress.batch:
@@ -141,7 +141,7 @@ class Run:
         if resumed and self.progress.epoch_batch == 0:
             self.refuse_early_stop()
         if not restored.validates_first:
-            self.save_if_asked()  # what the run that is resumed had still to save here
+            self.save_if_asked()  # the interrupted run had yet to write these checkpoints
 
     def _restore_rng(self, restored: Restored, rng: dict[str, Any]) -> None:
         if self.plan.validate_every is not None:
@@ -154,21 +154,21 @@ class Run:
         restored.forget_rng()
 
     def continue_from(self, restored: Restored, begun: bool) -> None:
-        """Put in place what a checkpoint holds for the start of training.
+        """Set the state to restore when training starts.
 
         Args:
-            restored: What it holds.
+            restored: The state from the checkpoint.
             begun: Whether the run that wrote it had begun to train.
         """
         self.restored, self.begun = restored, begun
 
     def end_training(self) -> None:
-        """From here on a checkpoint is written when it is asked for."""
+        """Write the waiting checkpoints; from here on a requested checkpoint is written at once."""
         self.save_if_asked()
         self.saves.stop_deferring()
 
     def begin_epoch(self) -> Plan:
-        """Open the epoch's iterator; return the plan, which a callback or reloaded data may have changed."""
+        """Open the epoch's iterator and return the plan, which a callback or reloaded data may have changed."""
         data = self.train_data
         assert data is not None
         with self.user_state.reading():
@@ -179,11 +179,11 @@ class Run:
         return self.plan
 
     def use_plan(self, plan: Plan) -> None:
-        """Go on with other limits and intervals."""
+        """Continue with other limits and intervals."""
         self.plan = plan
 
     def since_validation(self) -> float:
-        """Seconds since the last validation; with several processes by the clock of the first, 0 while it is early."""
+        """Return the seconds since the last validation; with several processes, 0 until rank 0's clock says it is due."""
         limit = self.plan.validate_every_seconds
         if self.strategy.world_size == 1 or limit is None:
             return self.clocks.since_validation()
@@ -191,15 +191,15 @@ class Run:
 
     # where the run may be left, and saved
     def position(self) -> tuple[int, int, int]:
-        """Where this process is, in an order that all share: evaluations begun and ended, batches, batches in it."""
+        """Return this process's position in an order that all ranks share: phase, batches, batches of the evaluation."""
         return self.stop.phase, self.progress.batch, self.stop.evaluated
 
     def between_windows(self) -> bool:
-        """Whether no gradients wait for an optimizer step: only then can a checkpoint hold the whole state."""
+        """Whether no gradients wait for an optimizer step: only then can a checkpoint hold the full state."""
         return self.plan.window_closed(self.progress, self.exhausted)
 
     def stopping(self) -> bool:
-        """Whether somebody asked for an early stop and it may be granted."""
+        """Whether an early stop was requested and may be granted."""
         stop = self.stop
         if not (stop.asked and self.plan.may_stop(self.progress) and self.between_windows()):
             return False
@@ -211,55 +211,55 @@ class Run:
         if stop.asked and not self.plan.may_stop(self.progress):
             if stop.agreement is not None:
                 if not stop.agreement.reached("stop", self.position()):
-                    return  # others have not come here yet
+                    return  # the other ranks have not reached this position yet
                 stop.agreement.forget("stop")
             stop.request(False)
             report.info(
-                f"A stop was asked for after {self.progress.epoch} epochs and {self.progress.step} steps; training "
-                f"goes on until min_epochs={self.plan.min_epochs} and min_steps={self.plan.min_steps}."
+                f"A stop was requested after {self.progress.epoch} epochs and {self.progress.step} steps; training "
+                f"continues until min_epochs={self.plan.min_epochs} and min_steps={self.plan.min_steps}."
             )
 
     def leave_if_possible(self) -> None:
-        """Raise the signal that was received, at an optimizer-step boundary, where a checkpoint holds everything."""
+        """Raise the received signal if a checkpoint can hold the full state here."""
         received, stop = self.signals.received, self.stop
         if received is None or not (self.train_data is None or self.between_windows()):
             return
         changed = stop.weights and stop.weights != _fingerprint(self.module)
         if not stop.leavable or changed or not self.user_state.may_be_left:
-            return  # in a validation that has changed something: it runs to its end first
+            return  # this validation has changed something, so it runs to its end first
         kind = "terminate" if isinstance(received, SystemExit) else "interrupt"
         if stop.agreement is None or stop.agreement.reached(kind, self.position()):
             raise received
 
     def save_if_asked(self) -> None:
-        """Do what was asked for at the last hook, now that a checkpoint can hold the whole state."""
+        """Write the checkpoints requested by hooks, if a checkpoint can hold the full state here."""
         if self.saves.waiting and self.between_windows():
             self.saves.call_all()
 
     def rng_state(self) -> dict[str, Any]:
-        """Return the generators' states, or in a validation those of its start, where a resumed run begins it again.
+        """Return the generators' states; in a validation those of its start, because a resumed run repeats it.
 
-        Until a resumed run has taken over what its checkpoint holds, it is that.
+        Until a resumed run has restored the states in its checkpoint, these are returned.
         """
-        held = self.restored.rng or self.evaluations.rng
-        return held or {**rng_state(), **self.strategy.accelerator.rng_state()}
+        kept = self.restored.rng or self.evaluations.rng
+        return kept or {**rng_state(), **self.strategy.accelerator.rng_state()}
 
     def validation_state(self) -> dict[str, Any] | None:
-        """Return the state of the validation loaders' own generators; None while nobody has asked for the loaders."""
+        """Return the state of the validation loaders' own generators; None until the loaders are built."""
         data = self.evaluations.loaded.get("val")
         return data.state_dict(self.evaluations.rng is not None) if data is not None else self.restored.validation
 
     # evaluation
     @contextmanager
     def at_stage(self, stage: Stage) -> Iterator[None]:
-        """Say that `stage` runs, also to the hooks before and after it."""
+        """Set the stage to `stage`, also for the hooks before and after it."""
         before, self.stage = self.stage, stage.state
         yield
         self.stage = before
 
     @contextmanager
     def evaluating(self, stage: Stage) -> Iterator[EvalData]:
-        """Modes, gradients, generators and the table of `self.log` as an evaluation needs them; put back afterwards."""
+        """Set modes, gradients, generators and the table of `self.log` for an evaluation, and restore them afterwards."""
         before, self.stage = self.stage, stage.state
         data = self.evaluations.of(stage)
         table = Table(training=False)
@@ -304,7 +304,7 @@ class Run:
                 self.results.forget()
 
     def _count_validation_batches(self) -> bool:
-        """Whether a callback's state may change within a validation, which a resumed run begins again."""
+        """Whether a callback's state may change within a validation, which a resumed run repeats."""
         return any(
             overrides(callback, Callback, "state_dict")
             and any(overrides(callback, Callback, f"on_validation_{hook}") for hook in _WITHIN)
@@ -313,21 +313,21 @@ class Run:
 
     def _back_to_training_mode(self, stage: Stage, modes: dict[torch.nn.Module, bool]) -> None:
         name, base = stage.model_train, self.hooks.module_base
-        if hasattr(base, name) and overrides(self.module, base, name):  # there is none for prediction
+        if hasattr(base, name) and overrides(self.module, base, name):  # prediction has no such hook
             getattr(self.module, name)()
         else:
             for part, mode in modes.items():
                 part.training = mode
 
     def end_validation(self) -> None:
-        """Note where the run was validated, so that no validation is repeated."""
+        """Note the batch at which the run was validated, so that no validation is repeated."""
         self.progress.end_validation()
         self.clocks.note_validation(self.progress.batch)
         self.evaluations.release()
         self.user_state.release()
 
     def end(self) -> None:
-        """Put away what the run has opened."""
+        """Remove the run's hooks and close its data."""
         self.optimization.remove_hooks()
         if self.train_data is not None:
             self.train_data.close()
@@ -335,34 +335,34 @@ class Run:
             data.close()
         self.results.train.forget_batch()
 
-    def say_it_is_over(self) -> None:
-        """Nothing runs any more."""
+    def mark_done(self) -> None:
+        """Set the stage to "done"."""
         self.stage = "done"
 
 
 def _warn_of_eval_mode(module: Module) -> None:
-    """Warn of parts that are trained in evaluation mode, in which models of other libraries come."""
-    found: list[str] = []
+    """Warn about submodules that are trained in eval mode, the mode in which other libraries return models."""
+    outermost: list[str] = []
     for name, part in module.named_modules():
-        within = any(name.startswith(f"{outer}.") or not outer for outer in found)
+        within = any(name.startswith(f"{outer}.") or not outer for outer in outermost)
         if not within and not part.training and any(p.requires_grad for p in part.parameters()):
-            found.append(name)
-    if not found:
+            outermost.append(name)
+    if not outermost:
         return
-    names = ", ".join(repr(name) if name else type(module).__name__ for name in found[:3])
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    names = ", ".join(repr(name) if name else type(module).__name__ for name in outermost[:3])
+    more = f" and {len(outermost) - 3} more" if len(outermost) > 3 else ""
+    first = f".{outermost[0]}" if outermost[0] else ""
     report.warn(
-        f"Training begins with {names}{more} in eval mode, though parameters in there are trained: dropout is off and "
-        f"batch norm keeps its statistics. Write self{'.' + found[0] if found[0] else ''}.train() in on_fit_start, "
-        "unless that is meant.",
+        f"Training begins with {names}{more} in eval mode, although their parameters are trained: dropout is off and "
+        f"batch norm keeps its statistics. Unless this is intended, call self{first}.train() in on_fit_start.",
         report.PossibleUserWarning,
     )
 
 
 def _fingerprint(module: torch.nn.Module) -> list[Any]:
-    """Return what changes when anybody writes into the parameters, or puts others in their place.
+    """Return values that change when parameters are written to or replaced.
 
-    Places and versions find most of it; writing through `.data` leaves no trace but in the numbers themselves.
+    Addresses and versions detect most writes; writing through `.data` shows only in the numbers.
     """
     local = [p.to_local() if hasattr(p, "to_local") else p.detach() for p in module.parameters()]
     numbers = torch.nn.utils.get_total_norm([p.detach() for p in local if p.is_floating_point()])

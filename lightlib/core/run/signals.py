@@ -1,4 +1,4 @@
-"""Signals: Ctrl-C and SIGTERM are noted, and obeyed where a run can be left."""
+"""Signals: notes Ctrl-C and SIGTERM until the run reaches a point where it can be left."""
 
 from __future__ import annotations
 
@@ -16,38 +16,42 @@ __all__ = ["Signals"]
 
 
 class Signals:
-    """Notes the first Ctrl-C or SIGTERM; the loop raises it between two steps. A second Ctrl-C is obeyed at once.
+    """Notes the first Ctrl-C or SIGTERM, which the loop raises between two steps. A second Ctrl-C is raised at once.
 
-    A handler that somebody else had set is called as well; a signal that is ignored stays ignored.
+    A handler set by other code is called as well; an ignored signal stays ignored.
 
     Args:
-        requeue: A further signal: the run stops as for SIGTERM, and its job is to be queued again.
+        requeue: A signal that stops the run like SIGTERM and has its job queued again.
 
     Attributes:
-        received: The exception to raise at the next good moment, or None.
-        requeue_asked: Whether this process got the signal `requeue`.
+        received: The exception to raise between two steps, or None.
+        requeue_asked: Whether this process received the signal `requeue`.
     """
 
     def __init__(self, requeue: signal.Signals | None = None) -> None:
         self.received: BaseException | None = None
         self.requeue, self.requeue_asked = requeue, False
-        self.tell: Callable[[str], None] | None = None  # lets other processes know; it may be called from a handler
+        self._notify: Callable[[str], None] | None = None
         self._process = os.getpid()
-        self._own_to_come = False
+        self._expects_interrupt = False
         self._before: dict[signal.Signals, Any] = {}
 
-    def hear(self, kind: str) -> None:
-        """Take note that another process got a signal: ``"interrupt"`` or ``"terminate"``.
+    def notify_by(self, notify: Callable[[str], None]) -> None:
+        """Call `notify` to inform the other processes of a signal; it may be called from a handler."""
+        self._notify = notify
 
-        A Ctrl-C reaches all processes of a terminal, so one's own may come after this, and is not the second.
+    def receive(self, kind: str) -> None:
+        """Note that another process got a signal: ``"interrupt"`` or ``"terminate"``.
+
+        Ctrl-C reaches all processes of a terminal, so this process's may follow. It does not count as the second one.
         """
         if self.received is None:
-            self._own_to_come = kind == "interrupt"
+            self._expects_interrupt = kind == "interrupt"
             self.received = KeyboardInterrupt() if kind == "interrupt" else SIGTERMException()
 
     def of_any(self, strategy: Any) -> BaseException | None:
-        """Return the signal that came to any process after the last boundary at which the run could be left."""
-        strategy.barrier("the end of a run")  # a signal that comes while others are waited for counts
+        """Return the signal that any process received after the last point at which the run could be left."""
+        strategy.barrier("the end of a run")  # a signal that arrives during this wait counts
         asked = self.received
         if not strategy.reduce_boolean_decision(asked is not None, all=False):
             return None
@@ -56,9 +60,9 @@ class Signals:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Catch both signals inside, in the main thread; the handlers of before come back afterwards."""
+        """Handle the signals inside, in the main thread, and restore the former handlers afterwards."""
         self.received, self.requeue_asked, self._process = None, False, os.getpid()
-        self._own_to_come = False
+        self._expects_interrupt = False
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -73,34 +77,34 @@ class Signals:
             yield
         finally:
             for number, before in self._before.items():
-                if before is not None:  # it was not set from Python, and we left it
+                if before is not None:  # None: not set from Python, and left in place above
                     signal.signal(number, before)
 
     def _chain(self, number: int, frame: Any) -> None:
-        """Call the handler that was there before, when it is somebody's own."""
+        """Call the former handler, unless it is Python's default."""
         before = self._before.get(signal.Signals(number))
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)
 
     def _on_interrupt(self, number: int, frame: Any) -> None:
-        if os.getpid() != self._process:  # a forked worker: it goes on until the run has left
+        if os.getpid() != self._process:  # a forked worker, which continues until the run has left
             return
-        if self.received is not None and not self._own_to_come:
+        if self.received is not None and not self._expects_interrupt:
             raise KeyboardInterrupt
-        self.received, self._own_to_come = self.received or KeyboardInterrupt(), False
+        self.received, self._expects_interrupt = self.received or KeyboardInterrupt(), False
         report.info("\nStopping after this step; press Ctrl-C again to stop at once.")
-        if self.tell is not None:
-            self.tell("interrupt")
+        if self._notify is not None:
+            self._notify("interrupt")
         self._chain(number, frame)
 
     def _on_terminate(self, number: int, frame: Any) -> None:
-        if os.getpid() != self._process:  # a forked worker that is to end
+        if os.getpid() != self._process:  # a forked worker, which has to end
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
         self.received = self.received or SIGTERMException()
-        if self.tell is not None:
-            self.tell("terminate")
+        if self._notify is not None:
+            self._notify("terminate")
         self._chain(number, frame)
 
     def _on_requeue(self, number: int, frame: Any) -> None:
@@ -110,6 +114,6 @@ class Signals:
         if self.received is None:
             report.info(f"{signal.Signals(number).name}: the run stops after this step, and its job is queued again.")
         self.received = self.received or SIGTERMException()
-        if self.tell is not None:
-            self.tell("terminate")
+        if self._notify is not None:
+            self._notify("terminate")
         self._chain(number, frame)

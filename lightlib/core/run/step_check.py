@@ -1,4 +1,4 @@
-"""StepCheck: warns of an epoch without an optimizer step, and ends a run that no step could ever end."""
+"""StepCheck: warns about an epoch without an optimizer step, and ends a run that would never end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAY_STOP = (EarlyStopping, Timer)
 
 
 class StepCheck:
-    """Looks at each epoch of one run for optimizer steps.
+    """Checks that each epoch of a run has an optimizer step.
 
     Args:
         run: The run.
@@ -30,23 +30,23 @@ class StepCheck:
         self._began = 0, 0
 
     def begin_epoch(self) -> None:
-        """Note the batch and the step at which the epoch begins; of one that goes on, an earlier part had steps."""
+        """Note the batch and the step at which the epoch begins; a resumed epoch counts as having had a step."""
         progress = self._run.progress
         self._began = progress.batch, -1 if progress.epoch_batch else progress.step
 
     def end_epoch(self) -> None:
-        """Warn after a first epoch without any optimizer step: rather a forgotten `return` than intended.
+        """Warn after a first epoch without an optimizer step, which is probably a forgotten `return`.
 
         Raises:
-            MisconfigurationException: There was none in this epoch, and the run ends by steps alone.
+            MisconfigurationException: This epoch had no step, and only a number of steps ends the run.
         """
-        self._refuse_to_run_for_ever()
+        self._refuse_endless_run()
         run, progress = self._run, self._run.progress
         if progress.epoch == 1 and progress.step == 0 and progress.batch and run.optimization.optimizers:
             if run.optimization.window.has_no_loss and run.module.automatic_optimization:
                 why = "training_step returned None for every batch, which skips it. Write `return loss` at its end."
             elif run.module.automatic_optimization:
-                why = "optimizer_step left out every step, or all gradients overflowed."
+                why = "optimizer_step skipped every step, or all gradients overflowed."
             else:
                 why = "training_step never called self.optimizers().step()."
             report.warn(
@@ -54,13 +54,13 @@ class StepCheck:
                 report.PossibleUserWarning,
             )
 
-    def _refuse_to_run_for_ever(self) -> None:
+    def _refuse_endless_run(self) -> None:
         run, plan = self._run, self._run.plan
         batch, step = self._began
         batches = run.progress.batch - batch
         if not batches or run.progress.step > step or plan.max_epochs < math.inf or plan.max_steps == math.inf:
             return
-        if run.stop.asked or any(isinstance(one, _MAY_STOP) for one in run.callbacks):
+        if run.stop.asked or any(isinstance(callback, _MAY_STOP) for callback in run.callbacks):
             return
         if not run.module.automatic_optimization:
             return
@@ -74,6 +74,6 @@ class StepCheck:
             f"No optimizer stepped in epoch {run.progress.epoch - 1} ({batches} batches): "
             f"{type(run.module).__name__}.{why}. Only max_steps={plan.max_steps:g} ends this run, so it would never "
             "end.",
-            expected="an optimizer step in every epoch, or a limit of another kind.",
+            expected="an optimizer step in every epoch, or another kind of limit.",
             fix=f"{fix}, or Trainer(max_epochs=…).",
         )

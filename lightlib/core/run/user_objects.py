@@ -1,4 +1,4 @@
-"""User objects: what the user gave a run, by place, with what a checkpoint may have to hold."""
+"""User objects: the objects a user gives to a run, by name, with the attributes to save."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Owner:
     """One of the user's objects.
 
     Args:
-        place: Where it is, for messages and in checkpoints: ``"module.encoder"``.
+        place: Its name in messages and checkpoints: ``"module.encoder"``.
         held: The object.
         kind: ``"module"``, ``"callback"``, ``"data module"``, ``"data set"`` or ``"loader"``: how to save it by hand.
         without: The names of attributes that are not the user's.
-        read: Whether a training loader reads it: then it is also noted where an epoch began.
+        read: Whether a training loader reads it: then its state at the start of the epoch is saved too.
         in_workers: Whether worker processes use copies of it, whose changes this process never sees.
-        by_protocol: Whether its own `state_dict` is asked for, which nothing else does, in place of its attributes.
+        by_protocol: Whether its `state_dict`, which nothing else calls, is saved instead of its attributes.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Owner:
         self._without = frozenset(without)
 
     def attributes(self) -> Iterator[tuple[str, Any]]:
-        """Yield the attributes that the user's own state protocol does not cover."""
+        """Yield the attributes that the user's state protocol does not cover."""
         if self.by_protocol:
             yield "state_dict()", self.held
             return
@@ -71,18 +71,18 @@ class Owner:
             if not_plain(value) is None:
                 yield f"{_HPARAMS}{name}", value
         for name, value in attributes_of(self.held).items():
-            known = name in self._without or name in _RUNS or saves(kind, name)
-            if not known and not (settings_alone and type(value) not in (bool, int, float, str)):
+            excluded = name in self._without or name in _RUNS or saves(kind, name)
+            if not excluded and not (settings_alone and type(value) not in (bool, int, float, str)):
                 yield name, value
         if isinstance(self.held, nn.Module):
             for name in self.held._non_persistent_buffers_set:  # noqa: SLF001  it has no public name
                 yield name, self.held._buffers[name]  # noqa: SLF001  likewise: a property may hide it
 
-    def take(self, name: str, value: Any) -> None:
-        """Give the object an attribute, a hyperparameter or a buffer.
+    def assign(self, name: str, value: Any) -> None:
+        """Set an attribute, a hyperparameter or a buffer of the object.
 
         Raises:
-            Unsaveable: It is no attribute that an instance may have.
+            Unsaveable: An instance cannot have this attribute.
         """
         if value is self.held:
             return
@@ -96,12 +96,12 @@ class Owner:
             give(self.held, name, value)
 
     def drop(self, name: str) -> None:
-        """Take away an attribute that the saved run had taken away."""
+        """Delete an attribute that the saved run had deleted."""
         getattr(self.held, "__dict__", {}).pop(name, None)
 
 
 def known_parts(module: nn.Module, device: Any, roots: Iterable[str]) -> Known:
-    """Return the parts of a module that are saved anyhow, by name and by `id`."""
+    """Return the modules, parameters and buffers that every checkpoint holds, by name and by `id`."""
     parts: dict[str, Any] = {"": module}
     parts |= {name: part for name, part in module.named_modules() if name}
     parts |= dict(module.named_parameters())
@@ -114,7 +114,7 @@ def known_parts(module: nn.Module, device: Any, roots: Iterable[str]) -> Known:
 
 
 def loaders_of(run: Run) -> Iterator[tuple[str, Any, bool, bool]]:
-    """Yield the user's loaders: their names, the loaders, whether they train, and whether their own state is saved."""
+    """Yield for each of the user's loaders: its name, the loader, whether it trains, and whether its state is saved."""
     if run.train_data is not None:
         for number, (loader, source) in enumerate(zip(run.train_data.given, run.train_data.sources, strict=True)):
             yield f"training loader{f' {number}' if number else ''}", loader, True, source.has_state
@@ -124,31 +124,32 @@ def loaders_of(run: Run) -> Iterator[tuple[str, Any, bool, bool]]:
 
 
 def owners_of(run: Run) -> list[Owner]:
-    """Return the user's objects of a run: what its loaders read, the module and its parts, data module, callbacks."""
-    found = [owner for one in loaders_of(run) for owner in _owners_of_loader(*one)]
+    """Return the user's objects of a run: data sets and samplers, the module and its parts, data module, callbacks."""
+    owners = [owner for loader in loaders_of(run) for owner in _owners_of_loader(*loader)]
     for name, part in run.module.named_modules():
         if not is_metric(part):
             base = _names_of_base(Module if isinstance(part, Module) else nn.Module)
-            found.append(Owner(f"module.{name}" if name else "module", part, "module", base))
+            owners.append(Owner(f"module.{name}" if name else "module", part, "module", base))
     if run.datamodule is not None:
-        found.append(Owner("datamodule", run.datamodule, "data module", _names_of_base(DataModule)))
+        owners.append(Owner("datamodule", run.datamodule, "data module", _names_of_base(DataModule)))
     seen: dict[str, int] = {}
     for callback in run.callbacks:
         name = type(callback).__name__
         number = seen[name] = seen.get(name, -1) + 1
         if root_of(type(callback)) != "lightlib":
-            found.append(Owner(f"{name}[{number}]" if number else name, callback, "callback", _not_of(callback)))
-    return _once(found)
+            place = f"{name}[{number}]" if number else name
+            owners.append(Owner(place, callback, "callback", _from_lightlib(callback)))
+    return _without_repeats(owners)
 
 
 @cache
 def _names_of_base(kind: type) -> frozenset[str]:
-    """Return the attributes that a base class gives itself."""
+    """Return the attributes that a base class sets on itself."""
     return frozenset(vars(kind()))
 
 
-def _not_of(callback: Any) -> Iterable[str]:
-    """Return the attributes of a callback that a class of lightlib gave it."""
+def _from_lightlib(callback: Any) -> Iterable[str]:
+    """Return the attributes of a callback that a class of lightlib set."""
     kind: type = type(callback)
     ours = any(root_of(base) == "lightlib" and base is not Callback for base in kind.__mro__)
     return attributes_of(callback).keys() - stored(kind) if ours else ()
@@ -162,9 +163,9 @@ def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iter
     for part, word in _PARTS.items():
         held = getattr(loader, part, None)
         held = users_own(held) if part == "dataset" else getattr(held, "__self__", held)
-        of_loader = part == "dataset" and saved and hasattr(held, "state_dict")
-        known = held is None or is_plain_batches(held) or isinstance(held, (type, nn.Module, Callback, DataModule))
-        if known or of_loader or not attributes_of(held):
+        by_loader = part == "dataset" and saved and hasattr(held, "state_dict")
+        skipped = held is None or is_plain_batches(held) or isinstance(held, (type, nn.Module, Callback, DataModule))
+        if skipped or by_loader or not attributes_of(held):
             continue
         kind = "data set" if part == "dataset" else "loader"
         in_workers = part == "dataset" and bool(loader.num_workers)
@@ -172,22 +173,22 @@ def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iter
         yield Owner(f"{word} of the {name}", held, kind, (), trains, in_workers, by_protocol)
 
 
-def _once(owners: list[Owner]) -> list[Owner]:
+def _without_repeats(owners: list[Owner]) -> list[Owner]:
     seen: set[int] = set()
     return [owner for owner in owners if not (id(owner.held) in seen or seen.add(id(owner.held)))]  # type: ignore[func-returns-value]
 
 
 def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> Iterator[Owner]:
-    """Yield the owners, and the user's objects that they hold, which are looked at attribute by attribute.
+    """Yield the owners, and the user's objects that they hold.
 
     Args:
-        owners: What `owners_of` returned.
-        known: The run's own parts; not looked into.
-        types: The types by place when training began, None at that moment: another object is a value, not an owner.
+        owners: The result of `owners_of`.
+        known: The run's own parts, which are not searched.
+        types: The types by place when training began, None at that moment. An object of another type is a value.
     """
     seen = {id(owner.held) for owner in owners}
-    left = [(owner, 0) for owner in owners]
-    for owner, depth in left:  # it grows as it is read: breadth first
+    queue = [(owner, 0) for owner in owners]
+    for owner, depth in queue:  # it grows while it is read: breadth first
         yield owner
         if depth >= _DEEPEST or owner.by_protocol or (is_of_torch(_kind(owner.held)) and not _holds_data(owner.held)):
             continue
@@ -201,7 +202,7 @@ def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> 
                 continue
             seen.add(id(value))
             inner = Owner(place, value, owner.kind, read=owner.read, in_workers=owner.in_workers)
-            left.append((inner, depth + 1))
+            queue.append((inner, depth + 1))
 
 
 def _kind(value: Any) -> type:
@@ -215,5 +216,5 @@ def _is_owner(value: Any, known: Known) -> bool:
 
 
 def _holds_data(value: Any) -> bool:
-    """Whether a value is one of torch's data sets or samplers, which hold those of the user."""
+    """Whether a value is a data set or sampler of torch, which may hold the user's."""
     return isinstance(value, (Dataset, Sampler, BatchSampler)) and not is_metric(value)
