@@ -41,7 +41,7 @@ from lightlib.core.run.optimization import Optimization
 from lightlib.core.run.parts import PREDICT, TEST, Evaluations, Stage
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
-from lightlib.core.run.user_state import Look
+from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.setup.loaders import check_loaders
 from lightlib.core.setup.plugins import accumulation_of, largest_batch, plan_of
 from lightlib.core.setup.settings import Settings
@@ -267,7 +267,7 @@ class Builder:
         loggers: Fanout,
         signals: Signals,
         train_data: TrainData | None,
-        looked: Look | None = None,
+        looked: Snapshot | None = None,
     ) -> Run:
         """Put the run together; for "fit" with optimizers, for everything else without.
 

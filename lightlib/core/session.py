@@ -41,7 +41,7 @@ from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, in_priority
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
-from lightlib.core.run.user_state import Look
+from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.setup.loaders import check_given, find, holds_nothing
 from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.values.hparams import plain_hparams
@@ -305,7 +305,7 @@ class Session:
             train_data.load_state_dict(last.train_data.state_dict())
             run.results.load_state_dict(last.results.state_dict(), run.module.get_submodule)
 
-    def _looked(self, module: Module) -> Look | None:
+    def _looked(self, module: Module) -> Snapshot | None:
         """Return what the user's objects were when the fit began that this one continues."""
         run = self.fit_run if self.trainer.progress.batch else None
         return run.user_state.start if run is not None and run.module is module else None

@@ -169,7 +169,7 @@ class TestModule:
             "module.inner.calls",
         ]
         assert "module.source: an iterator (range_iterator), whose position cannot be saved" in str(found)
-        assert fix_of(found, "module.source").startswith("keep the number of items that were taken")
+        assert fix_of(found, "module.source").startswith("store the number of items taken")
         assert not found.complete
 
     def test_before_a_fit_nothing_has_changed(self):
@@ -185,7 +185,7 @@ class TestModule:
 
         found = looked(Writes())
         assert names(found) == ["module.file"]
-        assert fix_of(found, "module.file") == "open it in setup, to append to it"
+        assert fix_of(found, "module.file") == "open it in setup, in append mode"
 
     def test_what_appears_in_the_run(self):
         class Appears(Net):

@@ -567,7 +567,7 @@ def test_a_program_that_has_changed_is_told_what_it_cannot_take(tmp_path):
     with pytest.warns(L.report.LightlibWarning) as warned:
         trainer.fit(module, data(), ckpt_path=path, resume={"changes": "ignore"})
     texts = "\n".join(str(one.message) for one in warned)
-    assert "cannot take" in texts
+    assert "that this run cannot restore" in texts
     assert "module.pace: there is no such object" in texts
 
 
@@ -658,7 +658,7 @@ def test_a_forged_user_state_replaces_no_method_and_no_property(name, tmp_path):
     values[name] = {"value": 3, "same": True}
     values["nested"] = {"value": {"nonsense": 3}, "same": True}
     torch.save(content, path)
-    with pytest.warns(L.report.LightlibWarning, match="that this run cannot take") as warned:
+    with pytest.warns(L.report.LightlibWarning, match="that this run cannot restore") as warned:
         run(case(PlainValues, max_steps=3), ckpt_path=str(path))
     text = str(warned[0].message)
     assert f"module.{name}: PlainValues has a method or property of this name" in text
@@ -681,7 +681,7 @@ class Refuses(list):
 
 def test_a_value_that_cannot_be_looked_at_is_reported_and_the_save_succeeds(tmp_path):
     path = str(tmp_path / "one.ckpt")
-    with pytest.warns(L.report.PossibleUserWarning, match=r"module\.odd: to look at it failed: NotImpl") as warned:
+    with pytest.warns(L.report.PossibleUserWarning, match=r"module\.odd: reading it failed: NotImpl") as warned:
         run(case(Hides), path, 2)
     assert "scratch" not in str(warned[0].message)
     assert "user" in torch.load(path)["lightlib"]

@@ -1,1 +1,1 @@
-"""How far a run is, and what is due next."""
+"""The position of a run, and the limits and intervals that decide its next action."""

@@ -1,4 +1,4 @@
-"""Plan: all limits and intervals of a run, frozen; what is due is a pure function of Progress."""
+"""Plan: all limits and intervals of a run, frozen; every decision is a pure function of Progress."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["Plan"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is due where. Every number is resolved before the first batch; "no limit" is `math.inf`.
+    """Limits and intervals of a run. Every number is resolved before the first batch; "no limit" is `math.inf`.
 
     Attributes:
-        num_batches: Training batches per epoch, after all limits; `inf` when the loader cannot tell.
+        num_batches: Training batches per epoch, after all limits; `inf` if the loader has no length.
         accumulate: Batches per optimizer step.
-        max_epochs, max_steps: The run is over when either is reached. Steps are optimizer steps.
+        max_epochs, max_steps: The run ends when either is reached. Steps are optimizer steps.
         min_epochs, min_steps: No early stop before both.
-        validate_every: Batches between two validations; `inf` for "at the end of the epoch". None: never validate.
-        validate_across_epochs: Count `validate_every` over the whole run and not from each epoch's start.
-        validate_every_seconds: Validate when this many seconds have passed since the last validation instead.
+        validate_every: Batches between two validations; `inf` means at the end of the epoch, None never.
+        validate_across_epochs: Count `validate_every` over the entire run instead of from each epoch's start.
+        validate_every_seconds: Instead validate this many seconds after the last validation.
         validate_every_epochs: Validate in every n-th epoch only.
         sanity_batches: Validation batches before training, per loader.
-        log_every: Optimizer steps between two hand-overs to the loggers; 0 is never.
+        log_every: Optimizer steps between two writes to the loggers; 0 is never.
     """
 
     num_batches: float = math.inf
@@ -45,21 +45,21 @@ class Plan:
         return progress.step >= self.max_steps or progress.epoch >= self.max_epochs or self.num_batches == 0
 
     def may_stop(self, progress: Progress) -> bool:
-        """Whether a wish to stop early may be granted."""
+        """Whether a request for an early stop may be granted."""
         return progress.epoch >= self.min_epochs and progress.step >= self.min_steps
 
     def sanity_check_due(self, progress: Progress) -> bool:
-        """Whether a few validation batches are run before training: only in a run that starts from nothing."""
+        """Whether to run a few validation batches before training, which a resumed run does not."""
         return self.validate_every is not None and self.sanity_batches > 0 and progress.batch == 0
 
     def validation_due(self, progress: Progress, exhausted: bool, stopping: bool, seconds: float) -> bool:
-        """Whether validation runs now.
+        """Whether to validate now.
 
         Args:
-            progress: Where the run is.
-            exhausted: The epoch has no further batch.
-            stopping: An early stop was granted: the last state is validated in an epoch that validates at all.
-            seconds: Time since the last validation; only read when the interval is a time.
+            progress: The position of the run.
+            exhausted: Whether the epoch has no further batch.
+            stopping: Whether an early stop was granted: then the last state is validated if this epoch validates.
+            seconds: Time since the last validation; only read if the interval is a time.
         """
         every = self.validate_every
         if every is None or progress.validated == progress.batch:
@@ -80,7 +80,7 @@ class Plan:
         return progress.epoch_batch % self.accumulate == 0
 
     def window_size(self, progress: Progress) -> int:
-        """How many batches the window that starts now will have: the last one of an epoch may be shorter."""
+        """Return the number of batches of the window that starts now; the last one of an epoch may be shorter."""
         return 1 if self.accumulate == 1 else int(min(self.accumulate, self.num_batches - progress.epoch_batch))
 
     def steps_now(self, progress: Progress, exhausted: bool) -> bool:
@@ -88,21 +88,21 @@ class Plan:
         return exhausted or (progress.epoch_batch + 1) % self.accumulate == 0
 
     def window_closed(self, progress: Progress, exhausted: bool) -> bool:
-        """Whether no gradients are waiting for an optimizer step: the only state that a checkpoint can hold."""
+        """Whether no gradients wait for an optimizer step, which a checkpoint could not hold."""
         return exhausted or progress.epoch_batch % self.accumulate == 0
 
     def logging_due(self, progress: Progress) -> bool:
-        """Whether the step that has just ended is handed to the loggers."""
+        """Whether the values of the step that has just ended are written to the loggers."""
         return self.log_every > 0 and progress.step % self.log_every == 0
 
     @property
     def steps_per_epoch(self) -> float:
-        """Optimizer steps of a whole epoch."""
+        """Optimizer steps of a full epoch."""
         return self.num_batches if self.num_batches == math.inf else math.ceil(self.num_batches / self.accumulate)
 
     @property
     def total_steps(self) -> float:
-        """Optimizer steps of the whole run; `inf` when no limit is known."""
+        """Optimizer steps of the entire run; `inf` if no limit is known."""
         by_epochs = (
             math.inf if math.inf in (self.max_epochs, self.num_batches) else self.max_epochs * self.steps_per_epoch
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -10,15 +12,15 @@ __all__ = ["Progress"]
 
 @dataclass(slots=True)
 class Progress:
-    """Where a training run is.
+    """The position of a training run.
 
     Attributes:
-        epoch: Epochs completed; the index of the epoch that is running.
+        epoch: Completed epochs; also the index of the running epoch.
         epoch_batch: Batches done in this epoch.
-        batch: Batches done in all.
+        batch: Batches done in total.
         step: Batches in which an optimizer stepped, however many optimizers there are: Lightning's `global_step`.
-        validated: The value of `batch` when validation last ended, so that no validation runs twice after a resume.
-        begun: 1 after `on_train_epoch_start` of the running epoch, which is not called again after a resume either.
+        validated: The value of `batch` when validation last ended, so that a resumed run does not repeat it.
+        begun: 1 after `on_train_epoch_start` of the running epoch, which a resumed run does not call again.
     """
 
     epoch: int = 0
@@ -40,21 +42,30 @@ class Progress:
     def end_validation(self) -> None:
         self.validated = self.batch
 
+    @contextmanager
+    def at_epoch(self, epoch: int) -> Iterator[None]:
+        """Set `epoch` inside, and restore it afterwards."""
+        before, self.epoch = self.epoch, epoch
+        try:
+            yield
+        finally:
+            self.epoch = before
+
     def move_to_batch(self, batch: int) -> None:
-        """Go to this batch of the running epoch."""
+        """Move to this batch of the running epoch."""
         self.epoch_batch = batch
 
     def begin_epoch_again(self) -> None:
         self.epoch_batch = self.begun = 0
 
     def reset(self) -> None:
-        """Begin from nothing."""
+        """Set all counters to 0."""
         self.load_state_dict(Progress().state_dict())
 
     def state_dict(self) -> dict[str, int]:
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        earlier = {"begun": state["epoch_batch"] > 0}  # what files of earlier versions do not say
+        earlier = {"begun": state["epoch_batch"] > 0}  # missing in files of earlier versions
         for field in fields(self):
             setattr(self, field.name, int({**earlier, **state}[field.name]))

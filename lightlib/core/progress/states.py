@@ -1,4 +1,4 @@
-"""The words for what a Trainer is doing."""
+"""Enumerations of the states of a Trainer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Word(str, Enum):
 
 
 class TrainerFn(_Word):
-    """What was called."""
+    """The Trainer method that was called."""
 
     FITTING = "fit"
     VALIDATING = "validate"
@@ -23,7 +23,7 @@ class TrainerFn(_Word):
 
 
 class RunningStage(_Word):
-    """What is running at this moment."""
+    """The stage that is running."""
 
     TRAINING = "train"
     SANITY_CHECKING = "sanity_check"
@@ -38,12 +38,12 @@ class RunningStage(_Word):
 
     @property
     def dataloader_prefix(self) -> str:
-        """How the loaders are called: ``"val"`` also in the sanity check; else the stage's own name."""
+        """The prefix of loader names: ``"val"`` also in the sanity check; else the stage's name."""
         return "val" if self in (RunningStage.VALIDATING, RunningStage.SANITY_CHECKING) else str(self.value)
 
 
 class TrainerStatus(_Word):
-    """How the last call stands."""
+    """The status of the last call."""
 
     INITIALIZING = "initializing"
     RUNNING = "running"
@@ -53,7 +53,7 @@ class TrainerStatus(_Word):
 
 @dataclass(frozen=True)
 class TrainerState:
-    """A snapshot: what was called, what is running, how it stands. The members compare equal to plain strings."""
+    """A snapshot of the call, the running stage and the status. The members compare equal to plain strings."""
 
     fn: TrainerFn | None = None
     stage: RunningStage | None = None

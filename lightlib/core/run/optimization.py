@@ -116,7 +116,7 @@ class Optimization:
         self.gradient_norm = norm
 
     def loss_of_all(self) -> Tensor | None:
-        """Return the batch's loss averaged over processes, so that an optimizer that reads it decides the same on all."""
+        """Return the batch's loss averaged over processes, so that optimizers that read it decide the same on all."""
         value, processes = self.window.value, self.window.processes
         return value if value is None or processes is None else processes.reduce(value)
 

@@ -34,7 +34,8 @@ from lightlib.core.run.parts import (
 )
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.step_check import StepCheck
-from lightlib.core.run.user_state import Look, UserState
+from lightlib.core.run.user_snapshot import Snapshot
+from lightlib.core.run.user_state import UserState
 from lightlib.data.evaluation import EvalData
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state, set_rng_state
 from lightlib.data.train import TrainData
@@ -104,7 +105,7 @@ class Run:
         replan: Callable[[float], Plan],
         train_data: TrainData | None,
         save_user_state: bool,
-        looked: Look | None = None,
+        looked: Snapshot | None = None,
     ) -> None:
         self.trainer, self.module, self.datamodule, self.callbacks = trainer, module, datamodule, callbacks
         self.strategy, self.hooks, self.loggers, self.results = strategy, hooks, loggers, results
@@ -183,7 +184,7 @@ class Run:
         self.plan = plan
 
     def since_validation(self) -> float:
-        """Return the seconds since the last validation; with several processes, 0 until rank 0's clock says it is due."""
+        """Return the seconds since the last validation; with several processes, 0 until it is due on rank 0's clock."""
         limit = self.plan.validate_every_seconds
         if self.strategy.world_size == 1 or limit is None:
             return self.clocks.since_validation()
@@ -191,7 +192,7 @@ class Run:
 
     # where the run may be left, and saved
     def position(self) -> tuple[int, int, int]:
-        """Return this process's position in an order that all ranks share: phase, batches, batches of the evaluation."""
+        """Return this process's position in an order common to all: phase, batches, batches of the evaluation."""
         return self.stop.phase, self.progress.batch, self.stop.evaluated
 
     def between_windows(self) -> bool:
@@ -259,7 +260,7 @@ class Run:
 
     @contextmanager
     def evaluating(self, stage: Stage) -> Iterator[EvalData]:
-        """Set modes, gradients, generators and the table of `self.log` for an evaluation, and restore them afterwards."""
+        """Set up modes, gradients, generators and the `self.log` table for an evaluation; restore them afterwards."""
         before, self.stage = self.stage, stage.state
         data = self.evaluations.of(stage)
         table = Table(training=False)

@@ -1,4 +1,4 @@
-"""User values: what kind of value an object of the user holds, seen against what the run has."""
+"""User values: classifies the values that the user's objects hold, and lists the run's own parts."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ TIMES = (datetime.datetime, datetime.date, datetime.time)
 
 
 class Unsaveable(Exception):
-    """A value that cannot be written as plain values; the text says why.
+    """A value that cannot be written as plain values; the text gives the reason.
 
     Attributes:
-        fix: What helps, where it is more than to save it by hand.
+        fix: The fix, if it is not to save the value by hand.
     """
 
     def __init__(self, why: str, fix: str = "") -> None:
@@ -54,23 +54,23 @@ class Unsaveable(Exception):
 
 
 class TooLarge(Unsaveable):
-    """A value that takes more bytes than there are left."""
+    """A value that takes more bytes than are left."""
 
 
 @dataclass
 class Known:
-    """What the values are seen against.
+    """The run's own parts, and the state of one pass over the user's values.
 
     Attributes:
-        names: The names of the run's own modules, parameters and buffers, by `id`: they are saved elsewhere.
+        names: The names of the run's modules, parameters and buffers, by `id`: checkpoints hold them as weights.
         parts: The same objects by name.
-        device: Where tensors go that were not on the CPU.
-        roots: The packages of the user's classes: records of theirs can be made again.
-        types: The types of objects that can only be restored in place, by their path, as the run found them.
-        ids: The containers that were there when training began, by `id`.
+        device: The device for tensors that were not on the CPU.
+        roots: The packages of the user's classes, whose records can be rebuilt.
+        types: The types of objects that can only be restored in place, by path.
+        ids: The `id` of the containers that existed when training began.
         room: How many bytes may still be written.
-        seen: What this look has come to already, by `id`; `kept` holds what would be gone before the look ends.
-        left: How many values of an attribute are still looked at.
+        seen: Numbers of the values visited in this pass, by `id`; `kept` keeps temporary ones alive until it ends.
+        left: How many values of the current attribute may still be compared.
     """
 
     names: dict[int, str] = field(default_factory=dict)
@@ -84,15 +84,32 @@ class Known:
     kept: list[Any] = field(default_factory=list)
     left: int = MOST
 
-    def again(self, room: int = LARGEST) -> Known:
-        """Return the same for another look: with its own types, all the room, and nothing seen."""
-        return replace(self, types={}, room=room, seen={}, kept=[], left=MOST)
+    def again(self, room: int = LARGEST, types: dict[str, type] | None = None) -> Known:
+        """Return a copy for another pass: with nothing seen, and its own types unless they are given."""
+        return replace(self, types={} if types is None else types, room=room, seen={}, kept=[], left=MOST)
+
+    def use_containers(self, ids: set[int]) -> None:
+        """Set the containers that existed when training began."""
+        self.ids = ids
+
+    def begin_attribute(self) -> None:
+        """Allow the full number of values for another attribute."""
+        self.left = MOST
+
+    def count_value(self) -> bool:
+        """Count a value that is compared; return whether it is still within the limit."""
+        self.left -= 1
+        return self.left >= 0
+
+    def reset_room(self, room: int) -> None:
+        """Undo `take` after an error."""
+        self.room = room
 
     def take(self, size: int) -> None:
-        """Count bytes that are to be written.
+        """Count bytes to be written.
 
         Raises:
-            TooLarge: They are too many.
+            TooLarge: They exceed the limit.
         """
         self.room -= size
         if self.room < 0:
@@ -100,48 +117,48 @@ class Known:
 
 
 def has_protocol(value: Any) -> bool:
-    """Whether an object saves and loads its own state."""
+    """Whether an object has `state_dict` and `load_state_dict`."""
     kind = type(value)
     return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Return what an object holds, in its `__dict__` and its slots, and is not opted out of checkpoints."""
-    own = dict(getattr(value, "__dict__", {}))
+    """Return the attributes of an object, from its `__dict__` and slots, without those in `not_in_checkpoint`."""
+    attributes = dict(getattr(value, "__dict__", {}))
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                own.setdefault(name, getattr(value, name))
+                attributes.setdefault(name, getattr(value, name))
     without = getattr(type(value), "not_in_checkpoint", ())
     for name in (without,) if isinstance(without, str) else without:
-        own.pop(name, None)
-    return {name: one for name, one in own.items() if not name.startswith("__")}
+        attributes.pop(name, None)
+    return {name: attribute for name, attribute in attributes.items() if not name.startswith("__")}
 
 
 def is_users_object(value: Any) -> bool:
-    """Whether a value is an instance of a class whose attributes can be looked at one by one."""
+    """Whether a value is an instance of a user's class, compared and saved attribute by attribute."""
     kind = type(value)
     plain = isinstance(value, (type, nn.Module, Tensor, enum.Enum, BaseException)) or _is_ours(kind)
     return not plain and root_of(kind) not in LIBRARIES and bool(attributes_of(value))
 
 
 def _is_ours(kind: type) -> bool:
-    return any(one.__module__.partition(".")[0] == "lightlib" for one in kind.__mro__)
+    return any(base.__module__.partition(".")[0] == "lightlib" for base in kind.__mro__)
 
 
 def is_runs(value: Any, known: Known) -> bool:
-    """Whether an object belongs to the run, or reads data: what it holds is saved elsewhere, or nowhere."""
+    """Whether an object belongs to the run, or reads data: user state does not include its attributes."""
     if isinstance(value, nn.Module):
         return any(id(parameter) in known.names for parameter in value.parameters())
     return isinstance(value, DataLoader) or _is_ours(type(value))
 
 
 def state_of(value: Any) -> Any:
-    """Return what an object's own `state_dict` returns.
+    """Return an object's `state_dict()`.
 
     Raises:
-        Unsaveable: It failed: it is asked at a moment that its author may not have expected.
+        Unsaveable: It failed: its author may not expect a call at this moment.
     """
     try:
         return value.state_dict()
@@ -150,10 +167,10 @@ def state_of(value: Any) -> Any:
 
 
 def give(held: Any, name: str, value: Any) -> None:
-    """Give an object an attribute without asking its `__setattr__`, which may do more than that.
+    """Set an attribute of an object without calling its `__setattr__`, which may have side effects.
 
     Raises:
-        Unsaveable: It is no attribute that an instance may have: only a forged checkpoint holds such a one.
+        Unsaveable: An instance cannot have this attribute: only a forged checkpoint contains it.
     """
     of_class = getattr(type(held), name, None)
     if name.startswith("__") or callable(of_class) or isinstance(of_class, property):
@@ -165,12 +182,12 @@ def give(held: Any, name: str, value: Any) -> None:
 
 
 def full_name(kind: type) -> str:
-    """Return the module and the name of a class, as `record_class` finds it again."""
+    """Return the module and the name of a class, from which `record_class` finds it."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def record_class(name: str, known: Known) -> type | None:
-    """Return the named tuple or dataclass of a name, if it is one of the user's, imported by the program itself."""
+    """Return the named tuple or dataclass of this name, if the user defined it and the program has imported it."""
     module, _, qualname = name.partition(":")
     found: Any = sys.modules.get(module) if module.partition(".")[0] in known.roots else None
     for part in qualname.split("."):

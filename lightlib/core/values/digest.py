@@ -1,4 +1,4 @@
-"""Digests of user values: something small that is another one when a value has changed."""
+"""Digests of user values, which show whether a value has changed."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from lightlib.data.generators import fingerprint, is_generator
 
 __all__ = ["digest"]
 
-_PLAIN = 200_000  # items of a container of plain values that are all compared
-_EXACT = 10_000  # items of any other one; of a longer one as many, evenly spaced
-_CONTENT = 2**20  # bytes of a tensor or array that are all compared
+_PLAIN = 200_000  # a container of up to so many plain values is compared in full
+_EXACT = 10_000  # so many items of any other container are compared, evenly spaced if it has more
+_CONTENT = 2**20  # a tensor or array of up to so many bytes is compared in full
 _DEEPEST = 12
 
 
 def digest(value: Any, known: Known, path: str = "", depth: int = 0) -> Any:
-    """Return something small that is another one when `value` has changed.
+    """Return a small value that differs if `value` has changed.
 
-    Containers of up to 200,000 plain values (10,000 others) and tensors and arrays of up to 1 MiB are compared by all
-    that they hold, longer ones by length and evenly spaced items, and larger tensors by torch's count of writes
-    (``Tensor._version``).
+    Containers of up to 200,000 plain values (10,000 of any other kind), and tensors and arrays of up to 1 MiB, are
+    compared in full. Longer containers are compared by length and evenly spaced items, larger tensors by torch's count
+    of writes (``Tensor._version``).
     Objects that can only be restored in place are noted in ``known.types``.
     """
     kind = type(value)
@@ -55,8 +55,7 @@ def digest(value: Any, known: Known, path: str = "", depth: int = 0) -> Any:
         return _digest_of_tensor(value)
     if kind.__module__ == "numpy" and hasattr(value, "tobytes"):
         return _digest_of_array(value)
-    known.left -= 1
-    if known.left < 0:
+    if not known.count_value():
         return kind.__name__
     if id(value) in known.seen or depth > _DEEPEST:
         return "seen", known.seen.get(id(value)), id(value) in known.ids
@@ -71,8 +70,8 @@ def digest(value: Any, known: Known, path: str = "", depth: int = 0) -> Any:
 
 def _digest_of_tensor(value: Tensor) -> Any:
     if value.device.type == "cpu" and value.layout is torch.strided and value.nbytes <= _CONTENT:
-        own = value.detach().resolve_conj().resolve_neg().contiguous().view(-1)
-        content = blake2b(own.view(torch.uint8).numpy().tobytes(), digest_size=16).digest() if value.numel() else b""
+        flat = value.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+        content = blake2b(flat.view(torch.uint8).numpy().tobytes(), digest_size=16).digest() if value.numel() else b""
         return "tensor", tuple(value.shape), str(value.dtype), content
     version = None if value.is_inference() else value._version  # noqa: SLF001  it has no public name
     return "tensor", tuple(value.shape), id(value), version
@@ -85,9 +84,9 @@ def _digest_of_array(value: Any) -> Any:
 
 
 def _digest_of_plain(value: Any) -> bytes | None:
-    """Return a digest of containers that hold nothing but plain values; None for all others."""
+    """Return a digest of a container of plain values only; None for any other container."""
     try:
-        return blake2b(marshal.dumps(value, 2), digest_size=16).digest()  # 2: later versions write references
+        return blake2b(marshal.dumps(value, 2), digest_size=16).digest()  # later versions than 2 write references
     except ValueError:
         return None
 
@@ -97,13 +96,13 @@ def _digest_of_items(value: Any, known: Known, path: str, depth: int) -> tuple[i
         size = len(value)
         step = max(1, -(-size // _EXACT))
         numbered = enumerate(value.items() if isinstance(value, Mapping) else value)
-        chosen = [(number, one) for number, one in numbered if number % step == 0 or number == size - 1]
-    except Exception:  # noqa: BLE001  the user's own container, whose methods may refuse
+        chosen = [(number, item) for number, item in numbered if number % step == 0 or number == size - 1]
+    except Exception:  # noqa: BLE001  the user's container, whose methods may raise
         return id(value), None
     if isinstance(value, Mapping):
         return size, [(_key(k), digest(v, known, f"{path}[{k!r}]", depth + 1)) for _, (k, v) in chosen]
-    found = [digest(one, known, f"{path}[{number}]", depth + 1) for number, one in chosen]
-    return size, frozenset(map(repr, found)) if isinstance(value, (set, frozenset)) else found
+    digests = [digest(item, known, f"{path}[{number}]", depth + 1) for number, item in chosen]
+    return size, frozenset(map(repr, digests)) if isinstance(value, (set, frozenset)) else digests
 
 
 def _key(key: Any) -> Any:
@@ -132,6 +131,6 @@ def _digest_of_object(value: Any, known: Known, path: str, depth: int) -> Any:
             return kind.__name__, id(value)
     if is_users_object(value):
         known.types[path] = kind
-        own = attributes_of(value).items()
-        return kind.__name__, [(name, digest(one, known, f"{path}.{name}", depth + 1)) for name, one in own]
+        attributes = attributes_of(value).items()
+        return kind.__name__, [(name, digest(one, known, f"{path}.{name}", depth + 1)) for name, one in attributes]
     return kind.__name__, id(value)

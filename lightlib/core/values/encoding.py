@@ -1,4 +1,4 @@
-"""User values as plain values that a checkpoint may hold, and back, in place where possible."""
+"""Encodes user values as plain values for a checkpoint, and restores them, in place where possible."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ _FACTORIES: dict[str, Callable[[], Any]] = {
 
 
 def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = ()) -> Any:
-    """Return `value` as tensors and plain values, from which :func:`restored` makes it again.
+    """Return `value` as tensors and plain values, which :func:`restored` reverses.
 
     Args:
         value: An attribute of one of the user's objects.
-        known: What the run has; its room gets smaller.
-        path: Where the value is, ``"module.levels"``.
-        within: The containers around it.
+        known: The run's own parts; its room shrinks.
+        path: The name of the value, ``"module.levels"``.
+        within: The `id` of the containers around it.
 
     Raises:
-        Unsaveable: It is, or holds, something that has no plain form.
+        Unsaveable: It is, or contains, something that has no plain form.
     """
     kind = type(value)
     if id(value) in known.names:
@@ -68,7 +68,8 @@ def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = (
         known.take(value.nbytes)
         return {"array": value.tobytes(), "dtype": value.dtype.str, "shape": list(value.shape)}
     if id(value) in within or len(within) > _DEEPEST:
-        raise Unsaveable("it holds itself" if id(value) in within else f"it is nested more than {_DEEPEST} levels deep")
+        why = "it contains itself" if id(value) in within else f"it is nested more than {_DEEPEST} levels deep"
+        raise Unsaveable(why)
     if (plain := _encoded_value(value, known)) is not None:
         return plain
     if isinstance(value, (list, tuple, deque, set, frozenset, Mapping)):
@@ -103,10 +104,10 @@ def _encoded_container(value: Any, known: Known, path: str, within: tuple[int, .
             raise Unsaveable(f"it is a {kind.__name__}")
     if isinstance(value, Mapping):
         keys = [encode(key, known, path, within) for key in value]
-        values = [encode(one, known, f"{path}[{key!r}]", within) for key, one in value.items()]
+        values = [encode(item, known, f"{path}[{key!r}]", within) for key, item in value.items()]
         factory = getattr(value, "default_factory", None)
         return {"mapping": kind.__name__, "keys": keys, "values": values, "factory": getattr(factory, "__name__", None)}
-    items = [encode(one, known, f"{path}[{number}]", within) for number, one in enumerate(value)]
+    items = [encode(item, known, f"{path}[{number}]", within) for number, item in enumerate(value)]
     if kind is list:
         return items
     if hasattr(kind, "_fields") and record_class(full_name(kind), known) is kind:
@@ -129,12 +130,12 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
     if is_runs(value, known) or not (in_place or is_users_object(value)):
         name = getattr(value, "__qualname__", None)
         if callable(value) and name:
-            raise Unsaveable(f"it became {name}", "keep a name or a number that changes, and choose by it")
+            raise Unsaveable(f"it became {name}", "store a name or a number that changes, and use it to choose")
         raise Unsaveable(f"it is a {kind.__name__}")
     if known.types.get(path) is not kind:
         raise Unsaveable(
             f"a new {kind.__name__} was made since training began",
-            "make it in __init__, setup or on_fit_start, and change it later",
+            "create it in __init__, setup or on_fit_start, and change it later",
         )
     if is_generator(value):
         known.take(5120)
@@ -149,7 +150,7 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
 
 
 def _encoded_attributes(value: Any, known: Known, path: str, within: tuple[int, ...]) -> dict[str, Any]:
-    return {name: encode(one, known, f"{path}.{name}", within) for name, one in attributes_of(value).items()}
+    return {name: encode(item, known, f"{path}.{name}", within) for name, item in attributes_of(value).items()}
 
 
 def _tensors(value: Any) -> list[Tensor]:
@@ -175,13 +176,13 @@ def _size(state: Any) -> int:
 
 
 def _refuse_positions(value: Any) -> None:
-    """Refuse what is read or written step by step."""
+    """Raise for open files and iterators: their position cannot be restored."""
     if isinstance(value, io.IOBase) and not value.closed:
-        raise Unsaveable("an open file, which a resumed run opens again", "open it in setup, to append to it")
+        raise Unsaveable("an open file, which a resumed run opens again", "open it in setup, in append mode")
     if isinstance(value, Iterator) and not is_users_object(value):
         raise Unsaveable(
             f"an iterator ({type(value).__name__}), whose position cannot be saved",
-            "keep the number of items that were taken, and pass over as many when it is made again",
+            "store the number of items taken, and skip as many when it is created again",
         )
 
 
@@ -190,14 +191,14 @@ def restored(encoded: Any, current: Any, known: Known, same: bool = True) -> Any
     """Return the value that was encoded.
 
     Args:
-        encoded: What :func:`encode` returned.
-        current: What is there now, ABSENT for nothing: objects are restored in place, and so are containers and
+        encoded: The result of :func:`encode`.
+        current: The current value, ABSENT if there is none. Objects are restored in place, and so are containers and
             tensors, which other objects may share.
-        known: What this run has.
-        same: Whether the value was, when it was saved, still the object that it was when training began.
+        known: The run's own parts.
+        same: Whether the saved value was still the same object as when training began.
 
     Raises:
-        Unsaveable: What is there now cannot take the state.
+        Unsaveable: The current value cannot load the state.
     """
     if isinstance(encoded, list):
         items = _items(encoded, current, known)
@@ -212,14 +213,14 @@ def restored(encoded: Any, current: Any, known: Known, same: bool = True) -> Any
 
 
 def _items(encoded: list[Any], current: Any, known: Known) -> list[Any]:
-    there = list(current) if isinstance(current, (list, tuple, deque)) else []
-    there += [ABSENT] * (len(encoded) - len(there))
-    return [restored(one, now, known) for one, now in zip(encoded, there, strict=False)]
+    present = list(current) if isinstance(current, (list, tuple, deque)) else []
+    present += [ABSENT] * (len(encoded) - len(present))
+    return [restored(item, now, known) for item, now in zip(encoded, present, strict=False)]
 
 
 def _restore_part(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
     if encoded["part"] not in known.parts:
-        raise Unsaveable(f"it was the module's {encoded['part']!r}, which is not there")
+        raise Unsaveable(f"it was the module's {encoded['part']!r}, which does not exist")
     return known.parts[encoded["part"]]
 
 
@@ -237,27 +238,28 @@ def _restore_array(encoded: Any, current: Any, known: Known, same: bool) -> Any:
     import numpy  # optional: numpy
 
     saved = numpy.frombuffer(encoded["array"], encoded["dtype"]).reshape(encoded["shape"])
-    there = isinstance(current, numpy.ndarray) and (current.shape, current.dtype) == (saved.shape, saved.dtype)
-    if same and there and current.flags.writeable:
+    fits = isinstance(current, numpy.ndarray) and (current.shape, current.dtype) == (saved.shape, saved.dtype)
+    if same and fits and current.flags.writeable:
         current[...] = saved
         return current
     return saved.copy() if encoded["shape"] or isinstance(current, numpy.ndarray) else saved[()]
 
 
 def _restore_mapping(encoded: Any, current: Any, known: Known, same: bool) -> Any:
-    there = current if isinstance(current, Mapping) else {}
+    present = current if isinstance(current, Mapping) else {}
     keys = [restored(key, ABSENT, known) for key in encoded["keys"]]
-    values = [restored(one, there.get(key, ABSENT), known) for key, one in zip(keys, encoded["values"], strict=True)]
+    entries = zip(keys, encoded["values"], strict=True)
+    values = [restored(value, present.get(key, ABSENT), known) for key, value in entries]
     if same and type(current).__name__ == encoded["mapping"]:
         current.clear()
-        current.update(dict(zip(keys, values, strict=True)))  # a Counter would count pairs
+        current.update(dict(zip(keys, values, strict=True)))  # a Counter would count the pairs
         return current
     kinds: dict[str, Any] = {"OrderedDict": OrderedDict, "Counter": Counter, "dict": dict}
     if encoded["mapping"] == "defaultdict":
         factory = getattr(current, "default_factory", None) or _FACTORIES.get(encoded["factory"] or "")
         return defaultdict(factory, zip(keys, values, strict=True))
     if encoded["mapping"] not in kinds:
-        raise Unsaveable(f"it was a {encoded['mapping']}, and is {_named(current)} here")
+        raise Unsaveable(f"it was a {encoded['mapping']}, but is {_named(current)} here")
     return kinds[encoded["mapping"]](dict(zip(keys, values, strict=True)))
 
 
@@ -288,7 +290,7 @@ def _restore_record(encoded: Any, current: Any, known: Known, same: bool) -> Any
 
 def _restore_enum(encoded: Any, current: Any, known: Known, same: bool) -> Any:  # noqa: ARG001  one signature for all
     if not isinstance(current, enum.Enum) or encoded["enum"] not in type(current).__members__:
-        raise Unsaveable(f"it was the enumeration's member {encoded['enum']!r}, and is {_named(current)} here")
+        raise Unsaveable(f"it was the enumeration's member {encoded['enum']!r}, but is {_named(current)} here")
     return type(current)[encoded["enum"]]
 
 
@@ -306,13 +308,13 @@ def _restore_object(encoded: Any, current: Any, known: Known, same: bool) -> Any
     (kind, saved), *_ = encoded.items()
     fits = {"generator": is_generator, "metric": is_metric, "state": has_protocol, "object": is_users_object}[kind]
     if current is ABSENT or not (fits(current) or (kind == "object" and hasattr(current, "__dict__"))):
-        raise Unsaveable(f"its state cannot be given to {_named(current)}")
+        raise Unsaveable(f"its state cannot be loaded into {_named(current)}")
     if kind == "generator":
         set_generator_state(current, saved)
     elif kind == "metric":
         load_metric_state(current, copy.deepcopy(saved))
     elif kind == "state":
-        current.load_state_dict(copy.deepcopy(saved))  # it may keep and change what it gets, which is saved again
+        current.load_state_dict(copy.deepcopy(saved))  # it may keep and change its argument, which is saved again
     else:
         now = attributes_of(current)
         for name, one in saved.items():
@@ -321,7 +323,7 @@ def _restore_object(encoded: Any, current: Any, known: Known, same: bool) -> Any
 
 
 def _named(value: Any) -> str:
-    return "not there" if value is ABSENT else f"a {type(value).__name__}"
+    return "missing" if value is ABSENT else f"a {type(value).__name__}"
 
 
 _RESTORE: dict[str, Callable[[Any, Any, Known, bool], Any]] = {
@@ -338,35 +340,38 @@ _RESTORE: dict[str, Callable[[Any, Any, Known, bool], Any]] = {
 
 
 def well_formed(state: Any) -> dict[str, Any]:
-    """Return the user state of a checkpoint.
+    """Check and return the user state of a checkpoint.
 
     Raises:
-        TypeError: It has another form than ours.
+        TypeError: It does not have the expected form.
     """
     kinds: dict[str, Any] = {"values": dict, "gone": list, "epoch": (dict, type(None))}
     kinds |= dict.fromkeys(("training", "requires_grad", "metrics"), dict)
     wrong = [name for name, kind in kinds.items() if not isinstance(state, dict) or not isinstance(state[name], kind)]
     if wrong:
-        raise TypeError(f"its user state has no {wrong[0]!r} of the right kind")
-    attributes = [
-        one for part in (state["values"], state["epoch"] or {}) for own in part.values() for one in own.values()
+        raise TypeError(f"its user state has no {wrong[0]!r} of the right type")
+    entries = [
+        entry
+        for values in (state["values"], state["epoch"] or {})
+        for attributes in values.values()
+        for entry in attributes.values()
     ]
-    if not all(isinstance(one, dict) and {"value", "same"} <= one.keys() for one in attributes):
-        raise TypeError("its user state holds something that is no attribute")
-    if not all(isinstance(one, list) and len(one) == 2 for one in state["gone"]):
-        raise TypeError("its user state names attributes that are gone in another way")
-    found: dict[str, Any] = state
-    return found
+    if not all(isinstance(entry, dict) and {"value", "same"} <= entry.keys() for entry in entries):
+        raise TypeError("its user state contains something that is no attribute")
+    if not all(isinstance(key, list) and len(key) == 2 for key in state["gone"]):
+        raise TypeError("its user state lists deleted attributes in an unknown form")
+    checked: dict[str, Any] = state
+    return checked
 
 
 def shared(states: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """Return what was the same on all processes that wrote a checkpoint, and the names of what was not."""
+    """Return the state that is the same on all processes that wrote a checkpoint, and the names that differ."""
     first, differing = dict(states[0]), []
     values: dict[str, dict[str, Any]] = {}
     for place, attributes in first.get("values", {}).items():
-        for name, one in attributes.items():
-            if all(_equal(one, state["values"].get(place, {}).get(name)) for state in states[1:]):
-                values.setdefault(place, {})[name] = one
+        for name, entry in attributes.items():
+            if all(_equal(entry, state["values"].get(place, {}).get(name)) for state in states[1:]):
+                values.setdefault(place, {})[name] = entry
             else:
                 differing.append(f"{place}.{name}")
     return {**first, "values": values, "metrics": {}, "epoch": None}, differing + list(first.get("metrics", {}))

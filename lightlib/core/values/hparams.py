@@ -1,4 +1,4 @@
-"""Hyperparameters: what a module or data module was built with, kept and saved as plain values."""
+"""Hyperparameters: the arguments that build a module or data module, saved as plain values."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "pl
 
 
 _INITIALISERS = ("__init__", "__post_init__")
-# While an object of a class is built from a configuration: the class, and what was configured.
+# While an object is built from a configuration: its class, and the configured values.
 _given: ContextVar[tuple[type, dict[str, Any]] | None] = ContextVar("given hyperparameters", default=None)
 
 
 @contextmanager
 def given_hyperparameters(kind: type, values: dict[str, Any]) -> Iterator[None]:
-    """Let `save_hyperparameters` of the `kind` that is built inside keep these values, not the arguments themselves.
+    """Make `save_hyperparameters` of the `kind` built inside keep these values instead of the arguments themselves.
 
-    What begins with an underscore is kept whatever the object asks for.
+    Names that begin with an underscore are always kept.
     """
     token = _given.set((kind, values))
     try:
@@ -44,7 +44,7 @@ def given_hyperparameters(kind: type, values: dict[str, Any]) -> Iterator[None]:
 
 
 class AttributeDict(dict[str, Any]):
-    """A dictionary whose keys can be read and written as attributes.
+    """A dictionary with keys that can be read and written as attributes.
 
     Example:
         >>> hparams = AttributeDict(lr=0.1)
@@ -71,14 +71,14 @@ class AttributeDict(dict[str, Any]):
 
 
 def with_attributes(value: Any) -> Any:
-    """Return `value` with each dict in it readable by attributes, as the configuration was that was stored as dicts."""
+    """Return `value` with its dicts as `AttributeDict`, as configurations were before they were stored."""
     if type(value) is dict:
-        return AttributeDict({key: with_attributes(one) for key, one in value.items()})
-    return [with_attributes(one) for one in value] if type(value) is list else value
+        return AttributeDict({key: with_attributes(item) for key, item in value.items()})
+    return [with_attributes(item) for item in value] if type(value) is list else value
 
 
 class HyperparametersMixin:
-    """`save_hyperparameters` and `hparams`, for modules and data modules."""
+    """Adds `save_hyperparameters` and `hparams` to modules and data modules."""
 
     _log_hyperparams: bool = False
     _hparams_name: str | None = None
@@ -102,7 +102,7 @@ class HyperparametersMixin:
         frame: FrameType | None = None,
         logger: bool = True,
     ) -> None:
-        """Keep the arguments of `__init__` as `self.hparams`; they are saved in checkpoints and handed to the loggers.
+        """Keep the arguments of `__init__` as `self.hparams`, for checkpoints and loggers.
 
         Args:
             args: Names of the arguments to keep (default: all), or one dictionary, Namespace or dataclass.
@@ -111,8 +111,8 @@ class HyperparametersMixin:
             logger: Whether the loggers get them.
 
         Raises:
-            MisconfigurationException: A name is no argument of `__init__`, or it was called elsewhere than there.
-            ArgumentTypeError: Something else than names, or more than one object, was given.
+            MisconfigurationException: A name is no argument of `__init__`, or the call is not in `__init__`.
+            ArgumentTypeError: The arguments are neither names nor one object.
 
         Example:
             >>> import lightlib
@@ -193,14 +193,14 @@ def _from_object(args: tuple[Any, ...], frame: FrameType) -> tuple[dict[str, Any
 
 
 def init_arguments(frame: FrameType | None, owner: Any) -> dict[str, Any]:
-    """Return the arguments of all `__init__` calls of `owner` that are on the stack, the outermost class winning."""
+    """Return the arguments of all `__init__` calls of `owner` on the stack; the outermost class wins."""
     if frame is not None and frame.f_code.co_name == "__post_init__" and is_dataclass(owner):
         return {field.name: getattr(owner, field.name) for field in fields(owner) if field.init}
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     while frame is not None and frame.f_code.co_name == "__init__" and _self_of(frame) is owner:
-        found |= _arguments_of(frame)
+        arguments |= _arguments_of(frame)
         frame = frame.f_back
-    return found
+    return arguments
 
 
 def _self_of(frame: FrameType) -> object:
@@ -211,13 +211,13 @@ def _self_of(frame: FrameType) -> object:
 def _arguments_of(frame: FrameType) -> dict[str, Any]:
     code, values = frame.f_code, frame.f_locals
     count = code.co_argcount + code.co_kwonlyargcount
-    found = {name: values[name] for name in code.co_varnames[1:count] if name in values}
+    arguments = {name: values[name] for name in code.co_varnames[1:count] if name in values}
     position = count
     if code.co_flags & inspect.CO_VARARGS:
         position += 1
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        found |= values.get(code.co_varnames[position], {})
-    return found
+        arguments |= values.get(code.co_varnames[position], {})
+    return arguments
 
 
 def _copied(value: Any) -> Any:
@@ -230,26 +230,26 @@ def _copied(value: Any) -> Any:
 def plain_hparams(hparams: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the hyperparameters that can be stored as plain values, and the names of those that cannot or must not.
 
-    What looks like a secret by its name (password, api_key, …) is not stored. Paths become strings, enumerations their
+    Values whose names look like secrets (password, api_key, …) are not stored. Paths become strings, enumerations their
     values, NumPy numbers Python's, torch dtypes and devices their names.
     """
     stored: dict[str, Any] = {}
-    left: list[str] = []
+    left_out: list[str] = []
     for key, value in hparams.items():
         try:
             stored[key] = _plain(value)
         except TypeError:
-            left.append(key)
-    left += _without_secrets(stored)
-    return stored, left
+            left_out.append(key)
+    left_out += _remove_secrets(stored)
+    return stored, left_out
 
 
-def _without_secrets(stored: dict[Any, Any], where: str = "") -> list[str]:
-    """Remove what looks like a secret, also from dicts within; return where it was."""
+def _remove_secrets(stored: dict[Any, Any], where: str = "") -> list[str]:
+    """Remove values that look like secrets, also from nested dicts, and return their names."""
     removed = []
     for name, value in list(stored.items()):
         if isinstance(value, dict):
-            removed += _without_secrets(value, f"{where}{name}.")
+            removed += _remove_secrets(value, f"{where}{name}.")
         elif is_secret(str(name), value) and isinstance(value, (str, bytes)):
             del stored[name]
             removed.append(f"{where}{name}")
@@ -279,7 +279,7 @@ def _plain(value: Any) -> Any:
         return _plain(vars(value))
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of NumPy's
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a NumPy number
         return value.item()
     raise TypeError(type(value).__name__)
 
@@ -290,7 +290,7 @@ def _plain_key(key: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are one; False where they cannot be compared."""
+    """Whether two values are equal; False if they cannot be compared."""
     try:
         return bool(one == other) or one is other
     except Exception:  # noqa: BLE001  objects that cannot be compared are different

@@ -1,4 +1,4 @@
-"""The source of the user's classes: which attributes their methods change, store, and save."""
+"""Reads the source of the user's classes: the attributes that their methods change, store, and save."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MUTATE = frozenset(
     ("append", "appendleft", "extend", "insert", "add", "update", "pop", "popleft", "popitem", "remove", "discard",
      "setdefault", "subtract")
 )  # fmt: skip
-# What these packages' objects hold is theirs: it is not looked at one by one.
+# Objects of classes from these packages are not compared and saved attribute by attribute.
 LIBRARIES = frozenset(
     (*sys.stdlib_module_names, "torch", "torchmetrics", "lightlib", "numpy", "torchdata", "torchvision", "tqdm", "rich",
      "omegaconf", "jsonargparse")
@@ -30,19 +30,19 @@ LIBRARIES = frozenset(
 
 
 def root_of(kind: type) -> str:
-    """Return the package that a class comes from."""
+    """Return the package that defines a class."""
     return kind.__module__.partition(".")[0]
 
 
 @cache
 def is_of_torch(kind: type) -> bool:
-    """Whether a class has nothing of the user's: FSDP2 gives modules a class of its own that inherits from theirs."""
+    """Whether torch defines a class and all its bases: the classes that FSDP2 creates may inherit from the user's."""
     return all(root_of(base) in ("torch", "builtins", "typing") for base in kind.__mro__)
 
 
 @cache
 def saves(kind: Any, name: str) -> bool:
-    """Whether a method of the user's that writes into a checkpoint speaks of an attribute."""
+    """Whether a method of the user that writes to a checkpoint mentions an attribute."""
     for saver in _SAVERS[:3]:
         method = getattr(kind, saver, None)
         if method is None or _is_ours(method):
@@ -59,10 +59,10 @@ def _is_ours(method: Any) -> bool:
 
 @cache
 def updated(kind: Any) -> frozenset[str]:
-    """Return the attributes that a class's methods make from their former values while a run goes on.
+    """Return the attributes that a class's methods update from their former values during a run.
 
-    Counters, sums, lists that grow: what `__init__` gives them is not what a resumed run needs. It is read from the
-    source; without one nothing is returned.
+    Counters, sums, lists that grow: a resumed run needs more than their initial values. They are read from the source;
+    without source the result is empty.
     """
     methods = (method for one in kind.__mro__ for method in _methods(one) if method.name not in _BEFORE_OR_AFTER)
     return frozenset(name for method in methods for node in ast.walk(method) for name in _updates(node))
@@ -70,7 +70,7 @@ def updated(kind: Any) -> frozenset[str]:
 
 @cache
 def stored(kind: Any) -> frozenset[str]:
-    """Return the attributes that the user's methods of a class store; all others come from classes that are ours."""
+    """Return the attributes that the user's methods of a class store; the rest come from lightlib's classes."""
     nodes = (node for one in kind.__mro__ for method in _methods(one) for node in ast.walk(method))
     return frozenset(
         name
@@ -81,7 +81,7 @@ def stored(kind: Any) -> frozenset[str]:
 
 @cache
 def _methods(kind: type) -> tuple[ast.FunctionDef, ...]:
-    """Return the methods of a class of the user's, as far as its source can be read."""
+    """Return the methods of a user's class, if its source can be read."""
     text = None if root_of(kind) in LIBRARIES else _source(kind)
     body = ast.parse(text).body if text else []
     owner = body[0] if body else None
@@ -95,24 +95,24 @@ def _updates(node: ast.AST) -> set[str]:
         return _names([node.target])
     if isinstance(node, ast.Assign):
         stored = _names(node.targets)
-        whole = {name for target in node.targets if (name := _own(target))}
-        read = {name for one in ast.walk(node.value) if (name := _own(one))}
-        return (stored - whole) | (whole & read)
+        replaced = {name for target in node.targets if (name := _own(target))}
+        read = {name for part in ast.walk(node.value) if (name := _own(part))}
+        return (stored - replaced) | (replaced & read)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATE:
         return _names([node.func.value])
     return set()
 
 
 def _names(targets: list[Any]) -> set[str]:
-    """Return the attributes of `self` that are stored into, also by an index."""
-    found = set()
+    """Return the attributes of `self` that are assigned to, also through an index."""
+    names = set()
     for target in targets:
         part = target
         while isinstance(part, ast.Subscript):
             part = part.value
         if name := _own(part):
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 def _own(node: Any) -> str | None:
@@ -124,5 +124,5 @@ def _own(node: Any) -> str | None:
 def _source(what: type | Callable[..., Any]) -> str | None:
     try:
         return textwrap.dedent(inspect.getsource(what))
-    except (OSError, TypeError):  # typed at a prompt, or made elsewhere
+    except (OSError, TypeError):  # typed at a prompt, or generated
         return None

@@ -1,0 +1,106 @@
+"""Snapshot: the user's objects at one moment, as digests of their attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lightlib.core.metrics.errors import is_metric
+from lightlib.core.run.user_objects import Owner, known_parts, owners_of, within
+from lightlib.core.values.attributes import Known
+from lightlib.core.values.digest import digest
+from lightlib.core.values.source import LIBRARIES, root_of
+
+if TYPE_CHECKING:
+    from lightlib.core.run.run import Run
+
+__all__ = ["Snapshot", "known_to", "owners_within", "snapshot"]
+
+
+@dataclass
+class Snapshot:
+    """The user's objects at one moment.
+
+    Attributes:
+        known: The run's own parts, and the types and containers found.
+        owners: The objects.
+        digests, ids: By object and attribute.
+        training, requires_grad: Flags of submodules and parameters, by name.
+        metrics: Digests of the module's torchmetrics, by name.
+    """
+
+    known: Known
+    owners: list[Owner] = field(default_factory=list)
+    digests: dict[tuple[str, str], Any] = field(default_factory=dict)
+    ids: dict[tuple[str, str], int] = field(default_factory=dict)
+    training: dict[str, bool] = field(default_factory=dict)
+    requires_grad: dict[str, bool] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None) -> Snapshot:
+    """Take a snapshot of the user's objects.
+
+    Args:
+        run: The run.
+        start: The snapshot from the start of training; None to take that one.
+        owners: The objects; default: all of the run.
+    """
+    owners = owners_of(run) if owners is None else owners
+    known = known_to(run, owners)
+    if start is not None:
+        known.use_containers(start.known.ids)
+    types = None if start is None else start.known.types
+    taken = Snapshot(known, list(within(owners, known, types)))
+    excluded = _saved_by_the_run(run) | {id(owner.held) for owner in taken.owners}
+    for owner in taken.owners:
+        known.types[owner.place] = type(owner.held)
+        for name, value in owner.attributes():
+            if id(value) in excluded and value is not owner.held:
+                continue
+            known.begin_attribute()
+            taken.digests[owner.place, name] = _digest(value, known, f"{owner.place}.{name}")
+            taken.ids[owner.place, name] = id(value)
+    if start is None:
+        known.use_containers(set(known.seen))
+    for name, part in run.module.named_modules():
+        taken.training[name] = part.training
+        if is_metric(part) and id(part) not in excluded:
+            taken.metrics[name] = _digest_of_metric(part, known)
+    for name, parameter in run.module.named_parameters():
+        taken.requires_grad[name] = parameter.requires_grad
+    return taken
+
+
+def known_to(run: Run, owners: list[Owner]) -> Known:
+    """Return the run's own parts, which values of the user's objects may refer to."""
+    roots = {root_of(kind) for owner in owners for kind in type(owner.held).__mro__} - LIBRARIES
+    return known_parts(run.module, run.strategy.root_device, roots)
+
+
+def owners_within(run: Run, start: Snapshot | None) -> list[Owner]:
+    """Return the user's objects of a run, and the objects that they hold."""
+    owners = owners_of(run)
+    return list(within(owners, known_to(run, owners), None if start is None else start.known.types))
+
+
+def _saved_by_the_run(run: Run) -> set[int]:
+    """Return the `id` of objects saved in other entries of a checkpoint: the loaders' generators and logged metrics."""
+    ids: set[int] = set()
+    for source in run.train_data.sources if run.train_data is not None else ():
+        ids |= set(map(id, source.generators))
+    for data in run.evaluations.loaded.values():
+        ids |= {id(generator) for generators in data.generators for generator in generators}
+    return ids | {id(slot.metric) for slot in run.results.train.slots.values() if slot.metric is not None}
+
+
+def _digest(value: Any, known: Known, path: str) -> Any:
+    try:
+        return digest(value, known, path)
+    except Exception:  # noqa: BLE001  it runs the user's code: `__len__`, `__iter__`, `__eq__`
+        return type(value).__name__, id(value)
+
+
+def _digest_of_metric(metric: Any, known: Known) -> Any:
+    states = {name: digest(state, known.again(), name) for name, state in metric.metric_state.items()}
+    return metric.update_count, states
