@@ -151,7 +151,7 @@ class Builder:
                 check_hooks_of_several_loaders(owners, stage, loaders)
         if self.strategy.in_parts:
             steps["training_step"] = in_parts(self.results, steps["training_step"], lambda: self.trainer.progress.batch)
-        self.strategy.tell, self.strategy.hear = self.results.tell, self.results.hear
+        self.strategy.tell, self.strategy.hear = self.results.step_message, self.results.receive
         self.strategy.setup(self.module, steps)
 
     # data

@@ -46,5 +46,5 @@ class Left:
 def results_of(metrics: Metrics) -> Results:
     """Return the results of a run that was not run here, of which the metrics alone are known."""
     results = Results()
-    results.take_over(metrics)
+    results.adopt(metrics)
     return results

@@ -346,13 +346,13 @@ LOG = [
     ),
     (
         lambda s, loss: s.log("a", loss, reduce_fx="men"),
-        "self.log('a', reduce_fx='men') asks for a reduction that is not known. Did you mean 'mean'?",
+        "self.log('a', reduce_fx='men') uses an unknown reduction. Did you mean 'mean'?",
         "'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
         "self.log('a', metric) with a torchmetrics.Metric for anything else.",
     ),
     (
         lambda s, loss: s.log("a", loss, reduce_fx=torch.median),
-        "self.log('a', reduce_fx=median) asks for a reduction that is not known.***",
+        "self.log('a', reduce_fx=median) uses an unknown reduction.***",
         "'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
         "self.log('a', metric) with a torchmetrics.Metric for anything else.",
     ),

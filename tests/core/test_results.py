@@ -165,7 +165,7 @@ class TestReductions:
         assert trainer.callback_metrics == {"v": expected, "w": expected}
 
     def test_unknown(self):
-        with pytest.raises(LoggingError, match="asks for a reduction that is not known"):
+        with pytest.raises(LoggingError, match="uses an unknown reduction"):
             run(Each(UNEVEN, reduce_fx="median"))
 
     @pytest.mark.parametrize("reduce_fx", ["mean", "sum", "min", "max"])

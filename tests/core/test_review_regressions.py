@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightlib.callbacks import GradientAccumulationScheduler
 from lightlib.callbacks.callback import Callback
-from lightlib.core.metrics.results import batch_size_of
+from lightlib.core.metrics.slots import batch_size_of
 from lightlib.core.module.loading import _present_device
 from lightlib.core.trainer import Trainer
 from lightlib.data.combined import CombinedLoader

@@ -1,4 +1,4 @@
-"""Dummy evaluation steps, which keep ranks in step when they have different numbers of batches."""
+"""Dummy evaluation steps, which keep ranks in lockstep when they have different numbers of batches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lightlib.core.metrics.errors import is_metric
-from lightlib.core.metrics.results import Results, Table
+from lightlib.core.metrics.results import Results
+from lightlib.core.metrics.slots import Table
+from lightlib.core.metrics.torchmetric import is_metric
 
 __all__ = ["run_dummy_step"]
 
@@ -16,17 +17,17 @@ __all__ = ["run_dummy_step"]
 def run_dummy_step(
     results: Results, module: nn.Module, step: Callable[..., Any], batch: Any, i: int, loader: int, several: bool
 ) -> None:
-    """Run an evaluation step of which nothing is kept: neither what it returns or logs, nor its torchmetrics' updates.
+    """Run an evaluation step and discard its output, its logged values and its torchmetrics' updates.
 
     Args:
-        results: Logs into a table that is thrown away.
-        module: Its torchmetrics are put back.
-        step: With parameters that all processes hold together, so that all must run it as often.
-        batch, i, loader: What it is called with.
+        results: Collects values in a table that is discarded.
+        module: Its torchmetrics are restored.
+        step: Uses parameters sharded over all processes, so all must run it equally often.
+        batch, i, loader: The arguments of the step.
         several: Whether it takes the number of the loader.
     """
-    table = results.table
-    results.table = scratch = Table(training=False)
+    table, scratch = results.table, Table(training=False)
+    results.use(scratch)
     scratch.num_loaders, scratch.loader, scratch.batch = table.num_loaders, loader, batch
     logged = [slot.metric for slot in table.slots.values() if slot.metric is not None]
     metrics = {id(part): part for part in (*module.modules(), *logged) if is_metric(part)}
@@ -35,7 +36,7 @@ def run_dummy_step(
     try:
         step(batch, i, loader) if several else step(batch, i)
     finally:
-        results.table = table
+        results.use(table)
         for metric, state in kept:
             for name in vars(metric).keys() - state.keys():
                 del vars(metric)[name]
@@ -43,7 +44,7 @@ def run_dummy_step(
 
 
 def _state(metric: Any, copies: dict[int, Any]) -> dict[str, Any]:
-    """Return a metric's attributes such that an update leaves them as they are; what metrics share stays shared."""
+    """Return copies of a metric's attributes that an update cannot change; shared values stay shared."""
 
     def copied(value: Any) -> Any:
         if isinstance(value, Tensor):

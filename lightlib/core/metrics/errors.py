@@ -1,9 +1,8 @@
-"""What may be handed to `self.log`, and what is said about anything else."""
+"""Checks of the arguments of `self.log`, and their errors."""
 
 from __future__ import annotations
 
 import math
-import sys
 from numbers import Real
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lightlib import report
+from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.errors import LoggingError, nearest
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "check_flags",
     "check_kind",
     "check_name",
-    "is_metric",
     "lacks_metric",
     "metric_of",
     "no_meaning",
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 _ARGUMENTS = ("prog_bar", "logger", "on_step", "on_epoch", "reduce_fx", "enable_graph", "add_dataloader_idx")
-# Where the same number is in time to be logged.
+# The hook to log from instead, where the value is not too late.
 _INSTEAD = {
     **dict.fromkeys(("setup", "on_fit_start", "on_sanity_check_start", "configure_optimizers"), "on_train_start"),
     **dict.fromkeys(("on_train_end", "on_fit_end", "on_fit_epoch_end", "teardown"), "on_train_epoch_end"),
@@ -40,14 +39,8 @@ _INSTEAD = {
 }
 
 
-def is_metric(value: Any) -> bool:
-    """Whether `value` is a torchmetrics.Metric; torchmetrics is not imported to find out."""
-    torchmetrics = sys.modules.get("torchmetrics")
-    return torchmetrics is not None and isinstance(value, torchmetrics.Metric)
-
-
 def check_name(name: Any) -> None:
-    """Refuse a name that is no string."""
+    """Raise for a name that is not a string."""
     if not isinstance(name, str):
         raise LoggingError(
             f"self.log got the name {name!r:.80} ({type(name).__name__}).",
@@ -57,7 +50,7 @@ def check_name(name: Any) -> None:
 
 
 def check_flags(name: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse switches that are neither on nor off."""
+    """Raise for flags that are not booleans."""
     for argument, value in zip(_ARGUMENTS, arguments, strict=True):
         if argument != "reduce_fx" and value not in (None, True, False):
             raise LoggingError(
@@ -68,7 +61,7 @@ def check_flags(name: str, arguments: tuple[Any, ...]) -> None:
 
 
 def check_kind(name: str, value: Any) -> None:
-    """Refuse complex tensors, and warn of integers, which are logged as floats."""
+    """Raise for complex tensors, and warn about integer tensors, which are logged as floats."""
     if not isinstance(value, Tensor) or value.is_floating_point() or value.dtype == torch.bool:
         return
     if value.is_complex():
@@ -80,7 +73,7 @@ def check_kind(name: str, value: Any) -> None:
 
 
 def check_batch_size(name: str, given: Any) -> Any:
-    """Return the weight of a mean: a number that is not negative, or a tensor with one element."""
+    """Return the weight of a mean: a non-negative number, or a tensor with one element."""
     if isinstance(given, Tensor) and given.numel() == 1 and not given.is_complex():
         return given.detach().reshape(())
     if not isinstance(given, Real) or not 0 <= float(given) < math.inf:
@@ -94,7 +87,7 @@ def check_batch_size(name: str, given: Any) -> Any:
 
 
 def as_number(name: str, value: Any) -> Any:
-    """Return what is no tensor, int or float as one of these."""
+    """Convert any other value to a tensor, int or float."""
     if isinstance(value, Tensor):
         return value
     if is_metric(value):
@@ -115,12 +108,12 @@ def as_number(name: str, value: Any) -> Any:
 
 
 def metric_of(name: str, known: Any, value: Any, *, fresh: bool) -> Any:
-    """Return the metric of a name that was logged with `known` before; in a new epoch it may be another one."""
+    """Return the metric for a name logged with `known` before; a new epoch may bring a different one."""
     if fresh and is_metric(value):
         return value
-    found = f"another {type(value).__name__} object" if is_metric(value) else f"{value!r:.60}"
+    given = f"another {type(value).__name__} object" if is_metric(value) else f"{value!r:.60}"
     raise LoggingError(
-        f"self.log({name!r}, …) got {found}, but a {type(known).__name__} earlier in this epoch.",
+        f"self.log({name!r}, …) got {given}, but a {type(known).__name__} earlier in this epoch.",
         expected="the same metric object each time.",
         fix=f"build the metric once, in __init__, and log it: self.log({name!r}, self.metric)",
     )
@@ -148,9 +141,9 @@ def not_scalar(name: str, kind: str, shape: Any) -> LoggingError:
 
 
 def lacks_metric(name: str) -> LoggingError:
-    """Return the error for a metric that a process without a batch cannot find, to take part in its synchronisation."""
+    """Return the error for a metric that a process without a batch cannot find to synchronise it."""
     return LoggingError(
-        f"self.log({name!r}, …) got a torchmetric that is no attribute of the module, and a process that had no batch "
+        f"self.log({name!r}, …) got a torchmetric that is no attribute of the module, and a process without a batch "
         "did not log it.",
         expected="a metric that every process can find.",
         fix="build it in __init__: self.metric = …, and log self.metric.",
@@ -167,7 +160,7 @@ def _no_number(name: str, value: Any) -> LoggingError:
 
 
 def changed_arguments(name: str, scope: str, before: tuple[Any, ...], now: tuple[Any, ...]) -> LoggingError:
-    """Return the error for two calls with one name that contradict each other."""
+    """Return the error for two contradictory calls with the same name."""
     differing = [
         f"{argument}={first!r} and then {argument}={second!r}"
         for argument, first, second in zip(_ARGUMENTS, before, now, strict=True)
@@ -198,10 +191,10 @@ def no_meaning(name: str, scope: str) -> LoggingError:
 
 
 def unknown_reduction(name: str, given: Any) -> LoggingError:
-    """Return the error for a reduction that is not known."""
+    """Return the error for an unknown reduction."""
     shown = repr(given) if isinstance(given, str) else getattr(given, "__name__", repr(given))
     return LoggingError(
-        f"self.log({name!r}, reduce_fx={shown}) asks for a reduction that is not known."
+        f"self.log({name!r}, reduce_fx={shown}) uses an unknown reduction."
         f"{nearest(str(given), ('mean', 'sum', 'min', 'max'))}",
         expected="'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
         fix=f"self.log({name!r}, metric) with a torchmetrics.Metric for anything else.",
@@ -209,7 +202,7 @@ def unknown_reduction(name: str, given: Any) -> LoggingError:
 
 
 def wrong_attribute(name: str, attribute: str) -> LoggingError:
-    """Return the error for a metric that is no part of the module."""
+    """Return the error for a metric that is not part of the module."""
     return LoggingError(
         f"self.log({name!r}, metric, metric_attribute={attribute!r}): this metric is no attribute of the module.",
         expected="a metric that was assigned to the module, so that its state is saved and moved with it.",

@@ -1,4 +1,4 @@
-"""What `self.log` collected, reduced over processes and over the parts of a batch."""
+"""Reduces the values of `self.log` over processes and over the micro-batches of a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from lightlib.core.metrics.errors import lacks_metric
-from lightlib.core.metrics.results import Results, Slot, Table
+from lightlib.core.metrics.results import Results
+from lightlib.core.metrics.slots import Slot, Table
 from lightlib.strategies.strategy import Strategy
 
 __all__ = ["Reduction", "in_parts"]
@@ -20,11 +21,11 @@ Key = tuple[str, str, int]
 class Reduction:
     """Reduces the slots of a table over the processes of a run; every process calls it at the same moment.
 
-    What each process has summed is exchanged as one object, so processes need not have logged the same names, or
-    anything at all. Processes that read the same data count once.
+    Processes exchange their sums as one object, so they need not log the same names, or anything at all. Processes
+    that read the same data count once.
 
     Args:
-        strategy: Whose processes they are.
+        strategy: Provides the process groups.
         metric_at: Returns the torchmetric at an attribute of the module.
     """
 
@@ -32,63 +33,63 @@ class Reduction:
         self._strategy, self._metric_at = strategy, metric_at
 
     def __call__(self, table: Table) -> None:
-        """Give each slot that was logged per epoch, and has not been reduced yet, its value over all processes."""
+        """Set the reduced value of each slot that was logged per epoch and is not reduced yet."""
         due = {key: slot for key, slot in table.slots.items() if slot.on_epoch and slot.count and not slot.shared}
-        mine = {key: _sums(slot) for key, slot in due.items()}
-        parts = self._strategy.collectives.all_gather_object((self._strategy.data_place, mine))
-        for key in sorted({key for _, sums in parts for key in sums}):
-            one_per_place: dict[int, dict[str, Any]] = {}
-            for place, sums in parts:
+        local = {key: _sums(slot) for key, slot in due.items()}
+        gathered = self._strategy.collectives.all_gather_object((self._strategy.data_place, local))
+        for key in sorted({key for _, sums in gathered for key in sums}):
+            by_place: dict[int, dict[str, Any]] = {}
+            for place, sums in gathered:
                 if key in sums:
-                    one_per_place.setdefault(place, sums[key])
-            some = next(iter(one_per_place.values()))
-            slot = table.slots.get(key) or _slot_like(some)
+                    by_place.setdefault(place, sums[key])
+            first = next(iter(by_place.values()))
+            slot = table.slots.get(key) or _slot_like(first)
             table.slots[key] = slot
-            if some["metric"]:
-                value = self._metric(key, slot, some, parts)
+            if first["metric"]:
+                value = self._metric(key, slot, first, gathered)
             else:
-                value = _merged([one_per_place[place] for place in sorted(one_per_place)])
+                value = _merged([by_place[place] for place in sorted(by_place)])
             slot.share(value)
 
-    def _metric(self, key: Key, slot: Slot, some: dict[str, Any], parts: list[Any]) -> Any:
-        """Let torchmetrics synchronise by its own rules where the metric was updated, and tell everybody the value."""
+    def _metric(self, key: Key, slot: Slot, first: dict[str, Any], gathered: list[Any]) -> Any:
+        """Let torchmetrics synchronise over the processes that read different data; return the value to all."""
         strategy = self._strategy
-        places = {place for place, sums in parts if key in sums}
-        everywhere = len({place for place, _ in parts})
-        if some["attribute"] is None and len(places) < everywhere:
+        places = {place for place, sums in gathered if key in sums}
+        num_places = len({place for place, _ in gathered})
+        if first["attribute"] is None and len(places) < num_places:
             raise lacks_metric(slot.name)
-        whole = strategy.data.size == strategy.world_size
-        holders = strategy.data.all_gather_object(slot.metric is not None and bool(slot.count)) if not whole else [True]
+        all_differ = strategy.data.size == strategy.world_size  # no two processes read the same data
+        updated = slot.metric is not None and bool(slot.count)
         value = None
-        if any(holders):  # a process without a batch takes part with an empty metric
-            if slot.metric is None:
-                slot.metric = self._metric_at(some["attribute"])
-            if slot.metric.process_group is None and not whole:
+        if all_differ or any(strategy.data.all_gather_object(updated)):
+            # a process without a batch takes part with an empty metric
+            slot.join(self._metric_at(first["attribute"]) if slot.metric is None else slot.metric)
+            if slot.metric.process_group is None and not all_differ:
                 slot.metric.process_group = strategy.data.group
-                if strategy.data.size == 1:  # all others read the same batches
-                    slot.metric.distributed_available_fn = _nobody
-            slot.count = max(slot.count, 1)
-            _fill_lists(slot.metric, [sums[key]["lists"] for _, sums in parts if key in sums])
+                if strategy.data.size == 1:  # every process reads the same batches
+                    slot.metric.distributed_available_fn = _not_distributed
+            _fill_lists(slot.metric, [sums[key]["lists"] for _, sums in gathered if key in sums])
             value = slot.compute_metric()
-        if not whole:
-            value = next((one for one in strategy.collectives.all_gather_object(value) if one is not None), None)
+        if not all_differ:
+            values = strategy.collectives.all_gather_object(value)
+            value = next((value for value in values if value is not None), None)
         return value
 
 
-def _nobody() -> bool:
+def _not_distributed() -> bool:
     return False
 
 
 def _sums(slot: Slot) -> dict[str, Any]:
     slot.fold()
     fields = ("name", "suffix", "bar", "logger", "on_step", "on_epoch", "reduction", "weight", "rank_zero", "attribute")
-    found = {field: getattr(slot, field) for field in fields}
+    sums = {field: getattr(slot, field) for field in fields}
     total = slot.total.item() if isinstance(slot.total, Tensor) else slot.total
-    return found | {"total": total, "metric": slot.metric is not None, "lists": _lists(slot.metric)}
+    return sums | {"total": total, "metric": slot.metric is not None, "lists": _lists(slot.metric)}
 
 
 def _lists(metric: Any) -> dict[str, Any]:
-    """Return dtype and shape, but for the first dimension, of what a torchmetric keeps in lists (AUROC, for one)."""
+    """Return dtype and shape, without the first dimension, of a torchmetric's list states (AUROC has some)."""
     states = {} if metric is None else metric.metric_state
     return {
         name: (state[0].dtype, tuple(state[0].shape[1:]))
@@ -98,7 +99,7 @@ def _lists(metric: Any) -> dict[str, Any]:
 
 
 def _fill_lists(metric: Any, described: list[dict[str, Any]]) -> None:
-    """Give a torchmetric that was not updated here empty tensors like those of other processes, to be joined."""
+    """Add empty tensors, shaped as on other processes, to the list states of a torchmetric not updated here."""
     for name, state in metric.metric_state.items():
         known = next((lists[name] for lists in described if name in lists), None)
         if isinstance(state, list) and not state and known is not None:
@@ -107,7 +108,7 @@ def _fill_lists(metric: Any, described: list[dict[str, Any]]) -> None:
 
 
 def _slot_like(sums: dict[str, Any]) -> Slot:
-    """Return a slot for what only other processes have logged."""
+    """Return a slot for a name that only other processes have logged."""
     name = sums["name"].removesuffix(sums["suffix"])
     slot = Slot(name, sums["suffix"], *(sums[f] for f in ("bar", "logger", "on_step", "on_epoch", "reduction")))
     slot.attribute, slot.rank_zero = sums["attribute"], sums["rank_zero"]
@@ -115,7 +116,7 @@ def _slot_like(sums: dict[str, Any]) -> Slot:
 
 
 def _merged(parts: list[dict[str, Any]]) -> Any:
-    """Return the value of one name from the sums of all processes, always added in the same order."""
+    """Return the value of one name from the sums of all processes, added in a fixed order."""
     first = parts[0]
     if first["rank_zero"]:
         parts = parts[:1]
@@ -132,15 +133,15 @@ def _merged(parts: list[dict[str, Any]]) -> Any:
 
 
 def in_parts(results: Results, step: Callable[..., Any], batches_done: Callable[[], int]) -> Callable[..., Any]:
-    """Return `step` for a strategy that calls it once per micro-batch: what it logs is said of the whole batch.
+    """Return `step` for a strategy that calls it once per micro-batch, so that its values describe the full batch.
 
-    A value of the step is the mean (sum, least, largest) over the micro-batches so far, and in the means of the epoch
-    each micro-batch weighs as much as it has samples. A torchmetric's value of the step is that of the last one.
+    A step value is the mean (sum, minimum, maximum) over the micro-batches so far. In epoch means, each micro-batch
+    weighs as much as it has samples. The step value of a torchmetric is that of the last micro-batch.
 
     Args:
-        results: Where the step logs.
+        results: Collects the values of the step.
         step: Called with a micro-batch and the number of the batch.
-        batches_done: Returns how many batches were done before this one, by which a new batch is known.
+        batches_done: Returns the number of batches done before this one, which identifies a new batch.
     """
     totals: dict[Key, tuple[Any, int]] = {}
     current = -1
@@ -151,14 +152,14 @@ def in_parts(results: Results, step: Callable[..., Any], batches_done: Callable[
             current = batches_done()
             totals.clear()
         table = results.train
-        whole, before = table.batch, {key: slot.last for key, slot in table.slots.items()}
+        batch, before = table.batch, {key: slot.last for key, slot in table.slots.items()}
         table.batch, table.batch_size = part, None
         for slot in table.slots.values():
             slot.last = None
         try:
             return step(part, *args)
         finally:
-            table.batch, table.batch_size = whole, None
+            table.batch, table.batch_size = batch, None
             for key, slot in table.slots.items():
                 if slot.last is None:
                     slot.last = before.get(key)
@@ -169,16 +170,16 @@ def in_parts(results: Results, step: Callable[..., Any], batches_done: Callable[
 
 
 def _of_parts(totals: dict[Key, tuple[Any, int]], key: Key, slot: Slot) -> Any:
-    """Return the value of the parts so far, the newest of which is `slot.last`."""
+    """Return the value over the micro-batches so far; `slot.last` is that of the latest."""
     value, count = slot.last, 1
     if key in totals:
         total, count = totals[key][0], totals[key][1] + 1
-        lesser = slot.reduction == "min"
+        is_min = slot.reduction == "min"
         if slot.reduction in ("mean", "sum"):
             value = total + value
         elif isinstance(value, Tensor):
-            value = value.minimum(total) if lesser else value.maximum(total)
-        elif value == value and (total != total or (total < value) == lesser):
+            value = value.minimum(total) if is_min else value.maximum(total)
+        elif value == value and (total != total or (total < value) == is_min):
             value = total
     totals[key] = value, count
     return value / count if slot.reduction == "mean" else value

@@ -1,4 +1,4 @@
-"""Where `self.log` has a meaning, and what it means there."""
+"""Rules of `self.log`: the hooks in which it works, and its defaults there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["OUTSIDE", "RULES", "Rule", "rule_of"]
 
 
 class Rule(NamedTuple):
-    """What `self.log` does in one hook.
+    """The rule for `self.log` in one hook.
 
     Attributes:
         hook: The hook's name.
         on_step: The default of `on_step`; the default of `on_epoch` is its opposite.
-        steps: Whether a value per step has a meaning here.
+        steps: Whether `on_step=True` is allowed here.
         logs: Whether anything can be logged here.
     """
 
@@ -59,7 +59,7 @@ RULES: dict[str, Rule] = {
 
 
 def rule_of(hook: str) -> Rule:
-    """Return the rule for a hook; in one that has none, nothing can be logged."""
+    """Return the rule for a hook; nothing can be logged in a hook without one."""
     return RULES.get(hook) or Rule(hook, on_step=False, steps=False, logs=False)
 
 

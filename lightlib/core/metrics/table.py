@@ -7,7 +7,7 @@ __all__ = ["table"]
 
 def table(metrics: list[dict[str, float]], word: str) -> str:
     """Return a row for each metric and a column for each loader; `word` names the stage."""
-    if len(metrics) > 1:  # the column tells which loader it is
+    if len(metrics) > 1:  # the column names the loader
         ends = [f"/dataloader_idx_{i}" for i in range(len(metrics))]
         metrics = [{n.removesuffix(end): v for n, v in one.items()} for one, end in zip(metrics, ends, strict=True)]
     names = sorted({name for one in metrics for name in one})

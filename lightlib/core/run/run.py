@@ -12,7 +12,8 @@ import torch
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.core.metrics.dummy_steps import run_dummy_step
-from lightlib.core.metrics.results import Results, Table
+from lightlib.core.metrics.results import Results
+from lightlib.core.metrics.slots import Table
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides

@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.file.archive import not_plain
-from lightlib.core.metrics.errors import is_metric
+from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.values.attributes import Known, attributes_of, give, has_protocol, is_users_object

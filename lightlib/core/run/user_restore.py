@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from lightlib import report
-from lightlib.core.metrics.errors import is_metric
-from lightlib.core.metrics.results import load_metric_state
+from lightlib.core.metrics.torchmetric import is_metric, load_metric_state
 from lightlib.core.run.user_objects import owners_of
 from lightlib.core.run.user_snapshot import Snapshot, known_to, owners_within
 from lightlib.core.values.attributes import ABSENT, Unsaveable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lightlib.core.metrics.errors import is_metric
+from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.run.user_objects import Owner, known_parts, owners_of, within
 from lightlib.core.values.attributes import Known
 from lightlib.core.values.digest import digest

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
-from lightlib.core.metrics.results import metric_state
+from lightlib.core.metrics.torchmetric import metric_state
 from lightlib.core.run.user_objects import Owner, owners_of
 from lightlib.core.run.user_restore import Values, restore_state, restore_values
 from lightlib.core.run.user_snapshot import Snapshot, snapshot

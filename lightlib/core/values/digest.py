@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lightlib.core.metrics.errors import is_metric
+from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.core.values.attributes import (
     SCALARS,
     TIMES,

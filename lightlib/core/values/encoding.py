@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lightlib.checkpoint.file.archive import not_plain
-from lightlib.core.metrics.errors import is_metric
-from lightlib.core.metrics.results import load_metric_state, metric_state
+from lightlib.core.metrics.torchmetric import is_metric, load_metric_state, metric_state
 from lightlib.core.values.attributes import (
     ABSENT,
     SCALARS,

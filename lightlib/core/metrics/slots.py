@@ -1,0 +1,230 @@
+"""Slots: the logged names of a stage, each with its last value and its sums over the epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightlib import report
+from lightlib.core.metrics.errors import as_number, not_scalar
+
+__all__ = ["Slot", "Table", "batch_size_of"]
+
+_FOLD_AT = 64
+_FLAGS = ("bar", "logger", "on_step", "on_epoch", "reduction")
+_SUMS = ("total", "weight", "last", "fresh", "count")
+
+
+class Slot:
+    """One logged name: its last value, and its sums over the epoch.
+
+    Values on the CPU become Python floats at once (double precision, nothing to synchronise). Values on a device are
+    cloned and stay there until read, so that logging never makes the host wait for the device.
+    """
+
+    __slots__ = (
+        "arguments", "attribute", "bar", "count", "epoch_name", "fresh", "last", "logger", "metric", "name", "on_epoch",
+        "on_step", "pending", "rank_zero", "reduction", "shared", "step_name", "suffix", "total", "value", "weight",
+    )  # fmt: skip
+
+    def __init__(
+        self, name: str, suffix: str, bar: bool, logger: bool, on_step: bool, on_epoch: bool, reduction: str
+    ) -> None:
+        forked = on_step and on_epoch
+        self.suffix = suffix
+        self.name = name + suffix
+        self.step_name = f"{name}_step{suffix}" if forked else self.name
+        self.epoch_name = f"{name}_epoch{suffix}" if forked else self.name
+        self.bar, self.logger, self.on_step, self.on_epoch, self.reduction = bar, logger, on_step, on_epoch, reduction
+        self.arguments: tuple[Any, ...] | None = None
+        self.metric: Any = None
+        self.attribute: str | None = None
+        self.last: Any = None
+        self.fresh = False
+        self.pending: list[tuple[Tensor, float]] = []
+        self.total: Any = None
+        self.weight = 0.0
+        self.count = 0
+        self.rank_zero = False  # logged by the first process only
+        self.shared = False  # whether `value` is reduced over all processes
+        self.value: Any = None
+
+    def add(self, value: Any, weight: float) -> None:
+        """Add a value; `weight` is the batch size, which only means use."""
+        if type(value) is Tensor or isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise not_scalar(self.name, "tensor", value.shape)
+            number = value.item() if value.is_cpu else value.detach().reshape(()).clone()
+        else:
+            number = value
+        self.last = number
+        self.fresh = True
+        self.shared = False
+        if self.on_epoch:
+            if isinstance(number, Tensor):
+                self.pending.append((number, weight))
+                if len(self.pending) >= _FOLD_AT:
+                    self.fold()
+            else:
+                self._accumulate(number, weight)
+
+    def _accumulate(self, number: Any, weight: float) -> None:
+        if self.reduction == "mean":
+            number = number * weight
+        total = self.total
+        self.weight += weight
+        self.count += 1
+        if total is None:
+            self.total = number
+        elif self.reduction in ("mean", "sum"):
+            self.total = total + number
+        elif isinstance(number, Tensor):
+            self.total = (torch.minimum if self.reduction == "min" else torch.maximum)(torch.as_tensor(total), number)
+        elif number != number or (total == total and (number < total) == (self.reduction == "min")):
+            self.total = number  # a NaN stays NaN, as in torch.minimum
+
+    def fold(self) -> None:
+        """Add the pending device values to the sums, without making the host wait."""
+        pending, self.pending = self.pending, []
+        for number, weight in pending:
+            wide = number if number.device.type == "mps" else number.double()
+            self._accumulate(wide, weight)
+
+    def computed(self) -> Any:
+        """Return the value of the epoch so far: a number, a 0-d tensor, or None if nothing was logged."""
+        if self.shared:
+            return self.value
+        if self.metric is not None:
+            return self.compute_metric() if self.count else None
+        self.fold()
+        if self.total is None:
+            return None
+        if self.reduction != "mean":
+            return self.total
+        return self.total / self.weight if self.weight else math.nan
+
+    def compute_metric(self) -> Any:
+        return _one_number(self.name, self.metric.compute())
+
+    def share(self, value: Any) -> None:
+        """Replace the local value by the reduced one."""
+        self.value, self.shared = value, True
+
+    def receive(self, last: Any) -> None:
+        """Set the last value, which another process has logged."""
+        self.last, self.fresh = last, True
+
+    def join(self, metric: Any) -> None:
+        """Take part in the synchronisation of a torchmetric, also if it was not updated here."""
+        self.metric, self.count = metric, max(self.count, 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return flags and sums for a checkpoint."""
+        self.fold()
+        return {field: getattr(self, field) for field in ("suffix", *_FLAGS, *_SUMS)}
+
+    @classmethod
+    def from_state(cls, name: str, state: Mapping[str, Any]) -> Slot:
+        """Return a slot with this name, flags and sums."""
+        slot = cls(name, state["suffix"], *(state[flag] for flag in _FLAGS))
+        for field in _SUMS:
+            setattr(slot, field, state.get(field, False))  # older files have no "fresh"
+        return slot
+
+    def clear(self) -> None:
+        if self.metric is not None:
+            self.metric.reset()
+        self.value, self.shared = None, False
+        self.last, self.fresh, self.total, self.weight, self.count = None, False, None, 0.0, 0
+        self.pending = []
+
+
+class Table:
+    """The slots of one stage, from its start to its end."""
+
+    __slots__ = ("batch", "batch_size", "epoch_end", "loader", "num_loaders", "slots", "training")
+
+    def __init__(self, training: bool) -> None:
+        self.training = training
+        self.slots: dict[tuple[str, str, int], Slot] = {}
+        self.epoch_end = False
+        self.batch: Any = None
+        self.batch_size: int | None = None
+        self.loader = 0
+        self.num_loaders = 1
+
+    def size_of_batch(self) -> int:
+        """Return the size of the current batch, which is determined once."""
+        if self.batch_size is None:
+            self.batch_size = batch_size_of(self.batch)
+        return self.batch_size
+
+    def end_epoch(self) -> None:
+        """From now on, read the values of the epoch."""
+        self.epoch_end = True
+
+    def step_values(self) -> Iterable[tuple[Slot, Any]]:
+        return ((slot, slot.last) for slot in self.slots.values() if slot.on_step and slot.last is not None)
+
+    def epoch_values(self) -> Iterable[tuple[Slot, Any]]:
+        values = ((slot, slot.computed()) for slot in self.slots.values() if slot.on_epoch)
+        return ((slot, value) for slot, value in values if value is not None)
+
+    def clear(self) -> None:
+        for slot in self.slots.values():
+            slot.clear()
+        self.epoch_end, self.batch = False, None
+
+    def forget_batch(self) -> None:
+        """Drop the reference to the last batch."""
+        self.batch = None
+
+
+def batch_size_of(batch: Any, warn: bool = True) -> int:
+    """Return the size of the first dimension of the first tensor in `batch`; 1 if there is none."""
+    first: int | None = None
+    for tensor in _tensors(batch):
+        size: int = tensor.shape[0] if tensor.ndim else 1
+        if first is None:
+            first = size
+        elif size != first:
+            report.warn(
+                f"The batch holds tensors whose first dimensions differ ({first} and {size}), so the batch size by "
+                f"which logged means are weighted was guessed as {first}. Set it: self.log(…, batch_size=…).",
+                report.PossibleUserWarning,
+            )
+            break
+        if not warn:
+            break
+    return 1 if first is None else first
+
+
+def _tensors(data: Any) -> Iterable[Tensor]:
+    values: Iterable[Any] = ()
+    if isinstance(data, Tensor):
+        values = (data,)
+    elif isinstance(data, (list, tuple)):
+        values = data
+    elif isinstance(data, Mapping):
+        values = data.values()
+    elif is_dataclass(data) and not isinstance(data, type):
+        values = [getattr(data, field.name) for field in fields(data)]
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        else:
+            yield from _tensors(value)
+
+
+def _one_number(name: str, value: Any) -> Any:
+    """Return the computed value of a metric if it is a single number, None if it has no value yet."""
+    if value is None:
+        return None
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise not_scalar(name, "metric whose value is a tensor", value.shape)
+    return value.reshape(()) if isinstance(value, Tensor) else as_number(name, value)
