@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import FSDPModule
+    from torch.nn.parallel import DistributedDataParallel
 
 __all__ = [
     "RESETS",
     "answered",
+    "buffers_of",
     "flattened",
     "flattened_group",
     "flattened_mesh",
@@ -23,14 +26,20 @@ __all__ = [
     "gather_groups",
     "give_memory",
     "has_gradient_hooks",
+    "is_profiled",
     "is_view",
     "map_tensors",
+    "non_persistent_buffers",
     "reduce_gradients",
     "reset_of",
     "ring_dispatch",
     "set_gradient_sync",
     "structured",
+    "version_of",
 ]
+
+# Whether a profiler runs: the C function itself, because it is called for every step.
+is_profiled: Callable[[], bool] = torch.autograd._profiler_enabled  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def flattened_mesh(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> DeviceMesh:
@@ -66,6 +75,21 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
 def is_view(tensor: Tensor) -> bool:
     """Return whether autograd knows `tensor` as a view of another one."""
     return tensor._is_view()  # noqa: SLF001
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return the number of writes to `tensor` that autograd has counted."""
+    return tensor._version  # noqa: SLF001
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
+    """Return the registered buffers of `module` itself, which a property of the same name may hide."""
+    return module._buffers  # noqa: SLF001
+
+
+def non_persistent_buffers(module: nn.Module) -> set[str]:
+    """Return the names of the buffers of `module` itself that its `state_dict` leaves out."""
+    return module._non_persistent_buffers_set  # noqa: SLF001
 
 
 def flattened(tree: Any) -> tuple[list[Any], Any]:
@@ -116,6 +140,8 @@ def reset_of(module: nn.Module) -> Callable[[], Any] | None:
 
 def gather_groups(root: FSDPModule) -> None:
     """Let `root` know all that is sharded below it now, and not when it is first called and some of it is hidden."""
+    from torch.distributed.fsdp import fully_shard  # optional: slow to import
+
     fully_shard.state(root)._lazy_init()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -125,6 +151,8 @@ def reduce_gradients(root: FSDPModule) -> None:
     The backward passes ran with `set_requires_gradient_sync(False)`; those of a pipeline's schedule are no ordinary
     ones, so nothing else would do it.
     """
+    from torch.distributed.fsdp import fully_shard  # optional: slow to import
+
     root.set_is_last_backward(True)
     root.set_reshard_after_backward(True)
     root.set_requires_gradient_sync(True)

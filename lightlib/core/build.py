@@ -22,14 +22,9 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides
-from lightlib.core.optimization.optimizers import (
-    SchedulerConfig,
-    Schedules,
-    closure_of,
-    configure,
-    step_scheduler,
-    zeroing,
-)
+from lightlib.core.optimization.configure import configure
+from lightlib.core.optimization.optimizers import closure_of, zeroing
+from lightlib.core.optimization.schedules import SchedulerConfig, Schedules, step_scheduler
 from lightlib.core.optimization.window import Window
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.progress.plan import Plan

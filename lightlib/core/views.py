@@ -14,7 +14,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.metrics.results import Results
-from lightlib.core.optimization.optimizers import SchedulerConfig
+from lightlib.core.optimization.schedules import SchedulerConfig
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import RunningStage, TrainerState

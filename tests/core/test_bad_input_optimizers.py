@@ -135,7 +135,7 @@ RETURNED = [
     ),
     (
         lambda m, o: ([o], [{"scheduler": StepLR(o, 1), "name": "a"}, {"scheduler": StepLR(o, 1), "name": "a"}]), WRONG,
-        "Two schedulers have one name: 'a', 'a'.", "a name of its own for each.",
+        "Two schedulers have the same name: 'a', 'a'.", "a different name for each.",
         "{'scheduler': scheduler, 'name': 'a_2'}",
     ),
 ]  # fmt: skip
@@ -218,8 +218,8 @@ class TestFitting:
 
         error = (
             WRONG,
-            "cycle asks for `total_steps`, which this run cannot tell.",
-            "a limit: max_steps, or max_epochs with loaders that know their length.",
+            "cycle needs `total_steps`, which is unknown in this run.",
+            "a limit: max_steps, or max_epochs with loaders that have a length.",
             "Trainer(max_steps=…)",
         )
         module = configured(lambda m, o: {"optimizer": o, "lr_scheduler": cycle})
@@ -258,7 +258,7 @@ class TestMonitor:
         with refused(
             WRONG,
             f"The scheduler ReduceLROnPlateau reads 'val_los', which was not logged.{hint}",
-            f"a logged metric; there are: {known}.",
+            f"a logged metric; logged so far: {known}.",
             'self.log("val_los", …) before the schedule steps, or "strict": False in its dict.',
         ):
             trainer().fit(module, loader(), *([loader()] if base is Validated else []))
@@ -267,7 +267,8 @@ class TestMonitor:
     @pytest.mark.filterwarnings("ignore:.*the sanity check logged no such metric")
     def test_not_strict(self):
         with pytest.warns(
-            UserWarning, match=r"reads 'val_los', which was not logged; it keeps its rate. There are: 'val_"
+            UserWarning,
+            match=r"reads 'val_los', which was not logged; the learning rate does not change. Logged so far: 'val_",
         ):
             trainer().fit(self.plateau(Validated, strict=False), loader(), loader())
 
@@ -277,12 +278,12 @@ class TestWarnings:
 
     @pytest.mark.parametrize("returned", [lambda m, o: None, lambda m, o: [], lambda m, o: ([], [])])
     def test_none(self, returned):
-        text = "Given.configure_optimizers returned no optimizer: no parameter will change by one in this run."
+        text = "Given.configure_optimizers returned no optimizer: nothing will be trained."
         with pytest.warns(UserWarning, match=re.escape(text)):
             trainer().fit(configured(returned), loader())
 
     def test_of_other_parameters(self):
-        text = "Adam of Given.configure_optimizers holds no parameter of Given, which will not change by it."
+        text = "Adam of Given.configure_optimizers holds no parameter of Given, so it will not train it."
         with pytest.warns(PossibleUserWarning, match=re.escape(text)):
             trainer().fit(configured(lambda m, o: Adam(torch.nn.Linear(2, 1).parameters())), loader())
 

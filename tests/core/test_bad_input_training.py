@@ -20,7 +20,7 @@ WRONG = MisconfigurationException
 A_LOSS = "the loss (a tensor with one element and a gradient), a dict with 'loss', or None to skip the batch."
 RETURN = "return loss, or return {'loss': loss, …}."
 GRADIENT = "a loss that depends on parameters with requires_grad=True."
-LOOK = "look for .detach(), .item(), torch.no_grad() or only frozen parameters on the way to the loss."
+LOOK = "look for .detach(), .item(), torch.no_grad() or only frozen parameters in the computation of the loss."
 WEIGHT = "a finite number >= 0 or a tensor with one element: how many items the loss is the sum of."
 WEIGHTED = "return {'loss': loss_sum, 'weight': number_of_tokens}"
 NUMBER = "a real number, a tensor with one element, or a torchmetrics.Metric."
@@ -146,7 +146,7 @@ def test_everything_frozen():
         ),
         (
             lambda loss: 1.0, "manual_backward got 1.0 (float).", "a tensor with one element and a gradient.",
-            "hand over the loss itself, without .item() or float().",
+            "pass the loss itself, without .item() or float().",
         ),
     ],
 )  # fmt: skip
@@ -199,7 +199,7 @@ class TestNothingIsTrained:
         what = "No optimizer stepped in epoch 0 (4 batches): Given.configure_optimizers returned no optimizer"
         with (
             refused(WRONG, self.NEVER.format(what), self.STEP, "return an optimizer, or Trainer(max_epochs=…)."),
-            pytest.warns(UserWarning, match="no parameter will change"),
+            pytest.warns(UserWarning, match="nothing will be trained"),
         ):
             trainer(max_epochs=-1, max_steps=10).fit(with_methods(configure_optimizers=lambda self: None), loader())
 

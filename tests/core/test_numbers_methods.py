@@ -357,7 +357,7 @@ class TestOverridden:
             "The closure of batch 1 was never called, so training_step and backward did not run.",
             "`optimizer_step` to pass the closure to optimizer.step, and optimizer.step to call it.",
             "optimizer.step(closure=optimizer_closure) in Forgets.optimizer_step, or optimizer_closure() alone to "
-            "leave out the update.",
+            "skip the update.",
         ):
             quiet_trainer().fit(Forgets(), batches(3))
 

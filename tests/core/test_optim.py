@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from lightlib.core.optimization.optimizers import configure
+from lightlib.core.optimization.configure import configure
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
@@ -191,7 +191,7 @@ class TestLateValues:
     def test_what_the_run_cannot_tell(self, name):
         scope = {}
         exec(f"def make(optimizer, {name}): return None", scope)
-        with pytest.raises(MisconfigurationException, match=f"make asks for `{name}`, which this run cannot tell"):
+        with pytest.raises(MisconfigurationException, match=f"make needs `{name}`, which is unknown in this run"):
             configured(lambda module: ([sgd(module)], [scope["make"]]), Plan())
 
     def test_of_an_optimizer(self):
@@ -284,7 +284,7 @@ class TestMisfit:
             (
                 lambda o: CosineAnnealingLR(o, T_max=4),
                 {"interval": "step"},
-                r"T_max=4.*calls it 15 times: it goes on after",
+                r"T_max=4.*calls it 15 times: it continues after",
             ),
             (
                 lambda o: CosineAnnealingLR(o, T_max=40),

@@ -7,7 +7,7 @@ import torch
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, MultiStepLR, ReduceLROnPlateau, SequentialLR, StepLR
 
-from lightlib.core.optimization.optimizers import SchedulerConfig, Schedules
+from lightlib.core.optimization.schedules import SchedulerConfig, Schedules
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.errors import MisconfigurationException
@@ -114,11 +114,13 @@ class TestPlateau:
         assert Plateau([1.0, 2.0, 3.0], "validation", frequency=2).rates(check_val_every_n_epoch=2) == 1.0
 
     def test_a_metric_that_nobody_logged(self):
-        with pytest.raises(MisconfigurationException, match=r"reads 'y', which was not logged[\s\S]*there are: 'x'"):
+        with pytest.raises(
+            MisconfigurationException, match=r"reads 'y', which was not logged[\s\S]*logged so far: 'x'"
+        ):
             Plateau([1.0] * 3, "validation", monitor="y").rates()
 
     def test_is_a_warning_when_it_is_not_strict(self):
-        with pytest.warns(UserWarning, match="reads 'y', which was not logged.*it keeps its rate"):
+        with pytest.warns(UserWarning, match="reads 'y', which was not logged.*the learning rate does not change"):
             assert Plateau([1.0] * 3, "validation", monitor="y", strict=False).rates() == 1.0
 
     def test_an_object_of_ones_own_that_takes_the_value(self):

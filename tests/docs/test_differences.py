@@ -224,7 +224,7 @@ def test_a_schedule_per_epoch_that_will_never_step_is_reported():
             optimizer = torch.optim.SGD(self.parameters(), 0.1)
             return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
 
-    with pytest.warns(UserWarning, match="the rate will never change"):
+    with pytest.warns(UserWarning, match="the learning rate will never change"):
         trainer(max_steps=3).fit(Scheduled(), ones(5))
 
 

@@ -16,7 +16,7 @@ from lightlib import report
 from lightlib.core.module import export
 from lightlib.core.module.hook_defaults import DataHooks, ModelHooks
 from lightlib.core.module.loading import ClassOnly, load_from_checkpoint
-from lightlib.core.optimization.optimizers import step_scheduler
+from lightlib.core.optimization.schedules import step_scheduler
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.errors import LoggingError, MisconfigurationException

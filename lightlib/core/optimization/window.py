@@ -1,4 +1,4 @@
-"""The accumulation window: how the losses of several batches become one gradient."""
+"""The accumulation window: combines the losses of several batches into one gradient."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = ["Window", "closure_called_again", "closure_not_called", "detached", "
 class Window:
     """The batches between two optimizer steps.
 
-    A plain loss is divided by the window's true size, which is known when it opens. A loss that comes with a weight is
-    divided by the first weight at once and, before the step, the gradients by what the weights add up to in the end:
-    over the batches of the window, and over the processes whose gradients are averaged.
+    A plain loss is divided by the window's true size, which is known when it opens. A weighted loss is divided by the
+    window's first weight at once. Before the step, the gradients are corrected for the total weight of all batches of
+    the window, on all processes whose gradients are averaged.
 
     Args:
-        processes: Those whose gradients are averaged; None is one process.
+        processes: The processes whose gradients are averaged; None with one process.
 
     Attributes:
-        planned: How many batches the window is going to have; 0 before the first, which a run that was broken off
-            between two steps begins within a window.
-        taken: How many losses it has had; a step that returned None is none.
+        planned: The number of batches that the window will have; 0 before the first window, because a run interrupted
+            between two steps resumes within a window.
+        taken: The number of losses so far; a step that returned None does not count.
         used: Whether an earlier window of this epoch had a loss.
         stepped: Whether an optimizer stepped during the last batch.
         loss: The loss as the user returned it, while its batch runs.
@@ -44,14 +44,14 @@ class Window:
 
     def __init__(self, processes: Collectives | None = None) -> None:
         self.processes = processes
-        self.unit_of_all: float | None = None  # the same on all processes: their gradients are added before `close`
+        self.unit_of_all: float | None = None  # the same on all processes, whose gradients are added before `close`
         self.stepped = False
         self.loss: Tensor | None = None
         self.losses, self.used = 0, False
         self.begin_epoch()
 
     def begin_epoch(self) -> None:
-        """Forget the losses of the epoch before."""
+        """Forget the losses of the previous epoch."""
         self.open(0)
         self.used = False
 
@@ -68,20 +68,20 @@ class Window:
         self.unit: Any = None
 
     def note_step(self, *_: Any) -> None:
-        """Say that an optimizer stepped: a hook of optimizers."""
+        """Note that an optimizer stepped; registered as a hook of optimizers."""
         self.stepped = True
 
     @property
     def value(self) -> Tensor | None:
-        """The loss of this batch as the user returned it, without its graph; None when there was none."""
+        """The loss of this batch as the user returned it, without its graph; None if there was none."""
         return None if self.loss is None else self.loss.detach()
 
     def loss_of(self, output: Any, parts: int = 1) -> Tensor | None:
-        """Return the loss to be differentiated, or None when the step asks to be skipped.
+        """Return the loss to differentiate, or None if the batch is skipped.
 
         Args:
-            output: What the step returned.
-            parts: How many micro-batches the batch was cut into; this is one of them.
+            output: The return value of the step.
+            parts: The number of micro-batches that the batch was split into; this is one of them.
         """
         if type(output) is Tensor:
             loss = output
@@ -102,7 +102,7 @@ class Window:
         if self.unit is not None:
             raise _mixed("a plain loss after a weighted one")
         self.losses += 1
-        self.taken += self.losses % parts == 0  # of `parts` numbers that follow each other one is divisible by it
+        self.taken += self.losses % parts == 0  # one of any `parts` consecutive numbers is divisible by it
         self.loss = loss
         divisor = self.planned * parts
         return loss if divisor == 1 else loss / divisor
@@ -137,14 +137,14 @@ class Window:
         return self.unit_of_all
 
     def close(self, optimizers: Sequence[Optimizer]) -> bool:
-        """Correct the gradients for what was not known when the window opened. Return whether there are any."""
+        """Correct the gradients for sizes unknown when the window opened. Return whether there are any."""
         if self.taken == 0:
             return False
         factor: Any = None
         if self.unit is not None and self.processes is not None:
             weight = torch.as_tensor(self.weight, dtype=torch.float32)
-            whole = self.processes.reduce(weight, reduce_op="mean")  # gradients are means over processes as well
-            factor = self.unit / _not_zero(whole, self.unit)
+            mean = self.processes.reduce(weight, reduce_op="mean")  # gradients are means over processes as well
+            factor = self.unit / _not_zero(mean, self.unit)
         elif self.unit is not None:
             factor = None if self.losses == 1 else self.unit / _not_zero(self.weight, self.unit)
         elif self.taken != self.planned:
@@ -155,7 +155,7 @@ class Window:
 
 
 def detached(output: Any) -> dict[str, Any]:
-    """Return what a training step returned as a dictionary without gradients."""
+    """Return the output of a training step as a dictionary without gradients."""
     if isinstance(output, Tensor):
         return {"loss": output.detach()}
     if isinstance(output, Mapping):
@@ -172,7 +172,7 @@ def _without_graph(value: Any) -> Any:
 
 
 def _not_zero(weight: Any, otherwise: Any) -> Any:
-    """Return `weight`, or `otherwise` where it is 0; a tensor is not looked at, which would wait for its device."""
+    """Return `weight`, or `otherwise` if it is 0; a tensor is not read, which would wait for its device."""
     return torch.where(weight != 0, weight, otherwise) if isinstance(weight, Tensor) else weight
 
 
@@ -200,7 +200,7 @@ def _no_loss(output: Any) -> MisconfigurationException:
 def _skipped_on_one() -> MisconfigurationException:
     return MisconfigurationException(
         "training_step returned None, which skips the batch, on one of several processes.",
-        expected="a loss from every process: the others wait for its gradients.",
+        expected="a loss from every process: the other ranks wait for its gradients.",
         fix="return a loss that is 0 (for instance `0 * loss`), or {'loss': loss, 'weight': 0}.",
     )
 
@@ -234,12 +234,12 @@ def closure_not_called(module: Module, batch_idx: int) -> MisconfigurationExcept
         f"The closure of batch {batch_idx} was never called, so training_step and backward did not run.",
         expected="`optimizer_step` to pass the closure to optimizer.step, and optimizer.step to call it.",
         fix=f"optimizer.step(closure=optimizer_closure) in {type(module).__name__}.optimizer_step, or "
-        "optimizer_closure() alone to leave out the update.",
+        "optimizer_closure() alone to skip the update.",
     )
 
 
 def closure_called_again(accumulate: int) -> MisconfigurationException:
-    """Return the error for a second evaluation of the last batch of a window of several."""
+    """Return the error for evaluating the last batch of a longer window a second time."""
     return MisconfigurationException(
         f"The optimizer called its closure a second time, with accumulate_grad_batches={accumulate}.",
         expected="one call per step: the earlier batches of the window are gone, and cannot be evaluated again.",
@@ -253,7 +253,7 @@ def unusable(loss: Any, source: str = "training_step returned") -> Misconfigurat
         return MisconfigurationException(
             f"{source} {loss!r:.80} ({type(loss).__name__}).",
             expected="a tensor with one element and a gradient.",
-            fix="hand over the loss itself, without .item() or float().",
+            fix="pass the loss itself, without .item() or float().",
         )
     if loss.numel() != 1:
         return MisconfigurationException(
@@ -268,5 +268,5 @@ def unusable(loss: Any, source: str = "training_step returned") -> Misconfigurat
     return MisconfigurationException(
         f"{source} a loss without a gradient (requires_grad is False).",
         expected="a loss that depends on parameters with requires_grad=True.",
-        fix="look for .detach(), .item(), torch.no_grad() or only frozen parameters on the way to the loss.",
+        fix="look for .detach(), .item(), torch.no_grad() or only frozen parameters in the computation of the loss.",
     )

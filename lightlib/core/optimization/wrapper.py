@@ -1,4 +1,4 @@
-"""LightningOptimizer: an optimizer as the user's code sees it; `step` runs hooks and loss scaler."""
+"""LightningOptimizer: the optimizer that user code sees; `step` runs hooks and the loss scaler."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["LightningOptimizer"]
 
 
 class LightningOptimizer:
-    """Reads like the optimizer it stands for, also to `isinstance`; only `step` is its own.
+    """Behaves like the optimizer it wraps, also for `isinstance`; only `step` and `toggle_model` differ.
 
     Args:
-        optimizer: The user's optimizer, found again under this name.
-        step: Called as ``step(optimizer, closure, **kwargs)``. Default: the optimizer's own, without hooks or scaler.
-        toggled: Returns the context in which only this optimizer's parameters require gradients; a run gives it.
+        optimizer: The user's optimizer, also available as this attribute.
+        step: Called as ``step(optimizer, closure, **kwargs)``. Default: the plain step, without hooks or scaler.
+        toggled: Returns the context in which only this optimizer's parameters require gradients; set by a run.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class LightningOptimizer:
         if self._toggled is None:
             raise MisconfigurationException(
                 f"toggle_model was called on a LightningOptimizer of {type(self.optimizer).__name__} that no run made.",
-                expected="the optimizer that `self.optimizers()` returns: only a run knows the others.",
+                expected="the optimizer that `self.optimizers()` returns: only a run knows its other optimizers.",
                 fix="with self.optimizers().toggle_model():",
             )
         with self._toggled(self.optimizer):
             yield
 
     @property  # type: ignore[misc]
-    def __class__(self) -> type:  # what `isinstance` asks: schedulers and GradScaler take nothing but an Optimizer
+    def __class__(self) -> type:  # for `isinstance`: schedulers and GradScaler accept only an Optimizer
         return type(self.optimizer)
 
     def __getattr__(self, name: str) -> Any:

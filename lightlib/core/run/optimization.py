@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from lightlib.core.module.module import Module
-from lightlib.core.optimization.optimizers import Schedules
+from lightlib.core.optimization.schedules import Schedules
 from lightlib.core.optimization.window import Window
 from lightlib.core.run.hooks import Hooks
 from lightlib.errors import MisconfigurationException

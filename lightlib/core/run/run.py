@@ -42,6 +42,7 @@ from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state, set_
 from lightlib.data.train import TrainData
 from lightlib.loggers.fanout import Fanout
 from lightlib.strategies.strategy import Strategy
+from lightlib.torch_private import version_of
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -368,4 +369,4 @@ def _fingerprint(module: torch.nn.Module) -> list[Any]:
     """
     local = [p.to_local() if hasattr(p, "to_local") else p.detach() for p in module.parameters()]
     numbers = torch.nn.utils.get_total_norm([p.detach() for p in local if p.is_floating_point()])
-    return [numbers, *((p.data_ptr(), p._version) for p in local)]  # noqa: SLF001  in torch's notes on autograd
+    return [numbers, *((p.data_ptr(), version_of(p)) for p in local)]

@@ -18,6 +18,7 @@ from lightlib.core.values.attributes import Known, attributes_of, give, has_prot
 from lightlib.core.values.source import is_of_torch, root_of, saves, stored
 from lightlib.data.sharding import is_plain_batches
 from lightlib.data.workers import users_own
+from lightlib.torch_private import buffers_of, non_persistent_buffers
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
@@ -75,8 +76,9 @@ class Owner:
             if not excluded and not (settings_alone and type(value) not in (bool, int, float, str)):
                 yield name, value
         if isinstance(self.held, nn.Module):
-            for name in self.held._non_persistent_buffers_set:  # noqa: SLF001  it has no public name
-                yield name, self.held._buffers[name]  # noqa: SLF001  likewise: a property may hide it
+            buffers = buffers_of(self.held)
+            for name in non_persistent_buffers(self.held):
+                yield name, buffers[name]
 
     def assign(self, name: str, value: Any) -> None:
         """Set an attribute, a hyperparameter or a buffer of the object.
@@ -89,7 +91,7 @@ class Owner:
         if name.startswith(_HPARAMS):
             self.held.hparams[name.removeprefix(_HPARAMS)] = value
             return
-        buffers = self.held._buffers if isinstance(self.held, nn.Module) else {}  # noqa: SLF001  as above
+        buffers = buffers_of(self.held) if isinstance(self.held, nn.Module) else {}
         if name in buffers:
             buffers[name] = value
         else:
@@ -106,9 +108,9 @@ def known_parts(module: nn.Module, device: Any, roots: Iterable[str]) -> Known:
     parts |= {name: part for name, part in module.named_modules() if name}
     parts |= dict(module.named_parameters())
     for place, part in module.named_modules():
-        lost = part._non_persistent_buffers_set  # noqa: SLF001  as above
+        unsaved = non_persistent_buffers(part)
         prefix = f"{place}." if place else ""
-        parts |= {f"{prefix}{name}": one for name, one in part._buffers.items() if name not in lost}  # noqa: SLF001
+        parts |= {f"{prefix}{name}": buffer for name, buffer in buffers_of(part).items() if name not in unsaved}
     names = {id(part): name for name, part in parts.items() if part is not None}
     return Known(names=names, parts=parts, device=device, roots=frozenset(roots))
 

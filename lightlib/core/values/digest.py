@@ -27,6 +27,7 @@ from lightlib.core.values.attributes import (
     state_of,
 )
 from lightlib.data.generators import fingerprint, is_generator
+from lightlib.torch_private import version_of
 
 __all__ = ["digest"]
 
@@ -73,7 +74,7 @@ def _digest_of_tensor(value: Tensor) -> Any:
         flat = value.detach().resolve_conj().resolve_neg().contiguous().view(-1)
         content = blake2b(flat.view(torch.uint8).numpy().tobytes(), digest_size=16).digest() if value.numel() else b""
         return "tensor", tuple(value.shape), str(value.dtype), content
-    version = None if value.is_inference() else value._version  # noqa: SLF001  it has no public name
+    version = None if value.is_inference() else version_of(value)
     return "tensor", tuple(value.shape), id(value), version
 
 

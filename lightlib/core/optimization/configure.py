@@ -1,0 +1,225 @@
+"""Converts the return value of `configure_optimizers` to optimizers and schedules in one form."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from lightlib import report
+from lightlib.core.optimization.schedules import SchedulerConfig, check_schedule
+from lightlib.core.progress.plan import Plan
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
+
+if TYPE_CHECKING:
+    from lightlib.core.module.module import Module
+
+__all__ = ["configure"]
+
+_KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau")
+_GROUP_KEYS = ("optimizer", "lr_scheduler", "monitor", "frequency")
+_FORMS = (
+    "an Optimizer, a list of them, ([optimizers], [schedulers]), a dict {'optimizer': …, 'lr_scheduler': …}, a list "
+    "of such dicts, or None"
+)
+
+
+def configure(module: Module, plan: Plan) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+    """Call `module.configure_optimizers` and return its optimizers and schedules.
+
+    Raises:
+        MisconfigurationException: The return value has no known form, or contradicts itself.
+    """
+    returned = module.configure_optimizers()
+    late = _LateValues(module, plan)
+    optimizers, configs = ([], []) if returned is None else _parts(returned, late)
+    _check_optimizers(optimizers, module)
+    for config in configs if module.automatic_optimization else ():
+        check_schedule(config, optimizers, plan)
+    names = [config.name for config in configs if config.name]
+    if len(set(names)) < len(names):
+        raise MisconfigurationException(
+            f"Two schedulers have the same name: {', '.join(map(repr, names))}.",
+            expected="a different name for each.",
+            fix=f"{{'scheduler': scheduler, 'name': {names[0] + '_2'!r}}}",
+        )
+    return optimizers, configs
+
+
+class _LateValues:
+    """Builds optimizers and schedulers from factories that take numbers of the run as arguments."""
+
+    def __init__(self, module: Module, plan: Plan) -> None:
+        self.module = module
+        self.values = {
+            "total_steps": plan.total_steps,
+            "epochs": plan.max_epochs,
+            "steps_per_epoch": plan.steps_per_epoch,
+        }
+
+    def optimizer(self, given: Any) -> Optimizer:
+        if isinstance(given, Optimizer):
+            return given
+        if callable(given) and (isinstance(given, type) or not hasattr(given, "state_dict")):
+            built = self._built(given, self.module.parameters(), "an optimizer", "torch.optim.Adam(self.parameters())")
+            if isinstance(built, Optimizer):
+                return built
+            given = built
+        is_scheduler = hasattr(given, "step") and not isinstance(given, type)
+        raise ArgumentTypeError(
+            f"configure_optimizers gave {_shown(given)} where an optimizer belongs.",
+            expected=f"a torch.optim.Optimizer or a factory of one; in all, {_FORMS}.",
+            fix="return [optimizer], [scheduler]"
+            if is_scheduler
+            else "return torch.optim.Adam(self.parameters(), lr=1e-3)",
+        )
+
+    def scheduler(self, given: Any, optimizer: Optimizer) -> Any:
+        if hasattr(given, "step") and hasattr(given, "state_dict") and not isinstance(given, type):
+            return given
+        if callable(given):
+            return self._built(
+                given, optimizer, "a scheduler", "torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)"
+            )
+        raise ArgumentTypeError(
+            f"configure_optimizers gave {_shown(given)} where a scheduler belongs.",
+            expected="an object with `step` and `state_dict`, or a factory that takes the optimizer.",
+            fix="torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)",
+        )
+
+    def _built(self, factory: Callable[..., Any], first: Any, what: str, fix: str) -> Any:
+        accepted = self._accepted(factory)
+        try:
+            inspect.signature(factory).bind(first, **accepted)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"configure_optimizers gave {_shown(factory)} where {what} belongs; called with "
+                f"{'the parameters' if what.endswith('optimizer') else 'the optimizer'} alone: {error}.",
+                expected=f"{what}, or a factory that needs nothing else (functools.partial binds the rest).",
+                fix=fix,
+            ) from None
+        except ValueError:  # a callable without a signature
+            pass
+        return factory(first, **accepted)
+
+    def _accepted(self, factory: Callable[..., Any]) -> dict[str, int]:
+        bound = factory.keywords if isinstance(factory, partial) else {}
+        try:
+            parameters = inspect.signature(factory).parameters
+        except (TypeError, ValueError):
+            return {}
+        accepted = {name: value for name, value in self.values.items() if name in parameters and name not in bound}
+        if accepted.get("total_steps", math.inf) != math.inf:  # this suffices: OneCycleLR derives the rest from it
+            optional = [name for name in accepted if parameters[name].default is not inspect.Parameter.empty]
+            accepted = {n: value for n, value in accepted.items() if value != math.inf or n not in optional}
+        for name, value in accepted.items():
+            if value == math.inf:
+                raise MisconfigurationException(
+                    f"{getattr(factory, '__name__', factory)!s} needs `{name}`, which is unknown in this run.",
+                    expected="a limit: max_steps, or max_epochs with loaders that have a length.",
+                    fix="Trainer(max_steps=…)",
+                )
+        return {name: max(1, int(value)) for name, value in accepted.items()}  # a schedule of 0 steps cannot be built
+
+
+def _parts(returned: Any, late: _LateValues) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+    if isinstance(returned, Mapping):
+        return _from_dicts([returned], late)
+    if isinstance(returned, (list, tuple)):
+        if not returned:
+            return [], []
+        if all(isinstance(part, Mapping) for part in returned):
+            return _from_dicts(returned, late)
+        if len(returned) == 2 and isinstance(returned[0], (list, tuple)):
+            optimizers = [late.optimizer(part) for part in returned[0]]
+            if returned[1] and not optimizers:
+                raise MisconfigurationException(
+                    "configure_optimizers returned schedulers, but no optimizers.",
+                    expected="the optimizer of each scheduler in the first list.",
+                    fix="return [optimizer], [scheduler]",
+                )
+            schedulers = returned[1] if isinstance(returned[1], (list, tuple)) else [returned[1]]
+            return optimizers, [
+                _config(given, optimizers[min(i, len(optimizers) - 1)], late, None)
+                for i, given in enumerate(schedulers)
+            ]
+        return [late.optimizer(part) for part in returned], []
+    return [late.optimizer(returned)], []
+
+
+def _from_dicts(
+    groups: Sequence[Mapping[str, Any]], late: _LateValues
+) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+    optimizers, configs = [], []
+    for group in groups:
+        unknown = [key for key in group if key not in _GROUP_KEYS]
+        if unknown or "optimizer" not in group:
+            what = (
+                f"an unknown key {unknown[0]!r}.{nearest(str(unknown[0]), _GROUP_KEYS)}"
+                if unknown
+                else "no key 'optimizer'."
+            )
+            raise MisconfigurationException(
+                f"configure_optimizers returned a dict with {what}",
+                expected="the keys 'optimizer', 'lr_scheduler' and 'monitor'.",
+                fix="return {'optimizer': optimizer, 'lr_scheduler': scheduler}",
+            )
+        optimizer = late.optimizer(group["optimizer"])
+        optimizers.append(optimizer)
+        if group.get("lr_scheduler") is not None:
+            configs.append(_config(group["lr_scheduler"], optimizer, late, group.get("monitor")))
+    return optimizers, configs
+
+
+def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | None) -> SchedulerConfig:
+    if not isinstance(given, Mapping):
+        given = {"scheduler": given}
+    unknown = [key for key in given if key not in _KEYS]
+    if unknown or "scheduler" not in given:
+        near = nearest(str(unknown[0]), _KEYS) if unknown else ""
+        what = f"the unknown key {unknown[0]!r}.{near}" if unknown else "no key 'scheduler'."
+        raise MisconfigurationException(
+            f"A scheduler's dict has {what}",
+            expected=f"keys among {', '.join(map(repr, _KEYS))}.",
+            fix="{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}",
+        )
+    config = SchedulerConfig(**{**given, "scheduler": late.scheduler(given["scheduler"], optimizer)})
+    config.monitor = config.monitor or monitor
+    config.reduce_on_plateau = config.reduce_on_plateau or isinstance(config.scheduler, ReduceLROnPlateau)
+    return config
+
+
+def _check_optimizers(optimizers: Sequence[Optimizer], module: Module) -> None:
+    name = type(module).__name__
+    if not optimizers:
+        report.warn(f"{name}.configure_optimizers returned no optimizer: nothing will be trained.")
+    if len({id(optimizer) for optimizer in optimizers}) < len(optimizers):
+        raise MisconfigurationException(
+            f"{name}.configure_optimizers returned one optimizer twice.",
+            expected="every optimizer once: each of them steps.",
+            fix="return optimizer",
+        )
+    parameters = {id(parameter) for parameter in module.parameters()}
+    for optimizer in optimizers:
+        if parameters and not any(id(p) in parameters for group in optimizer.param_groups for p in group["params"]):
+            report.warn(
+                f"{type(optimizer).__name__} of {name}.configure_optimizers holds no parameter of {name}, so it "
+                "will not train it. Build it from self.parameters(), after all layers exist.",
+                report.PossibleUserWarning,
+            )
+
+
+def _shown(given: Any) -> str:
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    if isinstance(given, (list, tuple, Mapping)):
+        inside = ", ".join(type(part).__name__ for part in (given.values() if isinstance(given, Mapping) else given))
+        return f"a {type(given).__name__} of {inside or 'nothing'}"
+    if isinstance(given, Optimizer) or hasattr(given, "state_dict"):
+        return f"a {type(given).__name__}"
+    return f"the function {given.__name__}" if hasattr(given, "__name__") else shown(given)
