@@ -26,7 +26,8 @@ def run_dummy_step(
         batch, i, loader: The arguments of the step.
         several: Whether it takes the number of the loader.
     """
-    table, scratch = results.table, Table(training=False)
+    table = results.table
+    scratch = Table(training=False)
     results.use(scratch)
     scratch.num_loaders, scratch.loader, scratch.batch = table.num_loaders, loader, batch
     logged = [slot.metric for slot in table.slots.values() if slot.metric is not None]

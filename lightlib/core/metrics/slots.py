@@ -132,9 +132,12 @@ class Slot:
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Slot:
         """Return a slot with this name, flags and sums."""
         slot = cls(name, state["suffix"], *(state[flag] for flag in _FLAGS))
-        for field in _SUMS:
-            setattr(slot, field, state.get(field, False))  # older files have no "fresh"
+        slot._load_sums(state)
         return slot
+
+    def _load_sums(self, state: Mapping[str, Any]) -> None:
+        for field in _SUMS:
+            setattr(self, field, state.get(field, False))  # older files have no "fresh"
 
     def clear(self) -> None:
         if self.metric is not None:

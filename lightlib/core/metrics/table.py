@@ -9,10 +9,11 @@ def table(metrics: list[dict[str, float]], word: str) -> str:
     """Return a row for each metric and a column for each loader; `word` names the stage."""
     if len(metrics) > 1:  # the column names the loader
         ends = [f"/dataloader_idx_{i}" for i in range(len(metrics))]
-        metrics = [{n.removesuffix(end): v for n, v in one.items()} for one, end in zip(metrics, ends, strict=True)]
-    names = sorted({name for one in metrics for name in one})
+        pairs = zip(metrics, ends, strict=True)
+        metrics = [{name.removesuffix(end): value for name, value in values.items()} for values, end in pairs]
+    names = sorted({name for values in metrics for name in values})
     head = [f"{word} metric", *(["value"] if len(metrics) == 1 else [f"loader {i}" for i in range(len(metrics))])]
-    rows = [[name, *(f"{one[name]:.6g}" if name in one else "" for one in metrics)] for name in names]
+    rows = [[name, *(f"{values[name]:.6g}" if name in values else "" for values in metrics)] for name in names]
     widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
     line = "─" * (sum(widths) + 3 * len(widths) - 1)
 

@@ -167,7 +167,7 @@ def _without_graph(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach()
     if type(value) is dict:
-        return {name: _without_graph(one) for name, one in value.items()}
+        return {name: _without_graph(item) for name, item in value.items()}
     return type(value)(map(_without_graph, value)) if type(value) in (list, tuple) else value
 
 
@@ -185,13 +185,13 @@ def _loss_in(output: Mapping[str, Any]) -> Tensor:
 
 def _no_loss(output: Any) -> MisconfigurationException:
     if isinstance(output, Mapping):
-        found = f"a dict with the keys {sorted(map(str, output))}" + (
+        given = f"a dict with the keys {sorted(map(str, output))}" + (
             f" whose 'loss' is {output['loss']!r:.60}" if "loss" in output else ""
         )
     else:
-        found = f"{output!r:.80} ({type(output).__name__})"
+        given = f"{output!r:.80} ({type(output).__name__})"
     return MisconfigurationException(
-        f"training_step returned {found}.",
+        f"training_step returned {given}.",
         expected="the loss (a tensor with one element and a gradient), a dict with 'loss', or None to skip the batch.",
         fix="return loss, or return {'loss': loss, …}.",
     )
@@ -216,13 +216,13 @@ def _mixed(what: str) -> MisconfigurationException:
 def _check_weight(weight: Any) -> None:
     if isinstance(weight, Tensor):
         fits = weight.numel() == 1 and not weight.is_complex()
-        found = f"a tensor of shape {tuple(weight.shape)}" if fits or weight.numel() != 1 else "a complex number"
+        given = f"a tensor of shape {tuple(weight.shape)}" if fits or weight.numel() != 1 else "a complex number"
     else:
         fits = isinstance(weight, Real) and 0 <= float(weight) < math.inf
-        found = f"{weight!r:.60} ({type(weight).__name__})"
+        given = f"{weight!r:.60} ({type(weight).__name__})"
     if not fits:
         raise MisconfigurationException(
-            f"training_step returned a dict whose 'weight' is {found}.",
+            f"training_step returned a dict whose 'weight' is {given}.",
             expected="a finite number >= 0 or a tensor with one element: how many items the loss is the sum of.",
             fix="return {'loss': loss_sum, 'weight': number_of_tokens}",
         )

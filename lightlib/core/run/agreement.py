@@ -1,4 +1,4 @@
-"""Agreement: the position at which all processes leave a run together, negotiated once through the watch."""
+"""Agreement: the position at which all processes leave a run together, found through the watch."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lightlib import report
 from lightlib.errors import SIGTERMException
+from lightlib.strategies.strategy import Strategy
 
 __all__ = ["Signals"]
 
@@ -49,7 +50,7 @@ class Signals:
             self._expects_interrupt = kind == "interrupt"
             self.received = KeyboardInterrupt() if kind == "interrupt" else SIGTERMException()
 
-    def of_any(self, strategy: Any) -> BaseException | None:
+    def of_any(self, strategy: Strategy) -> BaseException | None:
         """Return the signal that any process received after the last point at which the run could be left."""
         strategy.barrier("the end of a run")  # a signal that arrives during this wait counts
         asked = self.received

@@ -189,8 +189,8 @@ def full_name(kind: type) -> str:
 def record_class(name: str, known: Known) -> type | None:
     """Return the named tuple or dataclass of this name, if the user defined it and the program has imported it."""
     module, _, qualname = name.partition(":")
-    found: Any = sys.modules.get(module) if module.partition(".")[0] in known.roots else None
+    kind: Any = sys.modules.get(module) if module.partition(".")[0] in known.roots else None
     for part in qualname.split("."):
-        found = getattr(found, part, None)
-    fits = isinstance(found, type) and (is_dataclass(found) or (issubclass(found, tuple) and hasattr(found, "_fields")))
-    return found if fits else None
+        kind = getattr(kind, part, None)
+    fits = isinstance(kind, type) and (is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields")))
+    return kind if fits else None

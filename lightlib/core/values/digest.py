@@ -120,7 +120,7 @@ def _digest_of_object(value: Any, known: Known, path: str, depth: int) -> Any:
     if is_metric(value):
         known.types[path] = kind
         known.kept.append(dict(value.metric_state))
-        state = {name: digest(one, known, f"{path}()", depth + 1) for name, one in known.kept[-1].items()}
+        state = {name: digest(part, known, f"{path}()", depth + 1) for name, part in known.kept[-1].items()}
         return kind.__name__, value.update_count, state
     if isinstance(value, nn.Module) or has_protocol(value):
         known.types[path] = kind
@@ -133,5 +133,5 @@ def _digest_of_object(value: Any, known: Known, path: str, depth: int) -> Any:
     if is_users_object(value):
         known.types[path] = kind
         attributes = attributes_of(value).items()
-        return kind.__name__, [(name, digest(one, known, f"{path}.{name}", depth + 1)) for name, one in attributes]
+        return kind.__name__, [(name, digest(item, known, f"{path}.{name}", depth + 1)) for name, item in attributes]
     return kind.__name__, id(value)

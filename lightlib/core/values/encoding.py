@@ -39,7 +39,7 @@ __all__ = ["encode", "restored", "shared", "well_formed"]
 _DEEPEST = 12
 _CONTAINERS = (list, tuple, deque, set, frozenset, dict, OrderedDict, Counter, defaultdict)
 _FACTORIES: dict[str, Callable[[], Any]] = {
-    one.__name__: one for one in (int, float, str, bool, list, dict, set, tuple)
+    kind.__name__: kind for kind in (int, float, str, bool, list, dict, set, tuple)
 }
 
 
@@ -141,7 +141,7 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
         return {"generator": state_of_generator(value)}
     if is_metric(value):
         state = metric_state(value)
-        known.take(sum(one.nbytes for part in state["states"].values() for one in _tensors(part)))
+        known.take(sum(tensor.nbytes for part in state["states"].values() for tensor in _tensors(part)))
         return {"metric": state}
     if in_place:
         return {"state": _plain_state(value, known)}
@@ -282,8 +282,8 @@ def _restore_record(encoded: Any, current: Any, known: Known, same: bool) -> Any
         return tuple.__new__(kind, _items(encoded["items"], current, known))
     target = current if same and type(current) is kind else object.__new__(kind)
     now = attributes_of(target)
-    for name, one in encoded["attributes"].items():
-        give(target, name, restored(one, now.get(name, ABSENT), known))
+    for name, attribute in encoded["attributes"].items():
+        give(target, name, restored(attribute, now.get(name, ABSENT), known))
     return target
 
 
@@ -299,7 +299,7 @@ def _restore_plain(encoded: Any, current: Any, known: Known, same: bool) -> Any:
         return type(current)(saved) if isinstance(current, pathlib.PurePath) else pathlib.Path(saved)
     if kind == "timedelta":
         return datetime.timedelta(*saved)
-    times: dict[str, Any] = {one.__name__: one for one in TIMES}
+    times: dict[str, Any] = {time.__name__: time for time in TIMES}
     return times[kind].fromisoformat(saved)
 
 
@@ -316,8 +316,8 @@ def _restore_object(encoded: Any, current: Any, known: Known, same: bool) -> Any
         current.load_state_dict(copy.deepcopy(saved))  # it may keep and change its argument, which is saved again
     else:
         now = attributes_of(current)
-        for name, one in saved.items():
-            give(current, name, restored(one, now.get(name, ABSENT), known))
+        for name, attribute in saved.items():
+            give(current, name, restored(attribute, now.get(name, ABSENT), known))
     return current
 
 

@@ -64,14 +64,14 @@ def updated(kind: Any) -> frozenset[str]:
     Counters, sums, lists that grow: a resumed run needs more than their initial values. They are read from the source;
     without source the result is empty.
     """
-    methods = (method for one in kind.__mro__ for method in _methods(one) if method.name not in _BEFORE_OR_AFTER)
+    methods = (method for base in kind.__mro__ for method in _methods(base) if method.name not in _BEFORE_OR_AFTER)
     return frozenset(name for method in methods for node in ast.walk(method) for name in _updates(node))
 
 
 @cache
 def stored(kind: Any) -> frozenset[str]:
     """Return the attributes that the user's methods of a class store; the rest come from lightlib's classes."""
-    nodes = (node for one in kind.__mro__ for method in _methods(one) for node in ast.walk(method))
+    nodes = (node for base in kind.__mro__ for method in _methods(base) for node in ast.walk(method))
     return frozenset(
         name
         for node in nodes
@@ -86,7 +86,9 @@ def _methods(kind: type) -> tuple[ast.FunctionDef, ...]:
     body = ast.parse(text).body if text else []
     owner = body[0] if body else None
     return (
-        tuple(one for one in owner.body if isinstance(one, ast.FunctionDef)) if isinstance(owner, ast.ClassDef) else ()
+        tuple(node for node in owner.body if isinstance(node, ast.FunctionDef))
+        if isinstance(owner, ast.ClassDef)
+        else ()
     )
 
 
