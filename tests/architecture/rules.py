@@ -1,6 +1,6 @@
-"""The rules of the house as data, and the code that reads the files for what breaks them.
+"""The house rules as data, and functions that find the files that break them.
 
-The picture that these tables are the text of is in docs/architecture.md, "Who may import whom".
+docs/architecture.md, "Folders and import order", explains them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from scripts.architecture_tree import docstring_at_top
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "lightlib"
 
-# The order of the package. A folder or file may import what stands in a line above its own, and what stands before it
-# in its line, up to the `|`: on the two sides of one they do not know each other.
+# The order of the package. A folder or file may import from the lines above its own and, in its own line, from anything
+# to its left up to the nearest `|`. Those on the two sides of a `|` do not import each other.
 ORDER = (
     "version | lazy | safe_files | torch_private | tree | errors > report > registry",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
@@ -36,7 +36,7 @@ ORDER = (
     "cli > command.doctor > command.plot > command",
     "__init__ > __main__",
 )
-# What anybody may import under `if TYPE_CHECKING`: callbacks, loggers and hooks get these as arguments.
+# Any file may import these under `if TYPE_CHECKING`: callbacks, loggers and hooks get them as arguments.
 FOR_TYPING = ("lightlib.core.trainer", "lightlib.core.module.module", "lightlib.core.run.run")
 
 MAX_FILE_LINES = 600
@@ -44,9 +44,9 @@ MAX_LINES_OF: dict[str, int] = {"lightlib/core/run/loop.py": 300}
 MAX_FUNCTION_LINES = 60
 MAX_FILES = 19  # of a folder
 MAX_PURPOSE = 100
-# `import lightlib` may cost little more than `import torch`: at the top of a file only these are imported.
+# `import lightlib` must cost little more than `import torch`: only these may be imported at the top of a file.
 AT_TOP = frozenset({*sys.stdlib_module_names, PACKAGE, "torch", "packaging", "typing_extensions"})
-# The command line is imported by nobody else, and is made of these.
+# Only the command line may import these at the top; the rest of the package does not import it.
 OF_COMMAND_LINE = frozenset({"jsonargparse", "yaml"})
 COMMAND_LINE = (f"{PACKAGE}.cli", f"{PACKAGE}.config.", f"{PACKAGE}.command.train")
 SLOW_PARTS_OF_TORCH = ("torch.distributed.checkpoint", "torch.utils.tensorboard", "torch.onnx", "torch._dynamo")
@@ -54,7 +54,7 @@ SLOW_PARTS_OF_TORCH = ("torch.distributed.checkpoint", "torch.utils.tensorboard"
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module, and where and how it is imported."""
+    """One import: the module, its line, and how it is imported."""
 
     target: str
     line: int
@@ -65,7 +65,7 @@ class Import:
 
 @dataclass
 class File:
-    """One Python file: its text, its imports and its functions, each read where a rule asks for it."""
+    """One Python file: its text, and on demand its imports and functions."""
 
     path: Path
     root: Path
@@ -78,7 +78,7 @@ class File:
 
     @property
     def room(self) -> str:
-        """Where it stands in the order: its folder, or its name at the top of the package."""
+        """Its place in the order: its folder, or its own name at the top of the package."""
         return room_of(self.module, self.path.name == "__init__.py")
 
     @cached_property
@@ -99,7 +99,7 @@ class File:
 
 @dataclass
 class _Found(ast.NodeVisitor):
-    """What the tree of a file holds."""
+    """Collects the imports and functions in a file's syntax tree."""
 
     file: File
     imports: list[Import] = field(default_factory=list)
@@ -178,7 +178,7 @@ def wrong_order(file: File) -> Iterator[str]:
     """Imports against the order, and imports of the package root."""
     may = allowed(file.room)
     if may is None:
-        yield f"{file.name}: `{file.room}` has no place in the house; give it one in ORDER of {_this_file()}."
+        yield f"{file.name}: `{file.room}` has no place in the order; give it one in ORDER of {_this_file()}."
         return
     for found in file.imports:
         target = found.target.split(".")
@@ -191,17 +191,17 @@ def wrong_order(file: File) -> Iterator[str]:
         elif file.path.name in ("__init__.py", "__main__.py") and found.target.startswith(
             file.module.removesuffix("__main__").rstrip(".") + "."
         ):
-            continue  # a folder hands out what its files and folders define
+            continue  # a folder exports names of its files and folders
         elif (other := room_of(found.target, is_folder)) not in may:
             yield (
-                f"{where}: imports {found.target} against the order; {file.room} may import what stands before it in "
+                f"{where}: imports {found.target} against the order; {file.room} may import what comes before it in "
                 f"ORDER of {_this_file()}, and {other} does not. Move the code to where both may import it, or pass "
                 "the object as an argument."
             )
 
 
 def cycles(files: list[File]) -> Iterator[str]:
-    """Circles of imports, those for typing included except of Trainer and Module."""
+    """Import cycles, also for typing except of Trainer, Module and Run."""
     edges = {
         file.module: {found.target for found in file.imports if not (found.typing and found.target in FOR_TYPING)}
         for file in files
@@ -210,8 +210,8 @@ def cycles(files: list[File]) -> Iterator[str]:
 
     def walk(module: str, path: list[str]) -> Iterator[str]:
         if module in path:
-            circle = " → ".join([*path[path.index(module) :], module])
-            yield f"{circle}: a circle; move what both need into a file that imports neither."
+            cycle = " → ".join([*path[path.index(module) :], module])
+            yield f"{cycle}: an import cycle; move the shared code into a file that imports neither."
         elif module not in done and module in edges:
             for target in sorted(edges[module]):
                 yield from walk(target, [*path, module])
@@ -222,7 +222,7 @@ def cycles(files: list[File]) -> Iterator[str]:
 
 
 def unexplained_imports(file: File) -> Iterator[str]:
-    """Imports inside functions that do not say why, and slow imports at the top of a file."""
+    """Imports inside functions without a reason, and slow imports at the top of a file."""
     at_top = AT_TOP | OF_COMMAND_LINE if file.module.startswith(COMMAND_LINE) else AT_TOP
     for found in file.imports:
         where = f"{file.name}:{found.line}"
@@ -234,7 +234,7 @@ def unexplained_imports(file: File) -> Iterator[str]:
             )
         if slow and not found.local and not found.typing:
             yield (
-                f"{where}: imports {found.target} at the top, which `import {PACKAGE}` would pay for; import it in "
+                f"{where}: imports {found.target} at the top, which slows `import {PACKAGE}` down; import it in "
                 "the function that uses it, with `# optional: <package>` on the line."
             )
 
@@ -243,12 +243,12 @@ def wrong_size(file: File) -> Iterator[str]:
     """Files and functions that are too long."""
     limit = MAX_LINES_OF.get(file.name, MAX_FILE_LINES)
     if len(file.lines) > limit:
-        yield f"{file.name}: {len(file.lines)} lines, at most {limit}; split it where its purpose has an `and`."
+        yield f"{file.name}: {len(file.lines)} lines, at most {limit}; split it by subject."
     for name, line, length in file.functions:
         if length > MAX_FUNCTION_LINES:
             yield (
                 f"{file.name}:{line}: {name} has {length} lines without its docstring, at most {MAX_FUNCTION_LINES}; "
-                "give the steps within it names of their own."
+                "move its steps into functions."
             )
 
 
@@ -257,18 +257,18 @@ def crowded(files: list[File]) -> Iterator[str]:
     for folder, count in Counter(file.path.parent for file in files).items():
         if count > MAX_FILES:
             name = folder.relative_to(files[0].root).as_posix()
-            yield f"{name}/: {count} files, at most {MAX_FILES}; give a part of them a folder by subject."
+            yield f"{name}/: {count} files, at most {MAX_FILES}; move one subject to a folder of its own."
 
 
 def wrong_purpose(file: File) -> Iterator[str]:
-    """Files that do not say in one line what they are, or have a name that says nothing."""
+    """Files without a purpose in one line, or with a name that is too general."""
     first = docstring_at_top(file.text).partition("\n")[0]
     if not first:
-        yield f"{file.name}: begins without a docstring; its first line says what the file is."
+        yield f"{file.name}: begins without a docstring; its first line states the purpose of the file."
     elif len(first) > MAX_PURPOSE:
         yield f"{file.name}: the first docstring line has {len(first)} characters, at most {MAX_PURPOSE}; shorten it."
     if {"utils", "util", "utilities", "helpers", "misc"} & {part.removesuffix(".py") for part in Path(file.name).parts}:
-        yield f"{file.name}: the name says nothing; put the code beside its only user, or name the file for what it is."
+        yield f"{file.name}: the name is too general; move the code to its user, or name the subject."
 
 
 def _this_file() -> str:

@@ -1,4 +1,4 @@
-"""The pinned versions: what scripts/constraints.py finds wrong with a file of them."""
+"""The errors that scripts/constraints.py finds in a file of pinned versions."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The rules of the house, kept by a test: who may import whom, and how long a file may be."""
+"""Tests that the package follows its rules on imports, sizes, names and docstrings."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,8 +29,8 @@ def files_of_lightlib() -> list[File]:
 
 
 def expect_none(problems: Iterable[str]) -> None:
-    found = list(problems)
-    assert not found, "the rules in CONTRIBUTING.md, section House rules, are broken:\n" + "\n".join(found)
+    broken = list(problems)
+    assert not broken, "the rules in CONTRIBUTING.md, section House rules, are broken:\n" + "\n".join(broken)
 
 
 @pytest.mark.parametrize("rule", [wrong_order, unexplained_imports, wrong_size, wrong_purpose])
@@ -38,7 +38,7 @@ def test_every_file_keeps_the_rule(rule: Callable[[File], Iterator[str]]) -> Non
     expect_none(problem for file in files_of_lightlib() for problem in rule(file))
 
 
-def test_no_imports_in_a_circle() -> None:
+def test_no_import_cycles() -> None:
     expect_none(cycles(files_of_lightlib()))
 
 
@@ -47,7 +47,7 @@ def test_no_folder_is_crowded() -> None:
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "examples", "scripts", "tests"])
-def test_files_beside_the_package_say_what_they_are(folder: str) -> None:
+def test_files_outside_the_package_state_their_purpose(folder: str) -> None:
     files = [File(path, ROOT) for path in sorted((ROOT / folder).rglob("*.py"))]
     expect_none(problem for file in files for problem in wrong_purpose(file))
 
@@ -55,7 +55,7 @@ def test_files_beside_the_package_say_what_they_are(folder: str) -> None:
 def test_every_folder_of_the_package_is_a_package() -> None:
     folders = {file.path.parent for file in files_of_lightlib()}
     missing = sorted(folder / "__init__.py" for folder in folders if not (folder / "__init__.py").exists())
-    assert not missing, f"write {', '.join(map(str, missing))}, with a docstring that says what the folder is for"
+    assert not missing, f"write {', '.join(map(str, missing))}, with a docstring that states the purpose of the folder"
 
 
 def test_the_tree_in_the_documentation_is_the_tree() -> None:
@@ -64,16 +64,16 @@ def test_the_tree_in_the_documentation_is_the_tree() -> None:
 
 def test_the_order_in_the_documentation_is_the_order() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert "\n".join(ORDER) in page, "docs/architecture.md shows another order than ORDER in rules.py: copy it there"
+    assert "\n".join(ORDER) in page, "the order in docs/architecture.md is not ORDER of rules.py: copy it there"
 
 
 # The rules themselves, each with one file that breaks it.
 
 
-def house(root: Path, **files: str) -> list[File]:
-    """Write a small package: `core__plan="import x"` is the text of lightlib/core/progress/plan.py."""
+def house(root: Path, files: Mapping[str, str]) -> list[File]:
+    """Write a small package: `{"core/progress/plan": "import x"}` is the text of lightlib/core/progress/plan.py."""
     for name, text in files.items():
-        path = root / "lightlib" / (name.replace("__", "/", 1) + ".py")
+        path = root / "lightlib" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'"""A file."""\n{text}\n', encoding="utf-8")
     return package_files(root)
@@ -82,40 +82,43 @@ def house(root: Path, **files: str) -> list[File]:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"errors": "", "core__plan": "from lightlib import Trainer"}, "imports the package root"),
+        ({"errors": "", "core/progress/plan": "from lightlib import Trainer"}, "imports the package root"),
         (
-            {"checkpoint__label": "from ..core.plan import Plan"},
+            {"core/progress/plan": "", "checkpoint/label": "from ..core.progress.plan import Plan"},
             "label.py:2: imports lightlib.core.progress.plan against the order",
         ),
-        ({"report": "import lightlib.registry"}, "report may import what stands before it in ORDER"),
-        ({"profilers__simple": "import lightlib.loggers.csv"}, "and loggers does not."),  # beside each other
-        ({"loggers__csv": "from lightlib.core.run.run import Run"}, "imports lightlib.core.run.run against the order"),
-        ({"novelty__file": ""}, "`novelty` has no place in the house; give it one in ORDER"),
-        ({"novelty": ""}, "`novelty` has no place in the house; give it one in ORDER"),
+        ({"report": "import lightlib.registry"}, "report may import what comes before it in ORDER"),
+        ({"profilers/simple": "import lightlib.loggers.csv"}, "and loggers does not."),  # on two sides of a `|`
+        ({"loggers/csv": "from lightlib.core.run.run import Run"}, "imports lightlib.core.run.run against the order"),
+        ({"novelty/file": ""}, "`novelty` has no place in the order; give it one in ORDER"),
+        ({"novelty": ""}, "`novelty` has no place in the order; give it one in ORDER"),
     ],
 )
 def test_an_import_against_the_order_is_found(tmp_path: Path, files: dict[str, str], message: str) -> None:
-    assert message in "\n".join(problem for file in house(tmp_path, **files) for problem in wrong_order(file))
+    assert message in "\n".join(problem for file in house(tmp_path, files) for problem in wrong_order(file))
 
 
-def test_a_folder_hands_out_what_its_folders_define(tmp_path: Path) -> None:
-    files = house(tmp_path, loggers____init__="from lightlib.loggers.csv import CSVLogger", loggers__csv="")
+def test_a_folder_may_export_names_of_its_folders(tmp_path: Path) -> None:
+    files = house(tmp_path, {"loggers/__init__": "from lightlib.loggers.csv import CSVLogger", "loggers/csv": ""})
     assert [problem for file in files for problem in wrong_order(file)] == []
 
 
 def test_trainer_and_module_may_be_imported_for_typing(tmp_path: Path) -> None:
-    text = "if TYPE_CHECKING:\n    from lightlib.core.trainer import Trainer\n    from lightlib.core.run.run import Run"
-    files = house(tmp_path, loggers__csv=text)
-    assert [problem.split(" against")[0] for problem in wrong_order(files[0])] == [
-        "lightlib/loggers/csv.py:4: imports lightlib.core.run.run"
+    names = "trainer import Trainer", "session import Session"
+    text = "if TYPE_CHECKING:\n" + "\n".join(f"    from lightlib.core.{name}" for name in names)
+    (file,) = house(tmp_path, {"loggers/csv": text})
+    assert [problem.split(" against")[0] for problem in wrong_order(file)] == [
+        "lightlib/loggers/csv.py:4: imports lightlib.core.session"
     ]
 
 
-def test_a_circle_is_found_once(tmp_path: Path) -> None:
+def test_a_cycle_is_found_once(tmp_path: Path) -> None:
     files = house(
         tmp_path,
-        loggers__logger="if TYPE_CHECKING:\n    from lightlib.loggers.csv import CSVLogger",
-        loggers__csv="from lightlib.loggers.logger import Logger",
+        {
+            "loggers/logger": "if TYPE_CHECKING:\n    from lightlib.loggers.csv import CSVLogger",
+            "loggers/csv": "from lightlib.loggers.logger import Logger",
+        },
     )
     assert [problem.split(":")[0] for problem in cycles(files)] == [
         "lightlib.loggers.csv → lightlib.loggers.logger → lightlib.loggers.csv"
@@ -134,29 +137,29 @@ def test_a_circle_is_found_once(tmp_path: Path) -> None:
     ],
 )
 def test_an_unexplained_import_is_found(tmp_path: Path, text: str, message: str) -> None:
-    problems = [problem for file in house(tmp_path, report=text) for problem in unexplained_imports(file)]
+    problems = [problem for file in house(tmp_path, {"report": text}) for problem in unexplained_imports(file)]
     assert (message in problems[0]) if message else problems == []
 
 
-def test_what_is_too_long_is_found(tmp_path: Path) -> None:
-    long_function = 'def f(a,\n      b):\n    """Says.\n\n    Much.\n    """\n' + "    a\n" * 61
-    (file,) = house(tmp_path, report=long_function)
+def test_files_and_functions_that_are_too_long_are_found(tmp_path: Path) -> None:
+    long_function = 'def f(a,\n      b):\n    """A line.\n\n    More lines.\n    """\n' + "    a\n" * 61
+    (file,) = house(tmp_path, {"report": long_function})
     assert [problem.split(",")[0] for problem in wrong_size(file)] == [
         "lightlib/report.py:2: f has 61 lines without its docstring"
     ]
-    (file,) = house(tmp_path, report="a = 1\n" * 600)
+    (file,) = house(tmp_path, {"report": "a = 1\n" * 600})
     assert "601 lines, at most 600" in next(wrong_size(file)) or "602 lines, at most 600" in next(wrong_size(file))
-    loop = next(file for file in house(tmp_path, core__loop="a = 1\n" * 300) if file.name.endswith("loop.py"))
+    loop = next(file for file in house(tmp_path, {"core/run/loop": "a = 1\n" * 300}) if file.name.endswith("loop.py"))
     assert "lines, at most 300" in next(wrong_size(loop))
 
 
 def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
-    files = house(tmp_path, **{f"loggers__of_{i}": "" for i in range(20)})
-    assert list(crowded(files)) == ["lightlib/loggers/: 20 files, at most 19; give a part of them a folder by subject."]
+    files = house(tmp_path, {f"loggers/of_{i}": "" for i in range(20)})
+    assert list(crowded(files)) == ["lightlib/loggers/: 20 files, at most 19; move one subject to a folder of its own."]
     assert not list(crowded(files[1:]))
 
 
-def test_a_file_that_does_not_say_what_it_is_is_found(tmp_path: Path) -> None:
+def test_a_file_without_a_purpose_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "lightlib"
     folder.mkdir()
     (folder / "errors.py").write_text("import os\n")
@@ -165,4 +168,4 @@ def test_a_file_that_does_not_say_what_it_is_is_found(tmp_path: Path) -> None:
     text = "\n".join(problem for file in package_files(tmp_path) for problem in wrong_purpose(file))
     assert "errors.py: begins without a docstring" in text
     assert "report.py: the first docstring line has 101 characters, at most 100" in text
-    assert "utils.py: the name says nothing" in text
+    assert "utils.py: the name is too general" in text

@@ -1,4 +1,4 @@
-"""The glossary as patterns: words that the project's prose avoids, and what to write instead.
+"""The glossary as patterns: words that the project's prose avoids, with their replacements.
 
 `python -m tests.architecture.words [PATH…]` prints each place. CONTRIBUTING.md, "Plain English", explains the list.
 """
@@ -67,11 +67,11 @@ class Finding:
 
 
 def findings(paths: list[Path], root: Path = ROOT) -> Iterator[Finding]:
-    """Yield each use of a glossary word in the prose of these files and folders (`.py` and `.md`)."""
+    """Yield each use of a glossary word in the prose of these `.py` and `.md` files, except in this one."""
     for path in paths:
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in files:
-            if file.suffix == ".py":
+            if file.suffix == ".py" and file != Path(__file__):
                 yield from _in_python(file, root)
             elif file.suffix == ".md":
                 yield from _in_text(_name(file, root), 1, file.read_text(encoding="utf-8"))
@@ -80,14 +80,15 @@ def findings(paths: list[Path], root: Path = ROOT) -> Iterator[Finding]:
 def _in_python(file: Path, root: Path) -> Iterator[Finding]:
     text, name = file.read_text(encoding="utf-8"), _name(file, root)
     tree = ast.parse(text)
-    docstrings = {id(node): node for node in _docstrings(tree)}
-    for node in docstrings.values():
-        first = str(node.value).strip().partition("\n")[0]
-        yield from _in_text(name, node.lineno, str(node.value))
-        yield from _in_text(name, node.lineno, first, _FIRST, FIRST_LINE)
+    docstrings = list(_docstrings(tree))
+    for docstring in docstrings:
+        first = str(docstring.value).strip().partition("\n")[0]
+        yield from _in_text(name, docstring.lineno, str(docstring.value))
+        yield from _in_text(name, docstring.lineno, first, _FIRST, FIRST_LINE)
     for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-        if is_text and " " in node.value:
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node in docstrings:
+            continue
+        if " " in node.value:
             yield from _in_text(name, node.lineno, node.value)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -122,6 +123,6 @@ def _name(file: Path, root: Path) -> str:
 
 
 if __name__ == "__main__":
-    found = list(findings([Path(arg).resolve() for arg in sys.argv[1:]] or [ROOT / "lightlib", ROOT / "docs"]))
-    sys.stdout.write("\n".join([*map(str, found), f"{len(found)} places"]) + "\n")
-    sys.exit(bool(found))
+    places = list(findings([Path(arg).resolve() for arg in sys.argv[1:]] or [ROOT / "lightlib", ROOT / "docs"]))
+    sys.stdout.write("\n".join([*map(str, places), f"{len(places)} places"]) + "\n")
+    sys.exit(bool(places))

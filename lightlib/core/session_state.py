@@ -1,0 +1,136 @@
+"""The state that a Trainer keeps between calls, and its snapshot for copies and spawned processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightlib.core.metrics.results import Results
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
+from lightlib.core.progress.states import TrainerState
+from lightlib.core.resume.identity import RunIdentity
+from lightlib.core.run.run import Run
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["Metrics", "SessionState", "Snapshot"]
+
+Metrics = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a session that pickle and deepcopy keep.
+
+    Loaders, optimizers and everything else that belongs to a process are left out: a further fit makes them again.
+
+    Attributes:
+        module, datamodule: Those of the last call.
+        asked_path, loaded_path: The checkpoint that the user chose for all calls, and the one that was loaded.
+        state, interrupted: How the last call ended.
+        identity: The identity of the last run.
+        callbacks: The Trainer's callbacks.
+        metrics: The logged metrics, as three dictionaries.
+    """
+
+    module: Module | None
+    datamodule: DataModule | None
+    asked_path: str | Path | None
+    loaded_path: str | Path | None
+    state: TrainerState
+    interrupted: bool
+    identity: RunIdentity
+    callbacks: list[Any]
+    metrics: Metrics
+
+
+class SessionState:
+    """The state that outlives one call. Only the session changes it; the Trainer's properties read it.
+
+    Args:
+        trainer: The Trainer.
+        callbacks: The Trainer's callbacks.
+
+    Attributes:
+        state: The Trainer's present or last function, and its status.
+        interrupted: Whether a signal ended the last call.
+        run: The last run; None while one is being built.
+        fit_run: The run of the last fit: its optimizers and position outlive an evaluation.
+        identity: The identity of the last fit.
+        callbacks: In call order.
+        module, datamodule: Those of the last call.
+        asked_path: The user's checkpoint for calls that name none.
+        loaded_path: The checkpoint that the last call loaded.
+        outside_results: Results without a run: of spawned processes, or of the Trainer that this one is a copy of.
+    """
+
+    def __init__(self, trainer: Trainer, callbacks: list[Any]) -> None:
+        self.trainer = trainer
+        self.state, self.interrupted = TrainerState(), False
+        self.run: Run | None = None
+        self.fit_run: Run | None = None
+        self.identity = RunIdentity()
+        self.callbacks: list[Any] = callbacks
+        self.module: Module | None = None
+        self.datamodule: DataModule | None = None
+        self.asked_path: str | Path | None = None
+        self.loaded_path: str | Path | None = None
+        self.outside_results = Results()
+
+    @property
+    def results(self) -> Results:
+        """Those of the last run, wherever it ran."""
+        return self.outside_results if self.run is None else self.run.results
+
+    def use_callbacks(self, callbacks: list[Any]) -> None:
+        """Call these from the next run on."""
+        self.callbacks = callbacks
+
+    def set_interrupted(self, interrupted: bool) -> None:
+        """Set whether a signal ended a call that ran in spawned processes."""
+        self.interrupted = interrupted
+
+    def forget_run(self) -> None:
+        """Drop the last run and its results."""
+        self.run, self.outside_results = None, Results()
+
+    def use_metrics(self, metrics: Metrics) -> None:
+        """Show the metrics of a run that did not run in this process."""
+        self.outside_results = Results()
+        self.outside_results.take_over(metrics)
+
+    def use_module(self, module: Module, datamodule: DataModule | None) -> None:
+        """Keep the module and data module of a call that ran in spawned processes."""
+        self.module, self.datamodule = module, datamodule
+
+    def use_checkpoint(self, path: str | Path | None) -> None:
+        """Load this checkpoint in calls that name none."""
+        self.asked_path = self.loaded_path = path
+
+    def snapshot(self) -> Snapshot:
+        """Return the state for a copy of the Trainer."""
+        return Snapshot(
+            self.module,
+            self.datamodule,
+            self.asked_path,
+            self.loaded_path,
+            self.state,
+            self.interrupted,
+            self.identity,
+            list(self.callbacks),
+            self.results.dictionaries(),
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from the state of another Trainer."""
+        self.module, self.datamodule = snapshot.module, snapshot.datamodule
+        self.asked_path, self.loaded_path = snapshot.asked_path, snapshot.loaded_path
+        self.state, self.interrupted, self.identity = snapshot.state, snapshot.interrupted, snapshot.identity
+        self.callbacks = snapshot.callbacks
+        self.use_metrics(snapshot.metrics)
+        for owner in (self.module, self.datamodule):
+            if owner is not None:
+                owner.trainer = self.trainer
