@@ -1,4 +1,4 @@
-"""The audit: what a checkpoint of a run would hold, and what the user holds that it would not."""
+"""The audit: a report of the state that a checkpoint of the run contains, and of the state it misses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Audit", "Missing", "audit"]
 
 @dataclass
 class Audit:
-    """What is in a checkpoint, and what is not. ``print(audit)`` shows both.
+    """The contents of a checkpoint, and the user state missing from it. ``print(audit)`` shows both.
 
     Attributes:
-        captured: What a checkpoint holds, by part.
-        missing: What it does not hold and a resumed run would have otherwise.
+        captured: The contents of a checkpoint, by part.
+        missing: State that is not saved, so that a resumed run differs.
     """
 
     captured: dict[str, str] = field(default_factory=dict)
@@ -36,20 +36,20 @@ class Audit:
 
     def __str__(self) -> str:
         width = max(map(len, self.captured), default=0)
-        lines = ["A checkpoint of this run holds:"]
+        lines = ["A checkpoint of this run contains:"]
         lines += [f"  {name.ljust(width)}  {what}" for name, what in self.captured.items()]
         if not self.missing:
-            return "\n".join([*lines, "Nothing is known that it would not hold."])
-        lines.append("It does not hold:")
-        return "\n".join([*lines, *(f"  {one}" for one in self.missing)])
+            return "\n".join([*lines, "Nothing is known to be missing."])
+        lines.append("It does not contain:")
+        return "\n".join([*lines, *(f"  {item}" for item in self.missing)])
 
 
 def audit(trainer: Trainer, module: Module | None = None) -> Audit:
-    """Return what a checkpoint of this run holds, and what has changed in the user's objects that it cannot hold.
+    """Return the contents of a checkpoint of this run, and the changed user state that it cannot contain.
 
     Args:
-        trainer: Whose run it is. Before a fit nothing has changed yet.
-        module: Looked at in place of the run's, when there has been none.
+        trainer: The Trainer. Before a fit nothing has changed yet.
+        module: The module to report on instead of the Trainer's last one.
     """
     run = trainer.run
     missing = run.user_state.look() if run is not None else []
@@ -58,40 +58,39 @@ def audit(trainer: Trainer, module: Module | None = None) -> Audit:
 
 def _captured(trainer: Trainer, module: Module | None) -> dict[str, str]:
     run = trainer.run
-    found: dict[str, str] = {}
+    captured: dict[str, str] = {}
     if module is not None:
         state = module.state_dict()
-        numbers = sum(one.numel() for one in state.values() if isinstance(one, torch.Tensor))
-        found["module"] = f"{len(state)} tensors of {type(module).__name__}, {numbers:,} numbers"
+        numbers = sum(value.numel() for value in state.values() if isinstance(value, torch.Tensor))
+        captured["module"] = f"{len(state)} tensors of {type(module).__name__}, {numbers:,} numbers"
         if module.hparams:
-            found["hyperparameters"] = ", ".join(sorted(map(str, module.hparams)))
+            captured["hyperparameters"] = ", ".join(sorted(map(str, module.hparams)))
     if run is not None and run.optimization.optimizers:
-        found["optimizers"] = ", ".join(type(one).__name__ for one in run.optimization.optimizers)
-        names = [type(one.scheduler).__name__ for one in run.optimization.schedules.configs]
-        found |= {"schedules": ", ".join(names)} if names else {}
-        found |= {"loss scaler": "scale and growth"} if run.optimization.scaler is not None else {}
+        captured["optimizers"] = ", ".join(type(optimizer).__name__ for optimizer in run.optimization.optimizers)
+        names = [type(config.scheduler).__name__ for config in run.optimization.schedules.configs]
+        captured |= {"schedules": ", ".join(names)} if names else {}
+        captured |= {"loss scaler": "scale and growth"} if run.optimization.scaler is not None else {}
     at = trainer.progress
-    found["position"] = f"epoch {at.epoch}, batch {at.epoch_batch} of it, step {at.step}"
+    captured["position"] = f"epoch {at.epoch}, batch {at.epoch_batch} of it, step {at.step}"
     if run is not None and run.train_data is not None:
-        found["training data"] = _data(run.train_data.given)
+        captured["training data"] = _data(run.train_data.given)
     if run is not None and "val" in run.evaluations.loaded:
-        found["validation data"] = _data(run.evaluations.loaded["val"].given)
+        captured["validation data"] = _data(run.evaluations.loaded["val"].given)
     if run is not None and run.results.train.slots:
         names = sorted({name for _, name, _ in run.results.train.slots})
-        found["logged this epoch"] = ", ".join(names)
-    states = [one for one in trainer.callbacks if getattr(one, "state_dict", dict)()]
-    if states:
-        found["callbacks"] = ", ".join(type(one).__name__ for one in states)
+        captured["logged this epoch"] = ", ".join(names)
+    stateful = [callback for callback in trainer.callbacks if getattr(callback, "state_dict", dict)()]
+    if stateful:
+        captured["callbacks"] = ", ".join(type(callback).__name__ for callback in stateful)
     if trainer.datamodule is not None and trainer.datamodule.state_dict():
-        found["data module"] = type(trainer.datamodule).__name__
+        captured["data module"] = type(trainer.datamodule).__name__
     if trainer.loggers:
-        found["loggers"] = ", ".join(type(one).__name__ for one in trainer.loggers)
+        captured["loggers"] = ", ".join(type(logger).__name__ for logger in trainer.loggers)
     if run is not None and (changed := run.user_state.names()):
-        found["changed since training began"] = ", ".join(changed)
-    found["random numbers"] = "Python, NumPy, torch, " + (
-        "and of its device, of every process" if trainer.strategy.root_device.type != "cpu" else "of every process"
-    )
-    return found
+        captured["changed since training began"] = ", ".join(changed)
+    device = " and the device" if trainer.strategy.root_device.type != "cpu" else ""
+    captured["random numbers"] = f"Python, NumPy, torch{device}, of every process"
+    return captured
 
 
 def _data(given: list[Any]) -> str:
@@ -99,6 +98,6 @@ def _data(given: list[Any]) -> str:
     for loader in given:
         sampler = getattr(loader, "sampler", None)
         how = "" if sampler is None else f" with {type(sampler).__name__}"
-        own = len(generators_in({"loader": loader}))
-        texts.append(f"{type(loader).__name__}{how}" + (f", {own} generators of its own" if own else ""))
+        count = len(generators_in({"loader": loader}))
+        texts.append(f"{type(loader).__name__}{how}" + (f", {count} generator{'s' * (count > 1)}" if count else ""))
     return "; ".join(texts)

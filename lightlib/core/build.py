@@ -1,4 +1,4 @@
-"""The parts of a run, built from the user's objects: data, steps, optimizers, hooks."""
+"""Builder: makes a run from the user's objects (data, steps, optimizers, hooks)."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ class Builder:
     """Builds one run. It lives until the run begins.
 
     Args:
-        trainer: Handed to the callbacks; not read here.
+        trainer: The Trainer, which the callbacks get.
         module, datamodule: The user's.
-        callbacks: In the order in which they are called.
+        callbacks: In call order.
         strategy: With its environment set up.
         settings: The Trainer's arguments.
-        sources: By "train", "val", "test", "predict": a function that gives the loaders, or None.
-        profiler: None unless one is on.
-        compiler: Compiles the steps, when the user gave a module from torch.compile.
-        ends: Compares where the data end on the processes; None with one.
+        sources: For "train", "val", "test" and "predict" a function that returns the loaders, or None.
+        profiler: The profiler, if one is on.
+        compiler: Compiles the steps if the user's module comes from torch.compile.
+        ends: Compares where the data end on each process; None with one process.
 
     Attributes:
-        loaded: The training data, once they have been asked for.
+        loaded: The training data, once `train_data` has been called.
     """
 
     def __init__(
@@ -92,11 +92,13 @@ class Builder:
         self.strategy, self.settings, self.sources, self.profiler = strategy, settings, sources, profiler
         self.compiler, self.ends = compiler, ends
         self.results = Results(self._attribute_of)
-        if compiler is not None:  # logging is Python's work: one graph break, and no recompilation
-            self.results.log = torch.compiler.disable(self.results.log)  # type: ignore[method-assign, no-untyped-call]
+        if compiler is not None:
+            self.results.log_outside_graphs()
         if strategy.world_size > 1:
-            self.results.reduce_table = Reduction(strategy, module.get_submodule)
-            self.results.reduce_value = lambda value, how: strategy.data.reduce(value, reduce_op=how)
+            self.results.reduce_by(
+                Reduction(strategy, module.get_submodule),
+                lambda value, how: strategy.data.reduce(value, reduce_op=how),
+            )
         self.evaluations: dict[str, EvalData] = {}
         self.loaded: TrainData | None = None
         self._evaluated_in = 0
@@ -106,21 +108,21 @@ class Builder:
 
     # hooks and steps
     def wrap(self, owner: str, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `call` with the scope of `self.log`, and timed when a profiler is on."""
+        """Return `call` with the logging rules of hook `name`, timed if a profiler is on."""
         if self.profiler is not None:
             kind = "LightningModule" if owner == type(self.module).__name__ else "Callback"
             call = _profiled(self.profiler, f"[{kind}]{owner}.{name}", call)
         return scoped(self.results, name, call)
 
     def timed(self, owner: object, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `call`, a method of the module or the data module that is no hook, timed when a profiler is on."""
+        """Return `call`, a method of the module or data module that is not a hook, timed if a profiler is on."""
         if self.profiler is None:
             return call
         kind = "LightningDataModule" if isinstance(owner, DataModule) else "LightningModule"
         return _profiled(self.profiler, f"[{kind}]{type(owner).__name__}.{name}", call)
 
     def time_sources(self, given: Mapping[str, Any]) -> None:
-        """Time the methods that return loaders, where no loaders were `given`."""
+        """Time the loader methods that are called because no loaders were `given`."""
         for name, source in self.sources.items() if self.profiler is not None else ():
             method = f"{name}_dataloader"
             if source is not None and given.get(f"{method}s") is None:
@@ -131,7 +133,7 @@ class Builder:
         return Hooks(self.trainer, self.module, self.callbacks, self.wrap, Module)
 
     def place(self, num_loaders: dict[str, int]) -> None:
-        """Put the module on its device, with its steps bound."""
+        """Place the module on its device and bind its steps."""
         steps = {}
         owner = type(self.module).__name__
         for name in STEPS:
@@ -151,16 +153,16 @@ class Builder:
 
     # data
     def share(self) -> DataShard | None:
-        """Return which part of the data this process reads; None when there is one process."""
+        """Return the shard of the data that this process reads; None with one process."""
         strategy = self.strategy
         if strategy.world_size == 1:
             return None
         broadcast, gather = strategy.collectives.broadcast, strategy.collectives.all_gather_object
-        deals = self.settings.use_distributed_sampler or strategy.data_size == 1  # then all read the same batches
-        return DataShard(strategy.data_rank, strategy.data_size, broadcast, gather, deals, self.ends)
+        shards = self.settings.use_distributed_sampler or strategy.data_size == 1  # with size 1 all read the same data
+        return DataShard(strategy.data_rank, strategy.data_size, broadcast, gather, shards, self.ends)
 
     def move(self) -> Callable[[Any, int], Any] | None:
-        """Return what brings a batch to the device, or None when nothing is to be done."""
+        """Return the function that moves a batch to the device, or None if batches stay as they are."""
         module, strategy = self.module, self.strategy
         owners = {}
         for name in _TRANSFERS:
@@ -185,10 +187,10 @@ class Builder:
             calls.append(owners["on_after_batch_transfer"])
         if not calls:
             return None
-        return calls[0] if len(calls) == 1 else _one_after_the_other(calls)
+        return calls[0] if len(calls) == 1 else _chained(calls)
 
     def train_data(self) -> TrainData:
-        """Return the training data; the loaders are asked for once."""
+        """Return the training data; the loaders are requested once."""
         if self.loaded is None:
             self.loaded = self._new_train_data()
         return self.loaded
@@ -221,14 +223,15 @@ class Builder:
         check_loaders(data.given, "train")
         if settings.global_batch_size is not None:
             given = [batch_size_of_loader(loader) for loader in data.given]
-            settings.accumulate_grad_batches, resolved = accumulation_of(
+            accumulate, explanation = accumulation_of(
                 settings.global_batch_size, data.batch_sizes(), self.strategy.data_size, self.callbacks, given
             )
-            say_once(resolved)
+            settings.change("accumulate_grad_batches", accumulate)
+            say_once(explanation)
         return data
 
     def eval_data(self, stage: Stage) -> EvalData:
-        """Return the data of a stage; asked for once per run, or every n epochs."""
+        """Return the data of a stage; the loaders are requested once per run, or every n epochs."""
         key = {"validation": "val"}.get(stage.name, stage.name)
         every = self.settings.reload_dataloaders_every_n_epochs
         if key not in self.evaluations or (every and stage.state == "validate" and self._reload_due(every)):
@@ -262,12 +265,12 @@ class Builder:
         loggers: Fanout,
         signals: Signals,
         train_data: TrainData | None,
-        looked: Snapshot | None = None,
+        start: Snapshot | None = None,
     ) -> Run:
-        """Put the run together; for "fit" with optimizers, for everything else without.
+        """Return the run; only "fit" has optimizers.
 
         Args:
-            looked: At the user's objects, when the fit began that this one continues.
+            start: The user's objects as they were when the fit that this one continues began.
         """
         run = Run(
             self.trainer,
@@ -285,7 +288,7 @@ class Builder:
             self.plan,
             train_data,
             self.settings.save_user_state,
-            looked,
+            start,
         )
         if train_data is not None:
             train_data.note_loading(run.user_state.loading, run.user_state.as_loading)
@@ -342,8 +345,8 @@ class Builder:
 
     def _choose_optimization(self, optimization: Optimization, plan: Plan, given: list[Any]) -> None:
         module, scaler, optimizers = self.module, optimization.scaler, optimization.optimizers
-        # What a strategy puts in an optimizer's place calls it in its own way.
-        closures = {closure_of(own) for own, stepped in zip(given, optimizers, strict=True) if own is stepped}
+        # Where a strategy replaces an optimizer, the replacement decides how it is stepped.
+        closures = {closure_of(user) for user, stepped in zip(given, optimizers, strict=True) if user is stepped}
         by_closure = scaler is None and bool(closures - {None})
         removable: list[Any] = []
         step_method = None
@@ -366,7 +369,8 @@ class Builder:
                     raise _needs_closure(given)
                 scaler.check_together(optimizers)
         if run_batch is not loop.automatic:
-            removable += [one.register_step_post_hook(optimization.window.note_step) for one in optimizers]
+            note_step = optimization.window.note_step
+            removable += [optimizer.register_step_post_hook(note_step) for optimizer in optimizers]
         backward: Callable[..., Any] = partial(loop.backward, optimization)
         if self.profiler is not None:
             run_batch = _profiled(self.profiler, "run_training_batch", run_batch)
@@ -394,21 +398,21 @@ def _check_lbfgs(plan: Plan, optimizers: list[Any]) -> None:
         raise MisconfigurationException(
             f"LBFGS together with {what}.",
             expected="LBFGS alone, without accumulation: it evaluates one batch several times per step.",
-            fix="a larger batch in place of accumulation; manual optimization for several optimizers.",
+            fix="use a larger batch instead of accumulation, or manual optimization for several optimizers.",
         )
 
 
 def _needs_closure(optimizers: list[Any]) -> MisconfigurationException:
-    name = next(type(one).__name__ for one in optimizers if closure_of(one) == "needs")
+    name = next(type(optimizer).__name__ for optimizer in optimizers if closure_of(optimizer) == "needs")
     return MisconfigurationException(
-        f"{name}.step needs its closure, and with a loss scaler ('16-mixed') it gets none: the gradients of each call "
-        "would have to be unscaled and checked for overflow.",
+        f"{name}.step needs its closure, which it does not get with a loss scaler ('16-mixed'): the gradients of each "
+        "call would have to be unscaled and checked for overflow.",
         expected="an optimizer that steps without a closure.",
-        fix="precision='bf16-mixed' or '32-true', which scale no loss; or another optimizer.",
+        fix="use precision='bf16-mixed' or '32-true', which do not scale the loss, or another optimizer.",
     )
 
 
-def _one_after_the_other(calls: list[Callable[[Any, int], Any]]) -> Callable[[Any, int], Any]:
+def _chained(calls: list[Callable[[Any, int], Any]]) -> Callable[[Any, int], Any]:
     def move(batch: Any, loader: int) -> Any:
         for call in calls:
             batch = call(batch, loader)

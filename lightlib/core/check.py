@@ -1,4 +1,4 @@
-"""Checks of the user's objects, all before the first batch."""
+"""Checks of the user's objects before the first batch."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = [
 
 
 def compiler_of(model: Any) -> Callable[..., Any] | None:
-    """Return what compiles a function as torch.compile compiled `model`; None when it did not."""
+    """Return the function that compiles as torch.compile compiled `model`; None if it is not compiled."""
     return getattr(model, "dynamo_ctx", None) if type(model).__name__ == "OptimizedModule" else None
 
 
 def check_module(model: Any) -> Module:
-    """Return the module that the user gave, unpacked from torch.compile.
+    """Return the user's module, unwrapped from torch.compile.
 
     Raises:
-        ArgumentTypeError: It is no module: a class, a plain nn.Module, or one of another framework.
+        ArgumentTypeError: It is not a module but a class, a plain nn.Module, or a module of another framework.
     """
     compiled = getattr(model, "_orig_mod", None)  # torch.compile keeps the module under this name
     if compiled is not None and type(model).__name__ == "OptimizedModule":
@@ -53,7 +53,7 @@ def check_module(model: Any) -> Module:
     elif any(cls.__name__ == "LightningModule" for cls in type(model).__mro__):
         root = next(cls.__module__.split(".")[0] for cls in type(model).__mro__ if cls.__name__ == "LightningModule")
         what = f"a LightningModule of `{root}` ({type(model).__name__})"
-        fix = f"import it from lightlib: `import lightlib as L` in place of `import {root} as L`."
+        fix = f"import it from lightlib: `import lightlib as L` instead of `import {root} as L`."
     elif isinstance(model, nn.Module):
         what, fix = f"a torch.nn.Module ({type(model).__name__})", "subclass lightlib.Module and add training_step."
     else:
@@ -62,7 +62,7 @@ def check_module(model: Any) -> Module:
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Refuse what is no callback, and two stateful callbacks under one name.
+    """Refuse objects that are not callbacks, and two stateful callbacks under one name.
 
     Raises:
         ArgumentTypeError: A class, or something without hooks.
@@ -84,7 +84,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
         if sum(other is callback for other in callbacks) > 1:
             raise MisconfigurationException(
                 f"callbacks holds one {type(callback).__name__} object twice.",
-                expected="every callback once: each of them is called.",
+                expected="every callback once; otherwise its hooks are called twice.",
                 fix="leave one out.",
             )
         warn_for_misspelt_hooks(callback, Callback)
@@ -94,13 +94,13 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
         if keys.count(key) > 1:
             raise MisconfigurationException(
                 f"Two callbacks would save their state under the key {key!r}.",
-                expected="a state_key of its own for every stateful callback.",
+                expected="a different state_key for every stateful callback.",
                 fix="override `state_key` in one of them, or give them different arguments.",
             )
 
 
 def _made(kind: type) -> str:
-    """Return how an instance of a class is made, with the arguments that it needs."""
+    """Return the expression that makes an instance, with the required arguments."""
     try:
         parameters = inspect.signature(kind).parameters.values()
     except (TypeError, ValueError):  # a class without a signature
@@ -112,13 +112,13 @@ def _made(kind: type) -> str:
 
 
 def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> None:
-    """Refuse a module that lacks what `stage` needs.
+    """Refuse a module without a method that `stage` calls.
 
     Args:
         module: The user's module.
         stage: "fit", "validate", "test" or "predict".
         has_val: Whether there are validation loaders (only read for "fit").
-        val_wanted: Whether validation is switched on: `limit_val_batches` is not 0.
+        val_wanted: Whether validation is on: `limit_val_batches` is not 0.
     """
     warn_for_misspelt_hooks(module, Module)
     name = type(module).__name__
@@ -139,18 +139,18 @@ def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> 
                 expected="both or neither.",
                 fix="pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
             )
-        _refuse_other_arguments(module, "training_step")
+        _refuse_unknown_arguments(module, "training_step")
         if defined and val_wanted:
-            _refuse_other_arguments(module, "validation_step")
+            _refuse_unknown_arguments(module, "validation_step")
     elif stage == "predict":
         if not overrides(module, Module, "predict_step") and type(module).forward is nn.Module.forward:
             raise _lacks(name, "predict_step", "Trainer.predict", " (or `forward`, which it calls)")
-        _refuse_other_arguments(module, "predict_step")
+        _refuse_unknown_arguments(module, "predict_step")
     else:
         step = {"validate": "validation_step", "test": "test_step"}[stage]
         if not overrides(module, Module, step):
             raise _lacks(name, step, f"Trainer.{stage}")
-        _refuse_other_arguments(module, step)
+        _refuse_unknown_arguments(module, step)
 
 
 def _lacks(name: str, needed: str, call: str, more: str = "") -> MisconfigurationException:
@@ -184,16 +184,16 @@ def check_optimization(module: Module, settings: Any) -> None:
             raise MisconfigurationException(
                 f"Trainer({argument}={value}) with manual optimization: {type(module).__name__} sets "
                 "automatic_optimization = False.",
-                expected=f"{argument} left at its default: in manual optimization the steps are yours.",
+                expected=f"{argument} left at its default: in manual optimization you control the steps.",
                 fix=f"call {hand} in training_step.",
             )
 
 
 def check_schedulers(module: Module, configs: Iterable[Any]) -> None:
-    """Refuse a scheduler whose `step` needs more than it is called with, where the module does not call it itself.
+    """Refuse a scheduler with a `step` that needs more arguments than it gets, unless the module calls it.
 
     Raises:
-        MisconfigurationException: There is one; without this it would end the run after its first epoch.
+        MisconfigurationException: There is one. Its `step` would fail after the first epoch.
     """
     if not module.automatic_optimization or overrides(module, Module, "lr_scheduler_step"):
         return
@@ -209,14 +209,14 @@ def check_schedulers(module: Module, configs: Iterable[Any]) -> None:
             raise MisconfigurationException(
                 f"{name}.step cannot be called with {'the metric alone' if config.reduce_on_plateau else 'nothing'}: "
                 f"{error}.",
-                expected="a `step` that needs nothing, or with 'reduce_on_plateau': True the metric.",
+                expected="a `step` without required arguments, or with 'reduce_on_plateau': True the metric alone.",
                 fix=f"in {type(module).__name__} write\n"
                 f"    def lr_scheduler_step(self, scheduler, metric):\n        scheduler.step({argument})",
             ) from None
 
 
 def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -> Callable[..., Any]:
-    """Return `method` such that it can be called with (batch, batch_idx[, dataloader_idx]), whatever it takes.
+    """Adapt `method` to calls with (batch, batch_idx[, dataloader_idx]), whichever of these it takes.
 
     Raises:
         MisconfigurationException: There are several loaders and the step does not take `dataloader_idx`.
@@ -250,22 +250,22 @@ def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -
 
 
 def check_hooks_of_several_loaders(owners: Iterable[tuple[Any, type, int]], stage: str, loaders: int) -> None:
-    """Refuse hooks around a batch that cannot be told which loader it is of.
+    """Refuse batch hooks that do not take the index of the loader.
 
     Args:
-        owners: The module and the callbacks, each with its base class and how many arguments come before the batch.
+        owners: The module and the callbacks, each with its base class and the number of arguments before the batch.
         stage: "validation", "test" or "predict".
-        loaders: How many there are: more than one.
+        loaders: The number of loaders, more than one.
 
     Raises:
         MisconfigurationException: One of them takes too few arguments.
     """
     for owner, base, before in owners:
-        for name, others in ((f"on_{stage}_batch_start", 3), (f"on_{stage}_batch_end", 4)):
-            if overrides(owner, base, name) and not _takes(getattr(owner, name), before + others):
+        for name, number in ((f"on_{stage}_batch_start", 3), (f"on_{stage}_batch_end", 4)):
+            if overrides(owner, base, name) and not _takes(getattr(owner, name), before + number):
                 raise MisconfigurationException(
                     f"{type(owner).__name__}.{name} takes no `dataloader_idx`, but there are {loaders} loaders.",
-                    expected="it as the last argument.",
+                    expected="`dataloader_idx` as the last argument.",
                     fix=f"def {name}(self, …, batch_idx, dataloader_idx=0):",
                 )
 
@@ -282,8 +282,8 @@ def _takes(call: Callable[..., Any], number: int) -> bool:
     return True
 
 
-def _refuse_other_arguments(module: Module, name: str) -> None:
-    """Refuse arguments that nobody hands to a step: those of Lightning 1.x, and any others without a default."""
+def _refuse_unknown_arguments(module: Module, name: str) -> None:
+    """Refuse arguments that a step never gets: those of Lightning 1.x, and unknown ones without a default."""
     owner = type(module).__name__
     try:
         parameters = list(inspect.signature(getattr(module, name)).parameters.values())
@@ -293,19 +293,19 @@ def _refuse_other_arguments(module: Module, name: str) -> None:
         return
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     where = [p for p in parameters if p.name == "dataloader_idx"]
-    others = [p for p in parameters if p.kind in plain and p not in where][2:]
-    others += [p for p in parameters if p.kind is p.KEYWORD_ONLY and p not in where]
-    needed = [p.name for p in others if p.default is p.empty]
+    further = [p for p in parameters if p.kind in plain and p not in where][2:]
+    further += [p for p in parameters if p.kind is p.KEYWORD_ONLY and p not in where]
+    needed = [p.name for p in further if p.default is p.empty]
     needed += [p.name for p in parameters if p.name in ("dataloader_iter", "optimizer_idx", "hiddens")]
     if not needed:
         return
     fixes = {
         "optimizer_idx": "with several optimizers set self.automatic_optimization = False and step each of them in "
         "training_step.",
-        "hiddens": "self.automatic_optimization = False, and keep the hidden states on self.",
+        "hiddens": "set self.automatic_optimization = False, and keep the hidden states on self.",
         "dataloader_iter": f"def {name}(self, batch, batch_idx): each call gets one batch.",
     }
-    known = next((one for one in needed if one in fixes), None)
+    known = next((argument for argument in needed if argument in fixes), None)
     raise MisconfigurationException(
         f"{owner}.{name} has the argument `{known or needed[0]}`, which it is not called with.",
         expected="the arguments (self, batch, batch_idx)"

@@ -1,4 +1,4 @@
-"""Preparation of a run: data, loggers and hyperparameters, and what is said at its start."""
+"""Preparation of a run: data, loggers, hyperparameters, and the lines that are printed at its start."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "log_hyperparameters",
     "prepare_data",
     "prepare_loggers",
-    "say_if_done",
+    "report_if_done",
     "start_lines",
 ]
 
@@ -51,7 +51,7 @@ def check_source(fn: TrainerFn, sources: Mapping[str, Any]) -> None:
 
 
 def loader_count(builder: Builder, name: str, fn: TrainerFn) -> int:
-    """Return the number of loaders of a kind of evaluation; 1 where it does not take place."""
+    """Return the number of loaders of an evaluation stage; 1 if it does not run."""
     stage = {"validation": VALIDATION, "test": TEST, "predict": PREDICT}[name]
     key = {"validation": "val"}.get(name, name)
     used = {"fit": "val", "validate": "val", "test": "test", "predict": "predict"}[fn.value] == key
@@ -62,12 +62,12 @@ def loader_count(builder: Builder, name: str, fn: TrainerFn) -> int:
     if not count:
         builder.sources[key] = None
         check_source(fn, builder.sources)
-        report.info("val_dataloader returned no loaders: nothing is validated in this run.")
+        report.info("val_dataloader returned no loaders: this run does not validate.")
     return count
 
 
 def prepare_loggers(trainer: Trainer, fn: TrainerFn, origin: ResumeSource) -> Fanout:
-    """Open the loggers, on all ranks or on none, and return them as one."""
+    """Open the loggers, on all ranks or on none, and return them as one object."""
     strategy, error = trainer.strategy, None
     fanout = Fanout(trainer.loggers)
     if fn is TrainerFn.FITTING and origin.continues:
@@ -77,13 +77,13 @@ def prepare_loggers(trainer: Trainer, fn: TrainerFn, origin: ResumeSource) -> Fa
     for logger in trainer.loggers:
         try:
             logger.prepare()
-        except Exception as raised:  # noqa: BLE001  the other processes hear of it before it ends this one
+        except Exception as raised:  # noqa: BLE001  the other ranks receive it before it ends this one
             error = raised
-        told = strategy.broadcast(None if error is None else str(error))
+        message = strategy.broadcast(None if error is None else str(error))
         if error is not None:
             raise error
-        if told is not None:
-            raise MisconfigurationException(told)
+        if message is not None:
+            raise MisconfigurationException(message)
         logger.share(strategy.broadcast)
     return fanout
 
@@ -106,20 +106,20 @@ def prepare_data(trainer: Trainer, builder: Builder, hooks: Hooks, fn: TrainerFn
 
 
 def log_hyperparameters(run: Run) -> None:
-    """Hand the hyperparameters and the module to the loggers."""
+    """Log the hyperparameters and the graph of the module."""
     if not run.trainer.settings.enable_autolog_hparams or not run.loggers:
         return
     params: dict[str, Any] = {}
     for owner in (run.datamodule, run.module):
         if owner is not None and owner._log_hyperparams:  # noqa: SLF001  set by save_hyperparameters
             for name, value in owner.hparams.items():
-                if name in ("_class_path", "_instantiator"):  # LightningCLI's own: of which class it is
+                if name in ("_class_path", "_instantiator"):  # LightningCLI's names of the class
                     continue
                 if name in params and not same(params[name], value):
                     raise MisconfigurationException(
                         f"The hyperparameter {name!r} is {params[name]!r} in the data module "
                         f"and {value!r} in the module.",
-                        expected="one value per name, or a name of its own for each.",
+                        expected="the same value in both, or different names.",
                         fix=f"save_hyperparameters(ignore={name!r}) in one of the two.",
                     )
                 params[name] = value
@@ -130,7 +130,7 @@ def log_hyperparameters(run: Run) -> None:
 
 
 def start_lines(run: Run) -> list[str]:
-    """Return what is said at the start: versions, device, precision, strategy, seed, and the schedules."""
+    """Return the lines to print at the start: versions, device, precision, strategy, seed, and the schedules."""
     trainer = run.trainer
     device = trainer.accelerator.describe(trainer.strategy.root_device)
     idle = unused(trainer.accelerator)
@@ -146,12 +146,12 @@ def start_lines(run: Run) -> list[str]:
     return [" · ".join(parts), *run.optimization.schedules.describe(run.plan)]
 
 
-def say_if_done(run: Run) -> None:
-    """Say that there is nothing to train, if there is nothing."""
+def report_if_done(run: Run) -> None:
+    """Report that there is nothing to train if the run has reached its limits."""
     if run.plan.done(run.progress):
         at = f"epoch {run.progress.epoch}, step {run.progress.step}"
         limits = f"max_epochs={run.plan.max_epochs:g}, max_steps={run.plan.max_steps:g}"
         report.info(
-            f"Nothing to train: the run is at {at} already, with {limits} and "
+            f"Nothing to train: the run is already at {at}, with {limits} and "
             f"{run.plan.num_batches:g} training batches."
         )

@@ -1,4 +1,4 @@
-"""The processes of a Trainer: started on its first call, made to meet, and watched while it runs."""
+"""The processes of a Trainer: started and connected on its first call, and watched while it runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Processes"]
 
-_HOW_LONG = timedelta(minutes=30)
+_DEFAULT_TIMEOUT = timedelta(minutes=30)
 _watch: list[Watch] = []  # one per process, however many Trainers it has
 
 
 class Processes:
-    """What a Trainer knows about the other processes.
+    """A Trainer's connection to the other processes.
 
     Args:
-        trainer: Whose strategy says how many there are and how they are started.
+        trainer: The Trainer; its strategy decides how many processes there are and how they are started.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -38,11 +38,11 @@ class Processes:
 
     @property
     def watch(self) -> Watch | None:
-        """Speaks with the other processes outside of collectives; None with one process."""
+        """Communicates with the other ranks outside of collectives; None with one process."""
         return _watch[-1] if _watch and self._trainer.strategy.world_size > 1 else None
 
     def ready(self) -> None:
-        """Start the other processes if nobody has, meet them, and take hold of the device; once."""
+        """Start the other processes unless a launcher has, connect to them, and set up the device; once."""
         if self._ready:
             return
         strategy = self._trainer.strategy
@@ -51,7 +51,7 @@ class Processes:
             launcher = SubprocessLauncher(strategy.environment, strategy.forked)
             strategy.environment = launcher.launch()
             launcher.meets = True
-            launcher.on_death(partial(_dead_before_the_meeting, launcher))
+            launcher.on_death(partial(_report_death, launcher))
         if strategy.world_size > 1 and not _watch:
             report.info(strategy.environment.describe())
         strategy.setup_environment()
@@ -59,38 +59,38 @@ class Processes:
             launcher.meets = False
         self._ready = True
         if strategy.world_size > 1:
-            self._begin_to_watch(launcher)
+            self._start_watch(launcher)
 
-    def _begin_to_watch(self, launcher: SubprocessLauncher | None) -> None:
+    def _start_watch(self, launcher: SubprocessLauncher | None) -> None:
         from lightlib.strategies.group.process_group import store  # optional: only with several processes
 
-        strategy, found = self._trainer.strategy, store()
-        if found is None or _watch:
+        strategy, joined = self._trainer.strategy, store()
+        if joined is None or _watch:
             return
-        met, attempt = found
-        wait = (strategy.timeout or _HOW_LONG).total_seconds()
+        connection, attempt = joined
+        wait = (strategy.timeout or _DEFAULT_TIMEOUT).total_seconds()
         last = None if launcher is None else partial(_end_children, launcher)
-        _watch.append(Watch(met, strategy.global_rank, strategy.world_size, wait, name=attempt, before_end=last))
+        _watch.append(Watch(connection, strategy.global_rank, strategy.world_size, wait, name=attempt, before_end=last))
         _watch[-1].install()
 
     def begin(self, signals: Signals) -> None:
-        """Watch a call: from now on the others know where this process is, or that it has failed."""
+        """Watch a call: from now on the other ranks see the position of this one, and its failure."""
         self._run, self._signals = None, signals
         if self.watch is None:
             return
 
-        def wish(kind: str) -> None:
+        def on_request(kind: str) -> None:
             if kind == "stop":
                 if self._run is not None:
                     self._run.stop.request()
             else:
                 signals.receive(kind)
 
-        self.watch.start(self._position, wish, self._described)
+        self.watch.start(self._position, on_request, self._described)
         signals.notify_by(self.watch.request)
 
     def attach(self, run: Run) -> None:
-        """The run has been built: its position counts."""
+        """Report the position of `run` from now on."""
         if self.watch is not None:
             run.stop.agree_by(Agreement(self.watch))
         self._run = run
@@ -100,31 +100,31 @@ class Processes:
 
     def _described(self) -> str:
         if self._run is None:
-            return "the preparation of the run"
+            return "setting up the run"
         run, progress = self._run, self._run.progress
         return f"{run.stage}, epoch {progress.epoch}, batch {progress.epoch_batch}, step {progress.step}"
 
     def end(self) -> None:
-        """Stop watching: the call has ended."""
+        """Stop watching at the end of a call."""
         if self.watch is not None:
             self.watch.stop()
 
     def first_failure(self, error: BaseException) -> BaseException:
-        """Return the error to raise: `error`, or the one with which another process failed first."""
+        """Return the error to raise: `error`, or the one with which another rank failed first."""
         watch = self.watch
         if watch is None or (self._signals is not None and error is self._signals.received):
             return error  # all have agreed to leave
         failure = watch.fail(error)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             return error
-        late = failure.kind == "hang" and is_echo(error)  # it came when the others had left because of it
+        late = failure.kind == "hang" and is_echo(error)  # raised because the other ranks had already left
         if failure.rank == self._trainer.strategy.global_rank and not late:
             return error
         return KeyboardInterrupt() if failure.kind == "interrupt" else OtherRankError(failure)
 
 
-def _dead_before_the_meeting(launcher: SubprocessLauncher, rank: int, returncode: int, tail: str) -> None:
-    """End this process when one that it has started is gone: it would wait for it to no end."""
+def _report_death(launcher: SubprocessLauncher, rank: int, returncode: int, tail: str) -> None:
+    """Report the death of a started process; before the rendezvous end this one, which would wait forever."""
     if _watch:
         _watch[-1].report_death(rank, returncode, tail)
     elif returncode != 0 or launcher.meets:

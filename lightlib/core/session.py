@@ -1,4 +1,4 @@
-"""One call of fit, validate, test or predict: what comes before the loop and after it, come what may."""
+"""Set-up, error handling and teardown around one fit, validate, test or predict call."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Any
 from lightlib import report
 from lightlib.core import check
 from lightlib.core.build import Builder
-from lightlib.core.left import Left, Metrics, results_of
-from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.table import table
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of
-from lightlib.core.module.served import add_what_a_batch_is
+from lightlib.core.module.served import explain_batch
 from lightlib.core.preparation import (
     check_source,
     loader_count,
     log_hyperparameters,
     prepare_data,
     prepare_loggers,
-    say_if_done,
+    report_if_done,
     start_lines,
 )
 from lightlib.core.processes import Processes
@@ -42,6 +40,7 @@ from lightlib.core.run.hooks import FrozenCallbacks, Hooks, in_priority
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.user_snapshot import Snapshot
+from lightlib.core.session_state import SessionState
 from lightlib.core.setup.loaders import check_given, find, holds_nothing
 from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.values.hparams import plain_hparams
@@ -56,98 +55,35 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 
-class Session:
-    """A context around the loop. An exception passes through here and nowhere else.
+class Session(SessionState):
+    """Set-up, error handling and teardown around one call. All exceptions of a call pass through here.
 
     Args:
-        trainer: Whose arguments it reads.
-        callbacks: The Trainer's.
+        trainer: The Trainer.
+        callbacks: The Trainer's callbacks.
 
     Attributes:
-        state: What the Trainer is doing.
-        interrupted: Whether a signal ended the last call.
-        run: The last one; None while one is being built.
-        identity: Which run this is.
-        callbacks: In the order in which they are called.
+        builder: The builder of the last run.
+        hooks: The hooks of the last run; None until they are known.
+        log_dir: With several processes the Trainer's logger, and rank zero's folder.
     """
 
     def __init__(self, trainer: Trainer, callbacks: list[Any]) -> None:
-        self.trainer = trainer
-        self.state, self.interrupted = TrainerState(), False
-        self.run: Run | None = None
-        self.identity = RunIdentity()
-        self.callbacks: list[Any] = callbacks
+        super().__init__(trainer, callbacks)
         self.signals = Signals(None if trainer.requeue is None else trainer.requeue.requeue_signal)
         self.processes = Processes(trainer)
-        self.module: Module | None = None
-        self.datamodule: DataModule | None = None
-        self._given: dict[str, Any] = {}
-        self._stack = ExitStack()
-        self._own_callbacks: list[Any] = []  # the Trainer's; `merged` are those and the module's
-        self._merged_callbacks: tuple[Any, ...] = ()
         self.builder: Builder | None = None
-        self._said: set[str] = set()
-        self._compiler: Callable[..., Any] | None = None
         self.hooks: Hooks | None = None
-        self.fit_run: Run | None = None  # of the last fit: its optimizers and position outlive an evaluation
-        self.asked_path: str | Path | None = None  # the user's, for calls that name no checkpoint
-        self.loaded_path: str | Path | None = None  # the last call's
-        self.left = Results()  # of a run in other processes, or of the Trainer that this one is a copy of
-        self.log_dir: tuple[Any, str | None] = (None, None)  # of several processes: whose folder, and rank zero's
-
-    def use_callbacks(self, callbacks: list[Any]) -> None:
-        """Call these from the next run on."""
-        self.callbacks = callbacks
-
-    def note_interrupt(self, interrupted: bool) -> None:
-        """Say whether a signal ended a call that ran in other processes."""
-        self.interrupted = interrupted
-
-    def forget_run(self) -> None:
-        """Let go of the last run, and of what it left."""
-        self.run, self.left = None, Results()
-
-    def take_metrics(self, metrics: Metrics) -> None:
-        """Show the metrics of a run that was not run here."""
-        self.left = results_of(metrics)
-
-    def leave(self) -> Left:
-        """Return what a copy of the Trainer gets."""
-        results = self.left if self.run is None else self.run.results
-        return Left(
-            self.module,
-            self.datamodule,
-            self.asked_path,
-            self.loaded_path,
-            self.state,
-            self.interrupted,
-            self.identity,
-            list(self.callbacks),
-            results.dictionaries(),
-        )
-
-    def take_over(self, left: Left) -> None:
-        """Begin where another Trainer's session has ended."""
-        self.module, self.datamodule = left.module, left.datamodule
-        self.asked_path, self.loaded_path = left.asked_path, left.loaded_path
-        self.state, self.interrupted, self.identity = left.state, left.interrupted, left.identity
-        self.callbacks = left.callbacks
-        self.take_metrics(left.metrics)
-        for owner in (self.module, self.datamodule):
-            if owner is not None:
-                owner.trainer = self.trainer
-
-    def use_module(self, module: Module, datamodule: DataModule | None) -> None:
-        """Remember those that were trained in other processes."""
-        self.module, self.datamodule = module, datamodule
-
-    def use_checkpoint(self, path: str | Path | None) -> None:
-        """Load this checkpoint in calls that name none."""
-        self.asked_path = self.loaded_path = path
+        self.log_dir: tuple[Any, str | None] = (None, None)
+        self._stack = ExitStack()
+        self._trainer_callbacks: list[Any] = []  # without the module's
+        self._merged_callbacks: tuple[Any, ...] = ()
+        self._announced: set[str] = set()
+        self._compiler: Callable[..., Any] | None = None
 
     @property
     def profiler(self) -> Profiler | None:
-        """The Trainer's, if it measures anything."""
+        """The Trainer's profiler, if it measures anything."""
         profiler: Profiler | None = self.trainer.profiler
         return None if isinstance(profiler, PassThroughProfiler) else profiler
 
@@ -162,10 +98,10 @@ class Session:
         weights_only: bool | None,
         resume: Any = None,
     ) -> None:
-        """Check what the user gave and build the run.
+        """Check the user's arguments and build the run.
 
         Raises:
-            MisconfigurationException: Something does not fit; nothing has run yet.
+            MisconfigurationException: An argument does not fit; nothing has run yet.
         """
         trainer = self.trainer
         first = next(iter(given))
@@ -186,10 +122,10 @@ class Session:
             if cause is not error:
                 raise cause from None
             raise
-        self.signals.received = None
+        self.signals.clear()
         self.loaded_path = origin.found.path
         if fn is TrainerFn.FITTING:
-            self._name_the_run(origin)
+            self._identify_run(origin)
         self.state, self.interrupted = TrainerState(fn, None, TrainerStatus.RUNNING), False
         try:
             self._build(fn, module, given, datamodule, origin)
@@ -201,9 +137,9 @@ class Session:
                 raise cause from None
             raise
 
-    def _name_the_run(self, origin: ResumeSource) -> None:
+    def _identify_run(self, origin: ResumeSource) -> None:
         trainer, label = self.trainer, origin.found.label
-        same = self.fit_run is not None and trainer.progress.batch > 0  # this Trainer's last fit goes on
+        same = self.fit_run is not None and trainer.progress.batch > 0  # this fit continues the Trainer's last one
         before = self.identity if same else RunIdentity()
         self.identity = RunIdentity(
             origin.run_id(before.run_id, trainer.strategy),
@@ -231,9 +167,9 @@ class Session:
     def _build(
         self, fn: TrainerFn, module: Module, given: Mapping[str, Any], datamodule: Any, origin: ResumeSource
     ) -> None:
-        trainer, stage, self.hooks = self.trainer, fn.value, None  # until there are hooks, a failure calls none
-        self.module, self.datamodule, self._given = module, datamodule, dict(given)
-        self.forget_run()  # nothing reads it while this one is built
+        trainer, stage, self.hooks = self.trainer, fn.value, None  # a failure before the hooks are known calls none
+        self.module, self.datamodule = module, datamodule
+        self.forget_run()  # so that nothing reads the previous run during set-up
         module.trainer = trainer
         if module.device_mesh is not trainer.strategy.device_mesh:
             module.device_mesh = trainer.strategy.device_mesh
@@ -257,7 +193,7 @@ class Session:
             self.processes.watch,
         )
         builder.time_sources(given)
-        module._results = builder.results  # noqa: SLF001  so that `self.log` finds it without a detour
+        module._results = builder.results  # noqa: SLF001  `self.log` reads it directly
         val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
         check.check_steps(module, stage, sources["val"] is not None, val_wanted)
         check_source(fn, sources)
@@ -276,8 +212,10 @@ class Session:
         if origin.content is not None:
             run = self._build_restored(builder, stage, hooks, loggers, train_data, origin)
         else:
-            run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data, self._looked(module))
-            run.progress.begun *= not (train_data and run.progress.epoch_batch == 0)  # a further fit begins it again
+            start = self._user_state_start(module)
+            run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data, start)
+            if train_data is not None and run.progress.epoch_batch == 0:
+                run.progress.begin_epoch_again()
             self._continue_epoch(run, train_data)
         self.fit_run = run if fn is TrainerFn.FITTING else self.fit_run
         self.processes.attach(run)
@@ -299,29 +237,29 @@ class Session:
         return run
 
     def _continue_epoch(self, run: Run, train_data: Any) -> None:
-        """Put a further fit of this Trainer where the last one ended within an epoch."""
+        """Continue within the epoch in which this Trainer's last fit ended."""
         last = self.fit_run
         if train_data and last and last.train_data and run.progress.epoch_batch:
             train_data.load_state_dict(last.train_data.state_dict())
             run.results.load_state_dict(last.results.state_dict(), run.module.get_submodule)
 
-    def _looked(self, module: Module) -> Snapshot | None:
-        """Return what the user's objects were when the fit began that this one continues."""
+    def _user_state_start(self, module: Module) -> Snapshot | None:
+        """Return the user's objects as they were when the fit that this one continues began."""
         run = self.fit_run if self.trainer.progress.batch else None
         return run.user_state.start if run is not None and run.module is module else None
 
     def _merge_callbacks(self, module: Module) -> None:
         trainer, before = self.trainer, self._merged_callbacks
-        present = list(trainer.callbacks)  # the last call's merged ones, unless the user has changed them since
-        own = [c for c in self._own_callbacks if c in present or c not in before]
-        own += [c for c in present if c not in before]
+        present = list(trainer.callbacks)  # the last call's merged list, unless the user has changed it since
+        given = [c for c in self._trainer_callbacks if c in present or c not in before]
+        given += [c for c in present if c not in before]
         added = callbacks_in(method_of(module, Module, "configure_callbacks")())
         kinds = {type(callback) for callback in added}
-        merged = in_priority([c for c in own if type(c) not in kinds] + added)
+        merged = in_priority([c for c in given if type(c) not in kinds] + added)
         check.check_callbacks(merged)
         for callback in merged:
             _attach(callback, module)
-        self._own_callbacks, self._merged_callbacks = own, tuple(merged)
+        self._trainer_callbacks, self._merged_callbacks = given, tuple(merged)
         self.callbacks = FrozenCallbacks(merged)  # type: ignore[assignment]  # it refuses changes
 
     def _share_log_dir(self) -> None:
@@ -333,11 +271,11 @@ class Session:
 
     def _announce(self, run: Run) -> None:
         for line in start_lines(run):
-            if line not in self._said:
-                self._said.add(line)
+            if line not in self._announced:
+                self._announced.add(line)
                 report.info(line)
         if self.state.fn is TrainerFn.FITTING:
-            say_if_done(run)
+            report_if_done(run)
 
     def rebuild_hooks(self, run: Run) -> None:
         assert self.builder is not None
@@ -357,33 +295,33 @@ class Session:
         if error is None:
             try:
                 asked = self.signals.of_any(self.trainer.strategy)
-            except BaseException as raised:  # of the other processes, or a second Ctrl-C: the run fails after all
+            except BaseException as raised:  # another rank's failure, or a second Ctrl-C: the run fails after all
                 if self.__exit__(type(raised), raised, raised.__traceback__):
                     return True
                 raise
-            queued = asked is not None and self._wants_to_be_queued()
+            requeue = asked is not None and self._requeue_requested()
             self._stack.close()
             self.processes.end()
             self._finish(TrainerStatus.FINISHED, "success")
-            if asked is not None:  # the program's next call would go on
-                self._say_how_to_go_on(None, queued, interrupted=True)
+            if asked is not None:  # otherwise the program would continue with its next call
+                self._report_how_to_resume(None, requeue, interrupted=True)
                 self.interrupted = True
                 return self._leave(asked, error)
             return False
         run = self.run
         assert run is not None
         if run.train_data is not None and not run.progress.batch:
-            add_what_a_batch_is(error, run.train_data.given, run.results.train.batch)
-        cause = self.signals.received if self._took_the_workers(error) else error
+            explain_batch(error, run.train_data.given, run.results.train.batch)
+        cause = self.signals.received if self._signal_ended_workers(error) else error
         assert cause is not None
-        if cause is not self.signals.received:  # else a launcher's further SIGTERM must not end the process as it saves
+        if cause is not self.signals.received:  # else a further SIGTERM must not end the save
             self._stack.close()
         try:
             first = self.processes.first_failure(cause)
             self._fail(first if isinstance(first, KeyboardInterrupt) else cause)
             self.processes.end()
-        except KeyboardInterrupt as again:  # Ctrl-C while things are put away: at once
-            first = self.processes.first_failure(again)
+        except KeyboardInterrupt as second:  # Ctrl-C during teardown: stop at once
+            first = self.processes.first_failure(second)
             self.processes.end()
         finally:
             self._stack.close()
@@ -394,12 +332,12 @@ class Session:
         return False
 
     def _leave(self, asked: BaseException, error: BaseException | None) -> bool:
-        """End the program after a signal, once the run has ended; a notebook or a shell lives on after Ctrl-C.
+        """End the program after a signal once the run has ended, except in a notebook or a shell after Ctrl-C.
 
-        There `fit` returns to the next line, and other calls, and a second Ctrl-C, which breaks off, raise.
+        There `fit` returns. Other calls raise, and so does a second Ctrl-C, which stops `fit` at once.
 
         Returns:
-            Whether the caller of the Trainer is to go on as if nothing had been raised.
+            Whether the Trainer's method returns normally.
         """
         if not isinstance(asked, KeyboardInterrupt):
             raise asked from None
@@ -412,10 +350,10 @@ class Session:
             raise asked from None
         return False
 
-    def _took_the_workers(self, error: BaseException) -> bool:
-        """Whether a signal to all processes of a group has ended the loaders' workers, without which no step follows.
+    def _signal_ended_workers(self, error: BaseException) -> bool:
+        """Whether a signal to the process group has ended the loader's workers, so that no further step is possible.
 
-        With several processes the others are still waiting for this one to agree on a step, so the error stands.
+        With several processes the other ranks still wait for this one to agree on a step, so the error stands.
         """
         of_workers = isinstance(error, RuntimeError) and "DataLoader worker" in str(error)
         return of_workers and self.signals.received is not None and self.trainer.strategy.world_size == 1
@@ -423,31 +361,31 @@ class Session:
     def _fail(self, error: BaseException) -> None:
         run = self.run
         self.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
-        saved, again = None, False
+        saved, requeue = None, False
         if run is not None and self.state.fn is TrainerFn.FITTING:
             run.saves.stop_deferring()
-            whole = error is self.signals.received and run.begun and run.between_windows()
-            saved = self._save_interrupted(run) if whole else None
-            again = error is self.signals.received and self._wants_to_be_queued()
+            at_boundary = error is self.signals.received and run.begun and run.between_windows()
+            saved = self._save_interrupted(run) if at_boundary else None
+            requeue = error is self.signals.received and self._requeue_requested()
         if self.hooks is not None:
-            _quietly(self.hooks.on_exception, error)
+            _warning(self.hooks.on_exception, error)
             if self.datamodule is not None:
-                _quietly(method_of(self.datamodule, DataModule, "on_exception"), error)
+                _warning(method_of(self.datamodule, DataModule, "on_exception"), error)
         self._finish(TrainerStatus.INTERRUPTED, "interrupted" if self.interrupted else "failed")
         if run is not None:
-            self._say_how_to_go_on(saved, again, self.interrupted)
+            self._report_how_to_resume(saved, requeue, self.interrupted)
 
-    def _say_how_to_go_on(self, saved: str | None, again: bool, interrupted: bool) -> None:
+    def _report_how_to_resume(self, saved: str | None, requeue: bool, interrupted: bool) -> None:
         trainer = self.trainer
         if self.state.fn is TrainerFn.FITTING:
             say_how_to_go_on(trainer, saved, interrupted)
-            if again and trainer.requeue is not None and trainer.is_global_zero:
+            if requeue and trainer.requeue is not None and trainer.is_global_zero:
                 trainer.requeue.requeue(saved or newest_known(trainer) or None)
 
-    def _wants_to_be_queued(self) -> bool:
-        """Whether any process got the signal that asks for the job to be queued again; all leave together."""
-        wanted, strategy = self.trainer.requeue is not None, self.trainer.strategy
-        return bool(wanted and strategy.reduce_boolean_decision(self.signals.requeue_asked, all=False))
+    def _requeue_requested(self) -> bool:
+        """Whether any rank got the signal to queue the job again; all ranks stop together."""
+        enabled, strategy = self.trainer.requeue is not None, self.trainer.strategy
+        return bool(enabled and strategy.reduce_boolean_decision(self.signals.requeue_asked, all=False))
 
     def _save_interrupted(self, run: Run) -> str | None:
         trainer, callback = self.trainer, self.trainer.checkpoint_callback
@@ -457,7 +395,7 @@ class Session:
         path = os.path.join(str(folder), "interrupted.ckpt")
         try:
             write_checkpoint(run, path)
-        except Exception as error:  # noqa: BLE001  also what the user's on_save_checkpoint raises: the end goes on
+        except Exception as error:  # noqa: BLE001  also one of the user's on_save_checkpoint: teardown continues
             report.warn(f"The run could not be saved to {path!r}: {error}")
             return None
         return path
@@ -467,7 +405,7 @@ class Session:
         trainer, fn, run = self.trainer, self.state.fn, self.run
         assert fn is not None
         errors: list[Exception] = []
-        guard: Callable[..., None] = _quietly if status is TrainerStatus.INTERRUPTED else partial(_noted, errors)
+        guard: Callable[..., None] = _warning if status is TrainerStatus.INTERRUPTED else partial(_collecting, errors)
         if run is not None:
             run.end()
         guard(trainer.strategy.teardown)
@@ -483,8 +421,7 @@ class Session:
         for callback in self.callbacks:
             _attach(callback, None)
         self.state = TrainerState(fn, None, TrainerStatus.INTERRUPTED if errors else status)
-        if self.signals.received is not None:
-            self.signals.received.__traceback__ = None  # its frames hold the last batch
+        self.signals.release_frames()
         if run is not None:
             run.mark_done()
         if errors:
@@ -493,25 +430,25 @@ class Session:
     def print_metrics(self, metrics: list[dict[str, float]], verbose: bool) -> None:
         """Print the metrics of an evaluation as a table."""
         if verbose and self.state.fn is not None and self.trainer.is_global_zero and any(metrics):
-            print(table(metrics, self.state.fn.value))  # noqa: T201  it is what the user asked for
+            print(table(metrics, self.state.fn.value))  # noqa: T201  the user passed verbose=True
 
 
 def _attach(callback: Any, module: Module | None) -> None:
-    """Give a callback the module for its `log`; one that is an nn.Module itself must not take it for a layer."""
+    """Give a callback the module for its `log`; a callback that is an nn.Module must not register it as a layer."""
     object.__setattr__(callback, "_pl_module", module)
 
 
-def _noted(errors: list[Exception], call: Callable[..., Any], *args: Any) -> None:
-    """Call; an error waits in `errors` until everything has been put away."""
+def _collecting(errors: list[Exception], call: Callable[..., Any], *args: Any) -> None:
+    """Call, and append an exception to `errors` so that teardown continues."""
     try:
         call(*args)
-    except Exception as error:  # noqa: BLE001  it is raised when all is done
+    except Exception as error:  # noqa: BLE001  it is raised after teardown
         errors.append(error)
 
 
-def _quietly(call: Callable[..., Any], *args: Any) -> None:
-    """Call while another exception is on its way: a second one is reported and does not take its place."""
+def _warning(call: Callable[..., Any], *args: Any) -> None:
+    """Call while another exception is being handled: a second one becomes a warning and does not replace it."""
     try:
         call(*args)
-    except Exception as error:  # noqa: BLE001  anything may fail while a run is ended
-        report.warn(f"{getattr(call, '__qualname__', call)} failed as well while the run was ended: {error!r}.")
+    except Exception as error:  # noqa: BLE001  anything may fail during teardown
+        report.warn(f"{getattr(call, '__qualname__', call)} failed as well during teardown: {error!r}.")

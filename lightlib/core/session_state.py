@@ -100,7 +100,7 @@ class SessionState:
     def use_metrics(self, metrics: Metrics) -> None:
         """Show the metrics of a run that did not run in this process."""
         self.outside_results = Results()
-        self.outside_results.take_over(metrics)
+        self.outside_results.adopt(metrics)
 
     def use_module(self, module: Module, datamodule: DataModule | None) -> None:
         """Keep the module and data module of a call that ran in spawned processes."""

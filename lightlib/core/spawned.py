@@ -1,4 +1,4 @@
-"""A call of the Trainer in new processes (spawn, fork): what is sent there, and what comes back."""
+"""Runs a Trainer method in spawned or forked processes and brings the results back."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 __all__ = ["call", "wanted"]
 
-_INTERRUPTED = 130  # the exit code of processes that Ctrl-C has ended
+_INTERRUPTED = 130  # exit code after Ctrl-C
 
 
 def wanted(trainer: Trainer) -> bool:
-    """Whether the strategy's processes are to be copies of this one, and this is not one of them."""
+    """Whether the strategy spawns its processes, and this is not one of them."""
     strategy = trainer.strategy
     return strategy.launcher not in (None, "subprocess") and not strategy.environment.launched
 
 
 def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
-    """Run ``trainer.<verb>(**arguments)`` in new processes; then this process's objects are as the first one left them.
+    """Run ``trainer.<verb>(**arguments)`` in new processes, then load rank 0's results into this process's objects.
 
-    Weights, the position, the states of callbacks and the metrics come back; optimizers do not.
+    Weights, the position, callback states and metrics come back; optimizers do not.
 
     Raises:
-        ArgumentTypeError: There is nothing to be run.
-        KeyboardInterrupt: It was interrupted in a notebook or a shell; elsewhere that is a SystemExit.
+        ArgumentTypeError: There is no module to run.
+        KeyboardInterrupt: It was interrupted in a notebook or a shell; a script gets a SystemExit.
     """
     given = {name: value for name, value in arguments.items() if name != "self"}
-    session = trainer._session  # noqa: SLF001  it is sent along: an evaluation may be of the last call's module
+    session = trainer._session  # noqa: SLF001  it is sent too: an evaluation may use the last call's module
     module = given.get("model")
     if module is None and verb != "fit":
         module = session.module
@@ -55,40 +55,40 @@ def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
     assert method is not None
     session.forget_run()  # it is not sent
-    session.note_interrupt(False)
+    session.set_interrupted(False)
     function = partial(_in_child, trainer, verb, given, rng_state())
     try:
-        came = launch_function(function, environment.local_size, method, environment)
+        result = launch_function(function, environment.local_size, method, environment)
     except SystemExit as error:
         if error.code != _INTERRUPTED or not is_shell():
             raise
-        session.note_interrupt(True)
-        raise KeyboardInterrupt from None  # what was trained is in a checkpoint, and not in this process
-    module.load_state_dict(came["weights"])
+        session.set_interrupted(True)
+        raise KeyboardInterrupt from None  # this process has no trained weights; a checkpoint has
+    module.load_state_dict(result["weights"])
     if given.get("model") is not None:
         data = (given.get(name) for name in ("datamodule", "train_dataloaders", "dataloaders"))
-        session.use_module(module, next((one for one in data if isinstance(one, DataModule)), None))
-    trainer.progress.load_state_dict(came["progress"])
-    session.take_metrics(came["metrics"])
+        session.use_module(module, next((value for value in data if isinstance(value, DataModule)), None))
+    trainer.progress.load_state_dict(result["progress"])
+    session.use_metrics(result["metrics"])
     for callback in trainer.callbacks:
-        state = came["callbacks"].get(callback.state_key)
+        state = result["callbacks"].get(callback.state_key)
         if state is not None:
             if "dirpath" in state and hasattr(callback, "dirpath"):
-                callback.dirpath = state["dirpath"]  # it is the same run, and the same folder
+                callback.dirpath = state["dirpath"]  # the same run writes to the same folder
             callback.load_state_dict(state)
-    return came["returned"]
+    return result["returned"]
 
 
 def _in_child(
     trainer: Trainer, verb: str, arguments: Mapping[str, Any], random_numbers: dict[str, Any], rank: int
 ) -> dict[str, Any]:
-    """Run the call as process `rank`, and return what the first process's caller is to get."""
-    set_rng_state(random_numbers)  # a new interpreter has others
+    """Run the call as rank `rank`; rank 0 returns the results for the starting process."""
+    set_rng_state(random_numbers)  # a new interpreter has a different state
     strategy = trainer.strategy
-    place = own()
-    assert place is not None, "launch_function gives it"
-    report.rank_zero_only.rank = place.rank
-    strategy.connect(trainer.accelerator, trainer.devices, trainer.precision_plugin, place)
+    environment = own()
+    assert environment is not None, "launch_function sets it"
+    report.rank_zero_only.rank = environment.rank
+    strategy.connect(trainer.accelerator, trainer.devices, trainer.precision_plugin, environment)
     returned = getattr(trainer, verb)(**arguments)
     weights = {name: value.cpu() for name, value in strategy.module_state().items()}
     if rank != 0:
@@ -99,5 +99,5 @@ def _in_child(
         "weights": weights,
         "progress": trainer.progress.state_dict(),
         "callbacks": {callback.state_key: callback.state_dict() for callback in stateful},
-        "metrics": trainer._session.leave().metrics,  # noqa: SLF001  as above
+        "metrics": trainer._session.snapshot().metrics,  # noqa: SLF001  as above
     }

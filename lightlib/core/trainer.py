@@ -1,4 +1,4 @@
-"""Trainer: what the user calls."""
+"""Trainer: fit, validate, test and predict, and the arguments that configure them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, overload
 
-import torch
-
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
@@ -18,7 +16,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core import spawned
 from lightlib.core.audit import Audit, audit
-from lightlib.core.check import check_callbacks
+from lightlib.core.default_callbacks import all_callbacks
 from lightlib.core.metrics.results import to_floats
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import ClipAlgorithm, Module
@@ -26,23 +24,21 @@ from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.save import AskedSave, check_format, write_checkpoint
 from lightlib.core.run import loop
-from lightlib.core.run.hooks import in_priority
 from lightlib.core.run.parts import TEST, VALIDATION, Stage
 from lightlib.core.session import Session
 from lightlib.core.setup.arguments import checked_call
 from lightlib.core.setup.plugins import (
     Plugin,
-    callbacks_in,
-    callbacks_of_packages,
+    environment_of,
     loggers_of,
-    place_of,
     plugins_of,
     precision_of,
     profiler_of,
     requeue_of,
     strategy_of,
 )
-from lightlib.core.setup.settings import Settings, whole
+from lightlib.core.setup.settings import Settings, integer
+from lightlib.core.setup.torch_flags import anomaly_mode, set_torch_flags
 from lightlib.core.views import TrainerViews
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.loggers.logger import Logger
@@ -58,61 +54,60 @@ Duration = str | timedelta | dict[str, int]
 class Trainer(TrainerViews):
     """Runs a module: fit, validate, test, predict.
 
-    All arguments are keyword-only, named and meant as in Lightning 2.6; where a meaning differs,
-    ``docs/differences.md`` says why. Each can be defaulted by the environment: ``LIGHTLIB_<ARGUMENT>`` or
-    ``PL_TRAINER_<ARGUMENT>``.
+    All arguments are keyword-only, with the names and meanings of Lightning 2.6; ``docs/differences.md`` explains where
+    a meaning differs. The environment variables ``LIGHTLIB_<ARGUMENT>`` and ``PL_TRAINER_<ARGUMENT>`` set defaults.
 
     Args:
-        accelerator: ``"auto"``, ``"cpu"``, ``"gpu"``, ``"cuda"``, ``"mps"``, a third party's name, or an Accelerator.
+        accelerator: ``"auto"``, ``"cpu"``, ``"gpu"``, ``"cuda"``, ``"mps"``, a plugin's name, or an Accelerator.
         strategy: ``"auto"`` (one device, or ``"ddp"``), ``"single_device"``, ``"ddp"``, ``"fsdp"``, ``"hsdp"``,
-            ``"tensor"``, ``"pipeline"``, ``"zero1"``, … (``docs/strategies.md``), a third party's name, or a Strategy.
+            ``"tensor"``, ``"pipeline"``, ``"zero1"``, … (``docs/strategies.md``), a plugin's name, or a Strategy.
         devices: A number, a list of indices, ``"0,1"``, ``-1`` or ``"auto"``. One process per device is started,
             unless torchrun, SLURM, … have started them.
-        num_nodes: Machines. Default 1.
+        num_nodes: Number of machines. Default 1.
         precision: ``"32-true"`` (default), ``"64-true"``, ``"16-mixed"``, ``"bf16-mixed"``, ``"16-true"``,
             ``"bf16-true"``, or a Precision.
         logger: True (default: TensorBoard), False, a name, a logger or several. Files go to the first one's folder.
-        callbacks: One or several; called in the order of their priority, then of this list.
-        fast_dev_run: True or n: n batches of everything, no loggers; ModelCheckpoint saves nothing.
-        max_epochs: Default: 1000 when `max_steps` is not given either. -1 is no limit.
+        callbacks: One or several, called in order of priority, then in the order of this list.
+        fast_dev_run: True (one batch) or n: run n batches of everything without loggers and ModelCheckpoint files.
+        max_epochs: Default: 1000 if `max_steps` is not given either. -1 is no limit.
         min_epochs: No early stop before this many epochs, nor before `min_steps`.
         max_steps: Optimizer steps. Default -1: no limit.
         min_steps: No early stop before this many optimizer steps.
         max_time: ``"DD:HH:MM:SS"``, a timedelta or a dict of its arguments.
         limit_train_batches: Per epoch; an int is a number of batches, a float a fraction of them. Default 1.0.
-        limit_val_batches: Likewise for validation.
-        limit_test_batches: Likewise for testing.
-        limit_predict_batches: Likewise for predicting.
+        limit_val_batches: The same for validation.
+        limit_test_batches: The same for testing.
+        limit_predict_batches: The same for prediction.
         overfit_batches: Train and validate on this many batches (int) or this fraction (float), in order. Default 0.0.
         val_check_interval: A float is a fraction of an epoch, an int a number of batches, a duration wall time.
             Default 1.0: at the end of the epoch.
         check_val_every_n_epoch: Default 1. None counts `val_check_interval` across epochs.
         num_sanity_val_steps: Validation batches before training. Default 2; -1 is all.
-        log_every_n_steps: Optimizer steps between two hand-overs to the loggers. Default 50; 0 is never.
-        enable_checkpointing: Add a ModelCheckpoint when there is none. Default True.
-        enable_progress_bar: Add a progress bar when there is none. Default True.
-        enable_model_summary: Add a ModelSummary when there is none, drawn with rich if the bar is. Default True.
+        log_every_n_steps: Optimizer steps between two writes to the loggers. Default 50; 0 is never.
+        enable_checkpointing: Add a ModelCheckpoint if there is none. Default True.
+        enable_progress_bar: Add a progress bar if there is none. Default True.
+        enable_model_summary: Add a ModelSummary if there is none, drawn with rich if the bar is. Default True.
         accumulate_grad_batches: Batches per optimizer step. Default 1.
-        global_batch_size: Samples per optimizer step on all processes together, in place of `accumulate_grad_batches`,
-            which follows from it and from the loader's batch size. Default None.
-        gradient_clip_val: Clip unscaled gradients to this. Default None: do not.
+        global_batch_size: Samples per optimizer step over all processes; `accumulate_grad_batches` is then derived
+            from it and the loader's batch size. Default None.
+        gradient_clip_val: Clip unscaled gradients to this. Default None: no clipping.
         gradient_clip_algorithm: ``"norm"`` (default) or ``"value"``.
-        deterministic: True, ``"warn"`` or False for torch.use_deterministic_algorithms. Default None: leave it.
-        benchmark: torch.backends.cudnn.benchmark. Default None: leave it.
+        deterministic: True, ``"warn"`` or False for torch.use_deterministic_algorithms. Default None: unchanged.
+        benchmark: torch.backends.cudnn.benchmark. Default None: unchanged.
         inference_mode: torch.inference_mode (default) or torch.no_grad for validate, test and predict.
         use_distributed_sampler: Shard the data over processes. Default True.
         profiler: ``"simple"``, ``"advanced"``, ``"pytorch"`` or a Profiler. Default None.
         detect_anomaly: torch.autograd's anomaly mode during fit. Default False.
-        barebones: Everything off that is not training, to measure. Default False.
-        plugins: A Precision, for Lightning's sake; an Environment, or the name of one, that says which process this is.
+        barebones: Turn off everything but training, to measure it. Default False.
+        plugins: A Precision, as in Lightning; or an Environment or its name, which gives the rank of this process.
         sync_batchnorm: Synchronise batch norm over processes. Default False.
-        reload_dataloaders_every_n_epochs: Ask for the loaders again every n epochs. Default 0: never.
-        default_root_dir: Where logs and checkpoints go. Default: the current folder.
-        enable_autolog_hparams: Hand the hyperparameters to the loggers. Default True.
-        save_user_state: Save in checkpoints what changes in your objects while training, and restore it (attributes,
-            training flags, ``requires_grad``, generators, metrics; ``docs/checkpoints.md``). Default True.
-        model_registry: Accepted and not used.
-        suggest_integrations: Accepted; there is nothing to silence.
+        reload_dataloaders_every_n_epochs: Request the loaders again every n epochs. Default 0: never.
+        default_root_dir: The folder for logs and checkpoints. Default: the current folder.
+        enable_autolog_hparams: Log the hyperparameters. Default True.
+        save_user_state: Save in checkpoints the parts of your objects that change in training, and restore them
+            (attributes, training flags, ``requires_grad``, generators, metrics; ``docs/checkpoints.md``). Default True.
+        model_registry: Accepted for compatibility; has no effect.
+        suggest_integrations: Accepted for compatibility; has no effect.
 
     Raises:
         MisconfigurationException: An argument has a wrong value, or two contradict each other.
@@ -175,9 +170,9 @@ class Trainer(TrainerViews):
         arguments = {name: value for name, value in locals().items() if name != "self"}
         self.settings = Settings.of(arguments)
         self.default_root_dir = _root(default_root_dir)
-        self.num_nodes = whole("num_nodes", num_nodes, 1)
+        self.num_nodes = integer("num_nodes", num_nodes, 1)
         self.accelerator, self.devices = choose(accelerator, devices)
-        environment = place_of(devices, self.devices, self.num_nodes, plugins)
+        environment = environment_of(devices, self.devices, self.num_nodes, plugins)
         if devices == "auto" and environment.local_size != len(self.devices):
             self.accelerator, self.devices = choose(self.accelerator, environment.local_size)
         self.strategy: Strategy = strategy_of(strategy, environment)
@@ -188,23 +183,23 @@ class Trainer(TrainerViews):
         self.profiler = profiler_of(profiler)
         wanted = False if self.settings.barebones else logger
         self._loggers = loggers_of(wanted, self.default_root_dir, bool(self.settings.fast_dev_run))
-        chosen = self._all_callbacks(callbacks, arguments)
+        chosen = all_callbacks(callbacks, self.settings, arguments)
         self.settings.limit_epochs(any(type(c).__name__ == "Timer" for c in chosen))
-        _set_torch_flags(self.settings)
+        set_torch_flags(self.settings)
         self.progress = Progress()
         self.requeue = requeue_of(plugins)
         self._session = Session(self, chosen)
         self.processes = self._session.processes
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {name: value for name, value in vars(self).items() if name not in ("_session", "processes")}
-        return {**own, "left": self._session.leave()}
+        state = {name: value for name, value in vars(self).items() if name not in ("_session", "processes")}
+        return {**state, "snapshot": self._session.snapshot()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        left = state["left"]
-        vars(self).update({name: value for name, value in state.items() if name != "left"})
-        self._session = Session(self, left.callbacks)
-        self._session.take_over(left)
+        snapshot = state["snapshot"]
+        vars(self).update({name: value for name, value in state.items() if name != "snapshot"})
+        self._session = Session(self, snapshot.callbacks)
+        self._session.restore(snapshot)
         self.processes = self._session.processes
 
     def __repr__(self) -> str:
@@ -214,33 +209,6 @@ class Trainer(TrainerViews):
         if state.fn is not None:
             last = f"{state.fn} {state.status}, epoch {self.current_epoch}, step {self.global_step}"
         return f"<{type(self).__name__}: {where}, {self.precision}, {strategy.describe()}; {last}>"
-
-    def _all_callbacks(self, given: Any, arguments: dict[str, Any]) -> list[Any]:
-        from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
-
-        several = callbacks_in(given) + callbacks_of_packages()
-        check_callbacks(several)
-        _refuse_two(several, known.ProgressBar, "progress bar")
-        settings = self.settings
-        defaults: list[tuple[str, bool, type, Callable[[], Any]]] = [
-            ("enable_progress_bar", settings.enable_progress_bar, known.ProgressBar, known.default_progress_bar),
-            ("enable_model_summary", settings.enable_model_summary, known.ModelSummary, lambda: _summary(several)),
-            ("enable_checkpointing", settings.enable_checkpointing, known.Checkpoint, known.ModelCheckpoint),
-        ]
-        for argument, wanted, kind, make in defaults:
-            present = next((callback for callback in several if isinstance(callback, kind)), None)
-            if wanted and present is None:
-                several.append(make())
-            if arguments[argument] is False and present is not None:
-                raise MisconfigurationException(
-                    f"{argument}=False, but callbacks holds a {type(present).__name__}.",
-                    expected="one of the two.",
-                    fix=f"leave out {argument}=False or the {type(present).__name__}.",
-                )
-        if settings.max_time is not None:
-            several.insert(0, known.Timer(timedelta(seconds=settings.max_time)))
-            _refuse_max_time_with_timer(several, known.Timer, arguments["max_time"])
-        return in_priority(several)
 
     # the four verbs
     def fit(
@@ -258,16 +226,16 @@ class Trainer(TrainerViews):
         Args:
             model: The module.
             train_dataloaders: A loader, a collection of loaders, a Dataset, or arrays. Default: the module's.
-            val_dataloaders: Likewise for validation.
-            datamodule: A DataModule in place of loaders; it may also stand in the second place.
-            ckpt_path: A checkpoint to resume from: a path, ``"last"``, ``"best"``, or ``"auto"``: the newest whole one
-                if there is any, else from the start.
+            val_dataloaders: The same for validation.
+            datamodule: A DataModule instead of loaders; it may also be the second argument.
+            ckpt_path: A checkpoint to resume from: a path, ``"last"``, ``"best"``, or ``"auto"``, which takes the
+                newest complete one and starts from scratch if there is none.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
-            resume: What to take from it: ``"all"`` (default), ``"weights"``, or a dict of parts, for instance
+            resume: The parts to restore: ``"all"`` (default), ``"weights"``, or a dict of parts, for instance
                 ``{"optimizers": False, "strict": False}`` (see :class:`lightlib.core.resume.options.Resume`).
 
         Raises:
-            MisconfigurationException: Something does not fit, found before training starts.
+            MisconfigurationException: An argument does not fit. It is found before training starts.
         """
         if spawned.wanted(self):
             spawned.call(self, "fit", locals())
@@ -275,7 +243,7 @@ class Trainer(TrainerViews):
         self.settings.warn_if_unlimited()
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only, resume)
-        with self._session as run, _anomaly(self.settings.detect_anomaly):
+        with self._session as run, anomaly_mode(self.settings.detect_anomaly):
             loop.fit(run)
 
     def validate(
@@ -292,10 +260,10 @@ class Trainer(TrainerViews):
         Args:
             model: The module.
             dataloaders: A loader, several, a Dataset or arrays. Default: the module's.
-            ckpt_path: A path, ``"last"`` or ``"best"``. Default: the weights that the module has, or the best ones of
-                the last fit when there is no `model`.
+            ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights, or without `model` the
+                best ones of the last fit.
             verbose: Print the metrics. Default True.
-            datamodule: A DataModule in place of loaders.
+            datamodule: A DataModule instead of loaders.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
         if spawned.wanted(self):
@@ -316,8 +284,8 @@ class Trainer(TrainerViews):
         """Test `model` (default: the last, with its best weights); return the metrics, one dict per loader.
 
         Args:
-            model: As for `validate`, and so are the others.
-            ckpt_path: A path, ``"last"`` or ``"best"``. Default: the weights that the module has.
+            model: As for `validate`, like the arguments not listed here.
+            ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights.
             verbose: Print the metrics. Default True.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
@@ -373,12 +341,12 @@ class Trainer(TrainerViews):
         ckpt_path: str | Path | None = None,
         weights_only: bool | None = None,
     ) -> list[Any] | None:
-        """Return what `predict_step` gives for each batch: a list, or a list of lists with several loaders.
+        """Return the outputs of `predict_step`: a list with one per batch, or with several loaders a list of lists.
 
         Args:
-            model: As for `validate`, and so are the others.
+            model: As for `validate`, like the arguments not listed here.
             return_predictions: False keeps and returns nothing; a callback may write them. Default True.
-            ckpt_path: A path, ``"last"`` or ``"best"``. Default: the weights that the module has.
+            ckpt_path: A path, ``"last"`` or ``"best"``. Default: the module's present weights.
             weights_only: False reads a checkpoint that holds arbitrary Python objects, which may run any code.
         """
         if spawned.wanted(self):
@@ -458,13 +426,13 @@ class Trainer(TrainerViews):
 
     # helpers
     def init_module(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
-        """Return a context in which tensors are created on the device and in the dtype of the run."""
+        """Return a context that creates tensors on the run's device and in its dtype."""
         return self.strategy.init_context()
 
     def audit_state(self) -> Audit:
-        """Return, to be printed, what a checkpoint of the run holds, and what the user's objects hold that it does not.
+        """Return a printable report of a checkpoint's contents and of the user state that it misses.
 
-        Before a fit it says what can be said then; within and after one it also sees what has changed since it began.
+        Changes of user objects are known during and after a fit.
         """
         return audit(self)
 
@@ -475,12 +443,12 @@ class Trainer(TrainerViews):
             (print if bar is None else bar.print)(*args, **kwargs)
 
     def log_metrics_now(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        """Hand numbers to all loggers and to `on_log` at once."""
+        """Pass numbers to all loggers and to `on_log` at once."""
         if self.run is not None:
             self.run.logs.write(to_floats(metrics), step)
 
     def rebuild_hooks(self) -> None:
-        """Find the hooks again: for tests that patch a method during a run."""
+        """Look the hooks up again, for tests that patch a method during a run."""
         if self.run is not None:
             self._session.rebuild_hooks(self.run)
 
@@ -491,54 +459,3 @@ def _root(given: Any) -> str:
             f"default_root_dir is {shown(given)}.", expected="a path.", fix="Trainer(default_root_dir='runs')"
         )
     return os.path.expanduser(os.fspath(given or os.getcwd()))
-
-
-def _summary(callbacks: list[Any]) -> Any:
-    """Return a summary that is drawn as the progress bar is."""
-    from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
-
-    with_rich = any(isinstance(callback, known.RichProgressBar) for callback in callbacks)
-    return known.RichModelSummary() if with_rich else known.ModelSummary()
-
-
-def _refuse_max_time_with_timer(callbacks: list[Any], timer: type, max_time: Any) -> None:
-    given = [callback for callback in callbacks if isinstance(callback, timer)][1:]
-    if given:
-        raise MisconfigurationException(
-            f"max_time={max_time!r}, but callbacks holds a {type(given[0]).__name__}.",
-            expected="one of the two: max_time makes a Timer.",
-            fix="leave out max_time, and give the Timer its duration.",
-        )
-
-
-def _refuse_two(callbacks: list[Any], kind: type, what: str) -> None:
-    found = [type(callback).__name__ for callback in callbacks if isinstance(callback, kind)]
-    if len(found) > 1:
-        raise MisconfigurationException(
-            f"callbacks holds {len(found)} {what}s: {', '.join(found)}.",
-            expected=f"one {what}.",
-            fix=f"leave out {found[1]}().",
-        )
-
-
-def _anomaly(wanted: bool) -> Any:
-    return torch.autograd.set_detect_anomaly(True) if wanted else _Nothing()
-
-
-class _Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
-def _set_torch_flags(settings: Settings) -> None:
-    if settings.deterministic is not None:
-        if settings.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(bool(settings.deterministic), warn_only=settings.deterministic == "warn")
-        if settings.deterministic and settings.benchmark:
-            report.warn(
-                "benchmark=True may choose other kernels in every run; deterministic=True asks for the same ones."
-            )
-    if settings.benchmark is not None or settings.deterministic:
-        torch.backends.cudnn.benchmark = bool(settings.benchmark)

@@ -1,28 +1,18 @@
-"""What may be read from a Trainer: one line per property, each a view of the part that owns it."""
+"""TrainerViews: a Trainer's properties, each a view of the object that owns the value."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core.metrics.results import Results
+from lightlib.core.limits import TrainerLimits
 from lightlib.core.optimization.schedules import SchedulerConfig
-from lightlib.core.progress.plan import Plan
-from lightlib.core.progress.progress import Progress
-from lightlib.core.progress.states import RunningStage, TrainerState
-from lightlib.core.run.run import Run
-from lightlib.core.session import Session
-from lightlib.core.setup.settings import Settings
-from lightlib.data.train import TrainData
-from lightlib.errors import MisconfigurationException
+from lightlib.core.run_views import RunViews
 from lightlib.loggers.logger import Logger
 from lightlib.precision.precision import Precision
 from lightlib.profilers.profiler import Profiler
@@ -34,58 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainerViews"]
 
-_INSIDE = {
-    "fit_loop": "`trainer.progress`, `trainer.plan` and `trainer.max_epochs`",
-    "validate_loop": "`trainer.num_val_batches`",
-    "test_loop": "`trainer.num_test_batches`",
-    "predict_loop": "`trainer.num_predict_batches`",
-    "lightning_optimizers": "`module.optimizers()`",
-    "tuner": "a tuner callback",
-    "lr_schedulers": "`trainer.lr_scheduler_configs`",
-    "_data_connector": "`trainer.train_dataloader` and its siblings",
-    "_logger_connector": "`trainer.callback_metrics`",
-    "_checkpoint_connector": "`trainer.save_checkpoint`",
-    "_accelerator_connector": "`trainer.strategy` and `trainer.accelerator`",
-}
 
+class TrainerViews(RunViews, TrainerLimits):
+    """The properties of a Trainer: limits, the run, and here its objects, loaders and devices."""
 
-_STAGES = {stage.value: stage for stage in RunningStage}
-
-
-class _Limits:
-    """What is read from the settings under the name of the Trainer's argument, and may be set between two calls."""
-
-    accumulate_grad_batches: int
-    barebones: bool
-    check_val_every_n_epoch: int | None
-    fast_dev_run: int
-    global_batch_size: int | None
-    gradient_clip_algorithm: str | None
-    gradient_clip_val: float | None
-    limit_predict_batches: int | float
-    limit_test_batches: int | float
-    limit_train_batches: int | float
-    limit_val_batches: int | float
-    log_every_n_steps: int
-    max_epochs: int | None
-    max_steps: int
-    max_time: float | None
-    min_epochs: int | None
-    min_steps: int | None
-    num_sanity_val_steps: float
-    overfit_batches: int | float
-    reload_dataloaders_every_n_epochs: int
-    val_check_interval: int | float
-
-
-_SETTINGS = frozenset(_Limits.__annotations__)
-
-
-class TrainerViews(_Limits):
-    """The read-only side of a Trainer. Limits (`max_epochs`, …) may be set between two calls."""
-
-    settings: Settings
-    progress: Progress
     strategy: Strategy
     profiler: Profiler
     precision_plugin: Precision
@@ -93,100 +35,10 @@ class TrainerViews(_Limits):
     num_nodes: int
     devices: list[torch.device]
     _loggers: list[Logger]
-    _session: Session
-
-    if not TYPE_CHECKING:  # a name that is not there is an error for checkers as well
-
-        def __getattr__(self, name: str) -> Any:
-            if name in _SETTINGS and "settings" in self.__dict__:
-                return getattr(self.settings, name)
-            hint = f" Lightning's `{name}` is part of its inside; read {_INSIDE[name]}." if name in _INSIDE else ""
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}.{hint}")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _SETTINGS:
-            self.settings.change(name, value)
-            session = self.__dict__.get("_session")
-            run = None if session is None else session.run
-            if run is not None and self.training and run.train_data is not None:
-                plan = run.replan(run.train_data.num_batches)
-                if self.progress.epoch_batch:  # another number of batches per step begins with the next epoch
-                    plan = replace(plan, accumulate=run.plan.accumulate)
-                run.use_plan(plan)
-        else:
-            object.__setattr__(self, name, value)
-
-    # where the run is
-    @property
-    def current_epoch(self) -> int:
-        """Epochs completed; the index of the running one."""
-        return self.progress.epoch
-
-    @property
-    def global_step(self) -> int:
-        """Batches in which an optimizer stepped."""
-        return self.progress.step
-
-    @property
-    def plan(self) -> Plan | None:
-        """The limits and intervals of the run."""
-        return self.run.plan if self.run is not None else None
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether somebody asked for an early stop. May be set."""
-        return self.run is not None and self.run.stop.asked
-
-    @should_stop.setter
-    def should_stop(self, value: bool) -> None:
-        if self.run is not None:
-            self.run.stop.request(bool(value))
-
-    @property
-    def is_last_batch(self) -> bool:
-        """Whether the batch that runs is the last of its epoch."""
-        return self.run is not None and self.run.exhausted
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since training began in this process."""
-        return self.run.clocks.since_start() if self.run is not None else 0.0
-
-    @property
-    def data_wait(self) -> float:
-        """Seconds spent waiting for training batches."""
-        return self.run.train_data.waited if self.run is not None and self.run.train_data is not None else 0.0
-
-    @property
-    def stop_signal(self) -> BaseException | None:
-        """The Ctrl-C or SIGTERM with which all processes leave the run at one optimizer-step boundary, or None."""
-        signal: BaseException | None = self._session.signals.received
-        return signal
-
-    @property
-    def received_sigterm(self) -> bool:
-        """Whether the process was asked to end."""
-        return isinstance(self._session.signals.received, SystemExit)
-
-    @property
-    def state(self) -> TrainerState:
-        """What the Trainer is doing."""
-        run = self._session.run
-        return replace(self._session.state, stage=_STAGES.get(run.stage) if run is not None else None)
-
-    @property
-    def run(self) -> Run | None:
-        """The run of the last call; None before the first one and while one is being built."""
-        return self._session.run
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C or SIGTERM ended the last call."""
-        return self._session.interrupted
 
     @property
     def callbacks(self) -> list[Callback]:
-        """In the order in which they are called; during a run it cannot be changed."""
+        """The callbacks in call order; the list cannot be changed during a run."""
         return self._session.callbacks
 
     @callbacks.setter
@@ -213,111 +65,10 @@ class TrainerViews(_Limits):
         """Whether the user named that checkpoint by its path."""
         return self._session.identity.by_path
 
-    def _in(self, *stages: str) -> bool:
-        return self.run is not None and self.run.stage in stages
-
-    @property
-    def training(self) -> bool:
-        """Whether a training batch or epoch hook runs."""
-        return self._in("train")
-
-    @property
-    def validating(self) -> bool:
-        """Whether validation runs."""
-        return self._in("validate")
-
-    @property
-    def testing(self) -> bool:
-        """Whether the test runs."""
-        return self._in("test")
-
-    @property
-    def predicting(self) -> bool:
-        """Whether prediction runs."""
-        return self._in("predict")
-
-    @property
-    def sanity_checking(self) -> bool:
-        """Whether the sanity check runs."""
-        return self._in("sanity_check")
-
-    @property
-    def evaluating(self) -> bool:
-        """Whether an evaluation runs."""
-        return self._in("validate", "test", "sanity_check")
-
-    @property
-    def _train_data(self) -> TrainData | None:
-        """The training data of the last fit, or of the one that is being built: `configure_optimizers` may ask."""
-        run, builder = self._trained, self._session.builder
-        if run is not None:
-            return run.train_data
-        return builder.loaded if builder is not None else None
-
-    # numbers of batches
-    @property
-    def num_training_batches(self) -> float:
-        """Training batches per epoch; `inf` before the loader is known or when it has no length."""
-        return self._train_data.num_batches if self._train_data is not None else math.inf
-
-    def _num_batches(self, key: str) -> list[float]:
-        evaluations = self._session.builder.evaluations if self._session.builder is not None else {}
-        return list(evaluations[key].num_batches) if key in evaluations else []
-
-    @property
-    def num_val_batches(self) -> list[float]:
-        """Validation batches, per loader."""
-        return self._num_batches("val")
-
-    @property
-    def num_test_batches(self) -> list[float]:
-        """Test batches, per loader."""
-        return self._num_batches("test")
-
-    @property
-    def num_predict_batches(self) -> list[float]:
-        """Batches to predict, per loader."""
-        return self._num_batches("predict")
-
-    @property
-    def num_sanity_val_batches(self) -> list[float]:
-        """Validation batches of the sanity check of the last fit, per loader; empty before any."""
-        data = None if self._session.fit_run is None else self._session.fit_run.evaluations.loaded.get("val")
-        return [] if data is None else [min(n, self.settings.num_sanity_val_steps) for n in data.num_batches]
-
-    @property
-    def val_check_batch(self) -> float | None:
-        """Training batches between two validations."""
-        plan = self.plan
-        every = plan.validate_every if plan is not None else None
-        return plan.num_batches if plan is not None and every == math.inf else every
-
-    @property
-    def estimated_stepping_batches(self) -> float:
-        """Optimizer steps of the whole run; `inf` when there is no limit. May be read in `configure_optimizers`.
-
-        Raises:
-            MisconfigurationException: `max_epochs` limits the run, and no training data are known yet.
-        """
-        run, builder, settings = self._trained, self._session.builder, self.settings
-        if run is not None and run.train_data is not None:
-            return run.plan.total_steps
-        if builder is not None and builder.sources["train"] is not None:
-            total: float = builder.plan(builder.train_data().num_batches).total_steps
-            return total
-        if settings.max_epochs in (None, -1):
-            return math.inf if settings.max_steps == -1 else settings.max_steps
-        raise MisconfigurationException(
-            f"estimated_stepping_batches was read before fit: with max_epochs={settings.max_epochs} it depends on the "
-            "number of training batches.",
-            expected="to be read in configure_optimizers, or later.",
-            fix="move it into configure_optimizers, or let a schedule ask: lambda optimizer, total_steps: ….",
-        )
-
     # objects
     @property
     def ckpt_path(self) -> Any:
-        """The checkpoint that the last call loaded, or None. Set to a path, it stands for calls that name none."""
+        """The checkpoint that the last call loaded, or None. Setting it gives a default for calls that name none."""
         return self._session.loaded_path
 
     @ckpt_path.setter
@@ -338,18 +89,12 @@ class TrainerViews(_Limits):
 
     @property
     def hooks(self) -> Any:
-        """The table of hooks; printed, it shows who is called where."""
+        """The table of hooks; printed, it lists the methods that each hook calls."""
         return self._session.hooks
 
     @property
-    def _trained(self) -> Run | None:
-        """The last fit, as long as its module is the present one; otherwise the present run."""
-        last, run = self._session.fit_run, self.run
-        return last if last is not None and run is not None and run.module is last.module else run
-
-    @property
     def optimizers(self) -> list[Optimizer]:
-        """The optimizers; after an evaluation still those of the last fit."""
+        """The optimizers of the last fit, also after an evaluation."""
         return self._trained.optimization.optimizers if self._trained is not None else []
 
     @property
@@ -361,11 +106,6 @@ class TrainerViews(_Limits):
     def scaler(self) -> Any:
         """The GradScaler of 16-mixed, or None."""
         return getattr(self._trained.optimization.scaler, "grad_scaler", None) if self._trained is not None else None
-
-    @property
-    def gradient_norm(self) -> Tensor | None:
-        """The norm of all gradients before the last clipping by norm; None without any."""
-        return self.run.optimization.gradient_norm if self.run is not None else None
 
     @property
     def precision(self) -> str:
@@ -392,14 +132,14 @@ class TrainerViews(_Limits):
 
     @property
     def log_dir(self) -> str | None:
-        """The folder of the first logger; `default_root_dir` without any. From a run's start on that of rank zero."""
+        """The folder of the first logger, else `default_root_dir`. During a run it is rank zero's on all ranks."""
         logger, folder = self._session.log_dir
         if folder is not None and logger is self.logger:
             return str(folder)
         return self.default_root_dir if self.logger is None else (self.logger.log_dir or self.logger.save_dir)
 
     def _callbacks_of(self, name: str) -> list[Any]:
-        from lightlib import callbacks  # optional: rich, only when asked for
+        from lightlib import callbacks  # optional: rich, only when these properties are read
 
         return [callback for callback in self.callbacks if isinstance(callback, getattr(callbacks, name))]
 
@@ -410,7 +150,7 @@ class TrainerViews(_Limits):
 
     @property
     def early_stopping_callbacks(self) -> list[EarlyStopping]:
-        """All EarlyStoppings."""
+        """All EarlyStopping callbacks."""
         return self._callbacks_of("EarlyStopping")
 
     @property
@@ -420,7 +160,7 @@ class TrainerViews(_Limits):
 
     @property
     def early_stopping_callback(self) -> EarlyStopping | None:
-        """The first EarlyStopping, or None."""
+        """The first EarlyStopping callback, or None."""
         return next(iter(self.early_stopping_callbacks), None)
 
     @property
@@ -431,7 +171,7 @@ class TrainerViews(_Limits):
     # loaders
     @property
     def train_dataloader(self) -> Any:
-        """What was given or returned as training loaders."""
+        """The training loaders, in the user's nesting."""
         return self._train_data.loaders if self._train_data is not None else None
 
     def _loaders(self, key: str) -> Any:
@@ -440,78 +180,57 @@ class TrainerViews(_Limits):
 
     @property
     def val_dataloaders(self) -> Any:
-        """What was given as validation loaders."""
+        """The validation loaders, in the user's nesting."""
         return self._loaders("val")
 
     @property
     def test_dataloaders(self) -> Any:
-        """What was given as test loaders."""
+        """The test loaders, in the user's nesting."""
         return self._loaders("test")
 
     @property
     def predict_dataloaders(self) -> Any:
-        """What was given to be predicted."""
+        """The prediction loaders, in the user's nesting."""
         return self._loaders("predict")
-
-    # metrics
-    @property
-    def _results(self) -> Results:
-        """Those of the run, or what was left by one in other processes."""
-        return self._session.left if self.run is None else self.run.results
-
-    @property
-    def callback_metrics(self) -> dict[str, Tensor]:
-        """What callbacks read."""
-        return self._results.callback_metrics
-
-    @property
-    def logged_metrics(self) -> dict[str, Tensor]:
-        """What loggers got last."""
-        return self._results.logged_metrics
-
-    @property
-    def progress_bar_metrics(self) -> dict[str, float]:
-        """What the bar shows."""
-        return self._results.progress_bar_metrics
 
     # ranks and devices
     @property
     def global_rank(self) -> int:
-        """This process's index among all."""
+        """The rank of this process among all."""
         return self.strategy.global_rank
 
     @property
     def local_rank(self) -> int:
-        """This process's index on its machine."""
+        """The rank of this process on its machine."""
         return self.strategy.local_rank
 
     @property
     def node_rank(self) -> int:
-        """This machine's index."""
+        """The index of this machine."""
         return self.strategy.node_rank
 
     @property
     def world_size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return self.strategy.world_size
 
     @property
     def is_global_zero(self) -> bool:
-        """Whether this process writes and speaks."""
+        """Whether this is rank zero, which writes files and prints."""
         return self.strategy.is_global_zero
 
     @property
     def num_devices(self) -> int:
-        """Devices of this machine."""
+        """The number of devices on this machine."""
         return len(self.devices)
 
     @property
     def device_ids(self) -> list[int]:
-        """Their indices."""
+        """The indices of this machine's devices."""
         indices: list[int | None] = [device.index for device in self.devices]
         return [place if index is None else index for place, index in enumerate(indices)]
 
     @property
     def distributed_sampler_kwargs(self) -> dict[str, int]:
-        """For samplers."""
+        """Keyword arguments for a DistributedSampler."""
         return {"num_replicas": self.strategy.data_size, "rank": self.strategy.data_rank}

@@ -624,5 +624,5 @@ def test_should_stop_may_be_written_and_callbacks_appended(tmp_path):
 )
 def test_the_inside_of_lightning_is_absent_and_the_error_says_what_to_read(name, advice):
     trainer = L.Trainer(accelerator="cpu", logger=False, max_epochs=1)
-    with pytest.raises(AttributeError, match=rf"Lightning's `{name}` is part of its inside; read .*{advice}"):
+    with pytest.raises(AttributeError, match=rf"`{name}` is internal to Lightning; read .*{advice}"):
         getattr(trainer, name)

@@ -69,7 +69,7 @@ class TestNoFalseAlarm:
         assert found.captured["logged this epoch"] == "accuracy, largest, loss, sometimes"
         assert "EarlyStopping" in found.captured["callbacks"]
         assert found.captured["loggers"] == "Rows"
-        assert "A checkpoint of this run holds:" in str(found)
+        assert "A checkpoint of this run contains:" in str(found)
 
     def test_before_and_after_a_fit(self):
         trainer = quiet_trainer()
@@ -79,7 +79,7 @@ class TestNoFalseAlarm:
         found = audit(trainer)
         assert found.complete
         assert found.captured["position"] == "epoch 1, batch 0 of it, step 2"
-        assert str(found).endswith("Nothing is known that it would not hold.")
+        assert str(found).endswith("Nothing is known to be missing.")
 
     def test_what_is_saved_by_the_user(self):
         class Saves(Net):
@@ -270,7 +270,7 @@ class TestOthers:
         assert names(found) == in_workers
         assert ("StatefulDataLoader" in str(found)) == bool(workers)
         assert ("data set of the training loader.reads" in changes(found)) == (not workers)
-        assert found.captured["training data"] == "DataLoader with SequentialSampler, 1 generators of its own"
+        assert found.captured["training data"] == "DataLoader with SequentialSampler, 1 generator"
 
     @pytest.mark.processes
     def test_a_data_set_whose_state_nobody_asks_workers_for(self):

@@ -37,7 +37,7 @@ LIMIT = "an int >= 0 (batches) or a float from 0.0 to 1.0 (a fraction of them)."
 INTERVAL = "an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), or a time."
 FLAG = "True or False."
 OWN = "subclass lightlib.Callback, or use lightlib.callbacks.LambdaCallback."
-DRY = "True, False, or an int of at least 0: how many batches."
+DRY = "True, False, or an int of at least 0 (a number of batches)."
 DETERMINISTIC = "True, False or 'warn'."
 CLIP = "a number >= 0."
 PLUGIN = "a lightlib.precision.Precision or a lightlib.launch.Environment."
@@ -344,7 +344,7 @@ CONFLICTS = [
     (
         {"barebones": True, "logger": True, "fast_dev_run": True},
         "barebones=True together with logger=True, fast_dev_run=True.",
-        "barebones alone: it switches all of these off, to measure the loop.",
+        "barebones alone: it turns all of these off, to measure the loop.",
         "leave out barebones, or logger and fast_dev_run.",
     ),
     (
@@ -353,12 +353,12 @@ CONFLICTS = [
     ),
     (
         {"callbacks": [LambdaCallback(on_fit_start=print)] * 2}, "callbacks holds one LambdaCallback object twice.",
-        "every callback once: each of them is called.", "leave one out.",
+        "every callback once; otherwise its hooks are called twice.", "leave one out.",
     ),
     (
         {"enable_checkpointing": True, "callbacks": [ModelCheckpoint(), ModelCheckpoint()]},
         "Two callbacks would save their state under the key ***ModelCheckpoint***",
-        "a state_key of its own for every stateful callback.",
+        "a different state_key for every stateful callback.",
         "override `state_key` in one of them, or give them different arguments.",
     ),
 ]  # fmt: skip
@@ -393,7 +393,7 @@ class TestWarnings:
     def test_deterministic_and_benchmark(self, monkeypatch):
         monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         monkeypatch.setattr(torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
-        with pytest.warns(UserWarning, match="benchmark=True may choose other kernels in every run"):
+        with pytest.warns(UserWarning, match="benchmark=True may choose different kernels in every run"):
             trainer(deterministic="warn", benchmark=True)
 
 

@@ -149,7 +149,7 @@ class TestDataModules:
             TYPE,
             f"{argument} is an object of type LightningDataModule.",
             expected,
-            "import it from lightlib: `import lightlib as L` in place of `import lightning as L`.",
+            "import it from lightlib: `import lightlib as L` instead of `import lightning as L`.",
         ):
             trainer().fit(Net(), **{argument: theirs})
 
@@ -264,7 +264,7 @@ class TestEmpty:
         module, run = with_methods(Validated, val_dataloader=lambda self: []), trainer()
         with caplog.at_level("INFO", logger="lightlib"):
             run.fit(module, loader())
-        assert "val_dataloader returned no loaders: nothing is validated in this run." in caplog.messages
+        assert "val_dataloader returned no loaders: this run does not validate." in caplog.messages
         assert (module.steps, run.num_val_batches, run.callback_metrics) == (4, [], {})
         expected = "`dataloaders`, a data module, or a method `val_dataloader` of the module."
         fix = "trainer.validate(module, dataloaders=loader)"
@@ -324,7 +324,7 @@ class TestLimits:
             WRONG,
             "val_check_interval=10 is more than the 4 training batches of an epoch: validation would never run.",
             "at most 4 batches.",
-            "a smaller int, a float (a fraction of the epoch), or check_val_every_n_epoch=None to count ***",
+            "use a smaller int, a float (a fraction of the epoch), or check_val_every_n_epoch=None to count ***",
         )
         refuses_fit(Validated(), loader(), loader(), error=error, val_check_interval=10)
 
@@ -425,7 +425,7 @@ class TestServed:
             ),
             (
                 np.array(["a", "b"]), TYPE, "The training data cannot be made into tensors: ***", "arrays of numbers.",
-                "convert them before, for instance with array.astype('float32').",
+                "convert them first, for instance with array.astype('float32').",
             ),
         ],
     )  # fmt: skip
@@ -445,7 +445,7 @@ def test_a_mode_that_is_not_known():
 
 def test_a_validation_loader_that_shuffles():
     given = DataLoader(TensorDataset(torch.randn(4, 2), torch.randn(4, 1)), shuffle=True)
-    with pytest.warns(PossibleUserWarning, match="The validation loader shuffles; its batches differ from run to run"):
+    with pytest.warns(PossibleUserWarning, match="The validation loader shuffles: its batches differ between runs"):
         trainer().fit(Validated(), loader(), given)
 
 

@@ -120,7 +120,7 @@ def test_the_first_error_is_the_one_that_is_seen(hook):
     first, second, logger = Watching(fails_in=[hook]), Watching(), Told()
     run = trainer(callbacks=[first, second], logger=logger)
     with (
-        pytest.warns(UserWarning, match=rf"failed as well while the run was ended: Mine\('in {hook}'\)"),
+        pytest.warns(UserWarning, match=rf"failed as well during teardown: Mine\('in {hook}'\)"),
         pytest.raises(Mine) as caught,
     ):
         run.fit(failing("training_step", error), loader(), loader())

@@ -35,12 +35,12 @@ def of_lightning(name, root, base=nn.Module):
         (
             of_lightning("LightningModule", "lightning"),
             "`model` is a LightningModule of `lightning` (Theirs).",
-            "import it from lightlib: `import lightlib as L` in place of `import lightning as L`.",
+            "import it from lightlib: `import lightlib as L` instead of `import lightning as L`.",
         ),
         (
             of_lightning("LightningModule", "pytorch_lightning"),
             "`model` is a LightningModule of `pytorch_lightning` (Theirs).",
-            "import it from lightlib: `import lightlib as L` in place of `import pytorch_lightning as L`.",
+            "import it from lightlib: `import lightlib as L` instead of `import pytorch_lightning as L`.",
         ),
     ],
 )
@@ -147,7 +147,7 @@ class TestSteps:
             (
                 lambda self, batch, batch_idx, hiddens=None: None,
                 "hiddens",
-                "self.automatic_optimization = False, and keep the hidden states on self.",
+                "set self.automatic_optimization = False, and keep the hidden states on self.",
             ),
             (
                 lambda self, dataloader_iter: None,
@@ -249,7 +249,12 @@ class TestHooksAroundABatch:
 
         def error(name, hook):
             what = f"{name}.{hook} takes no `dataloader_idx`, but there are 2 loaders."
-            return WRONG, what, "it as the last argument.", f"def {hook}(self, …, batch_idx, dataloader_idx=0):"
+            return (
+                WRONG,
+                what,
+                "`dataloader_idx` as the last argument.",
+                f"def {hook}(self, …, batch_idx, dataloader_idx=0):",
+            )
 
         data = loader(), [loader(), loader()]
         refuses_fit(OfModule(), *data, error=error("OfModule", "on_validation_batch_start"))
@@ -302,7 +307,7 @@ class TestAutomaticOptimization:
         error = (
             WRONG,
             f"Trainer({argument}={value}) with manual optimization: Given sets automatic_optimization = False.",
-            f"{argument} left at its default: in manual optimization the steps are yours.",
+            f"{argument} left at its default: in manual optimization you control the steps.",
             fix,
         )
         refuses_fit(with_methods(automatic_optimization=False), error=error, **{argument: value})
@@ -337,13 +342,13 @@ class TestOutsideOfARun:
         with refused(
             RuntimeError,
             "Net is not attached to a Trainer.",
-            "`self.trainer` is read during a run.",
+            "`self.trainer` to be read during a run.",
             "call trainer.fit(module) first, or move this into a hook.",
         ):
             read(Net())
 
     def test_logging(self):
-        with pytest.warns(UserWarning, match=r"self\.log\('a', …\) was called outside of a Trainer's run; nothing is"):
+        with pytest.warns(UserWarning, match=r"self\.log\('a', …\) was called outside a Trainer's run; nothing is"):
             Net().log("a", 1)
 
     def test_saving(self):
@@ -356,9 +361,7 @@ class TestOutsideOfARun:
             trainer().save_checkpoint("a.ckpt")
 
     def test_the_inside_of_lightning(self):
-        with pytest.raises(
-            AttributeError, match=r"no attribute 'fit_loop'\. Lightning's `fit_loop` is part of its inside"
-        ):
+        with pytest.raises(AttributeError, match=r"no attribute 'fit_loop'\. `fit_loop` is internal to Lightning"):
             _ = trainer().fit_loop
 
 

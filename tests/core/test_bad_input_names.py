@@ -23,7 +23,7 @@ class TestNames:
         place, fix = REMOVED[name]
         with refused(
             TYPE,
-            f"Trainer got `{name}=7`, an argument that left Lightning in 2.0.",
+            f"Trainer got `{name}=7`, an argument that was removed in Lightning 2.0.",
             f"{place}.",
             fix.replace("{value}", "7"),
         ):
@@ -137,7 +137,7 @@ class TestEnvironment:
         [
             ("PL_TRAINER_MAX_EPOCH", "no argument `max_epoch`; Did you mean PL_TRAINER_MAX_EPOCHS?"),
             ("LIGHTLIB_MAXSTEPS", "no argument `maxsteps`; Did you mean LIGHTLIB_MAX_STEPS?"),
-            ("PL_TRAINER_GPUS", "no argument `gpus`; its place is taken by `accelerator` and `devices`"),
+            ("PL_TRAINER_GPUS", "no argument `gpus`; its replacement: `accelerator` and `devices`"),
         ],
     )
     def test_a_variable_that_nobody_reads(self, monkeypatch, variable, hint):

@@ -41,10 +41,10 @@ def fit(data, module=None, **arguments):
     ("wanted", "size", "processes", "accumulate", "said"),
     [
         (256, 16, 2, 8, "Global batch 256 = 2 processes × 16 × 8 accumulated."),
-        (250, 16, 2, 8, "Global batch 256 = 2 processes × 16 × 8 accumulated; 250 was asked for."),
+        (250, 16, 2, 8, "Global batch 256 = 2 processes × 16 × 8 accumulated; 250 was requested."),
         (32, 32, 1, 1, "Global batch 32 = 1 process × 32 × 1 accumulated."),
-        (40, 32, 1, 1, "Global batch 32 = 1 process × 32 × 1 accumulated; 40 was asked for."),
-        (7, 3, 2, 1, "Global batch 6 = 2 processes × 3 × 1 accumulated; 7 was asked for."),
+        (40, 32, 1, 1, "Global batch 32 = 1 process × 32 × 1 accumulated; 40 was requested."),
+        (7, 3, 2, 1, "Global batch 6 = 2 processes × 3 × 1 accumulated; 7 was requested."),
     ],
 )
 def test_what_comes_nearest(wanted, size, processes, accumulate, said):
@@ -120,7 +120,7 @@ def test_several_loaders_of_one_batch_size():
 @pytest.mark.parametrize("data", [batches(2), Unsized(batches(2)), DataLoader(batches(2), batch_size=None)])
 def test_loaders_without_a_batch_size(data):
     with pytest.raises(
-        MisconfigurationException, match="global_batch_size=8, but the training data says no batch size"
+        MisconfigurationException, match="global_batch_size=8, but the training data has no known batch size"
     ):
         fit(data, global_batch_size=8)
 

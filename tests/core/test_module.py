@@ -67,7 +67,7 @@ class TestDetached:
             module.optimizers()
 
     def test_log_warns(self):
-        with pytest.warns(UserWarning, match=r"self\.log\('loss', …\) was called outside of a Trainer's run"):
+        with pytest.warns(UserWarning, match=r"self\.log\('loss', …\) was called outside a Trainer's run"):
             Net().log("loss", 1.0)
 
     def test_print(self, capsys):

@@ -283,10 +283,10 @@ class TestOptimizersOfOthers:
         assert same_weights(module, plain)
         with refused(
             MisconfigurationException,
-            "Needs.step needs its closure, and with a loss scaler ('16-mixed') it gets none: the gradients of each "
-            "call would have to be unscaled and checked for overflow.",
+            "Needs.step needs its closure, which it does not get with a loss scaler ('16-mixed'): the gradients of "
+            "each call would have to be unscaled and checked for overflow.",
             "an optimizer that steps without a closure.",
-            "precision='bf16-mixed' or '32-true', which scale no loss; or another optimizer.",
+            "use precision='bf16-mixed' or '32-true', which do not scale the loss, or another optimizer.",
         ):
             quiet_trainer(precision="16-mixed").fit(Net(Needs), data)
 

@@ -83,7 +83,7 @@ class TestWhere:
             run(logging_in("training_step", on_step=False))
 
     def test_outside_of_a_run(self):
-        with pytest.warns(UserWarning, match="was called outside of a Trainer's run"):
+        with pytest.warns(UserWarning, match="was called outside a Trainer's run"):
             Base().log("v", 1.0)
 
     def test_in_a_callback(self):

@@ -37,7 +37,7 @@ class TestViews:
             "estimated_stepping_batches was read before fit: with max_epochs=3 it depends on the number of training "
             "batches.",
             "to be read in configure_optimizers, or later.",
-            "move it into configure_optimizers, or let a schedule ask: lambda optimizer, total_steps: ….",
+            "move it into configure_optimizers, or use a schedule factory: lambda optimizer, total_steps: ….",
         ):
             _ = quiet_trainer(max_epochs=3).estimated_stepping_batches
         assert quiet_trainer(max_epochs=-1).estimated_stepping_batches == math.inf

@@ -412,7 +412,7 @@ def test_a_checkpoint_beyond_max_epochs_ends_well(caplog):
     run = trainer(max_epochs=2)
     with caplog.at_level("INFO", logger="lightlib"):
         run.fit(Net(), ones(2), ckpt_path="done.ckpt")
-    assert any(message.startswith("Nothing to train: the run is at epoch 3") for message in caplog.messages)
+    assert any(message.startswith("Nothing to train: the run is already at epoch 3") for message in caplog.messages)
     assert (run.current_epoch, run.global_step) == (3, 6)
 
 

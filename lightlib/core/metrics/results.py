@@ -52,6 +52,14 @@ class Results:
         self._logged: dict[str, Any] = {}
         self._bar: dict[str, Any] = {}
 
+    def reduce_by(self, table: Callable[[Table], None], value: Callable[[Any, str], Any]) -> None:
+        """Reduce over processes: tables by one function, single values by the other."""
+        self.reduce_table, self.reduce_value = table, value
+
+    def log_outside_graphs(self) -> None:
+        """Keep `log` out of compiled graphs: one graph break, and no recompilation."""
+        self.log = torch.compiler.disable(self.log)  # type: ignore[method-assign, no-untyped-call]
+
     # writing
     def use(self, table: Table) -> None:
         """Collect values in this table from now on."""

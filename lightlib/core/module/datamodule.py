@@ -1,4 +1,4 @@
-"""DataModule: data sets and loaders, apart from the model."""
+"""DataModule: data sets and loaders, separate from the model."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["DataModule"]
 
 
 class DataModule(DataHooks, HyperparametersMixin):
-    """Where data comes from: `prepare_data` once, `setup` in every process, and a loader per stage.
+    """A source of data: `prepare_data` runs once, `setup` in every process, and each stage has a loader.
 
-    It can be used without a Trainer as well.
+    It also works without a Trainer.
 
     Example:
         >>> import torch, lightlib
@@ -45,18 +45,18 @@ class DataModule(DataHooks, HyperparametersMixin):
     def __init__(self) -> None:
         super().__init__()
 
-    def __getstate__(self) -> dict[str, Any]:  # a loader's `collate_fn=self.…` travels to its workers without a run
+    def __getstate__(self) -> dict[str, Any]:  # a loader's `collate_fn=self.…` is sent to its workers without a run
         return {**self.__dict__, "trainer": None}
 
     def on_exception(self, exception: BaseException) -> None:
-        """Called when the run is ended by an exception or Ctrl-C."""
+        """Called when an exception or Ctrl-C ends the run."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must be found again after a resume."""
+        """Return the state that a resume needs."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
 
     load_from_checkpoint = ClassOnly(load_datamodule)
 
@@ -71,28 +71,28 @@ class DataModule(DataHooks, HyperparametersMixin):
         num_workers: int = 0,
         **init_kwargs: Any,
     ) -> Self:
-        """Return a DataModule that serves data sets: the training one shuffled, each of the others a set or several.
+        """Return a DataModule that serves data sets, shuffling the training data.
 
         Args:
             train_dataset, val_dataset, test_dataset, predict_dataset: A Dataset, or a sequence or mapping of them.
-            batch_size: Samples per batch. Default 1. Handed to this class as well, if its `__init__` takes it.
-            num_workers: Worker processes per loader. Default 0. Likewise.
-            init_kwargs: Handed to this class.
+            batch_size: Samples per batch. Default 1. Also passed to this class if its `__init__` takes it.
+            num_workers: Worker processes per loader. Default 0. Also passed to this class if its `__init__` takes it.
+            init_kwargs: Passed to this class.
         """
 
         def loaders(datasets: Any, shuffle: bool) -> Any:
             if isinstance(datasets, Mapping):
-                return {key: loaders(one, shuffle) for key, one in datasets.items()}
+                return {key: loaders(dataset, shuffle) for key, dataset in datasets.items()}
             if isinstance(datasets, Sequence) and not isinstance(datasets, Dataset):
-                return [loaders(one, shuffle) for one in datasets]
+                return [loaders(dataset, shuffle) for dataset in datasets]
             shuffled = shuffle and not isinstance(datasets, IterableDataset)
             return DataLoader(datasets, batch_size, shuffle=shuffled, num_workers=num_workers, pin_memory=False)
 
         taken = inspect.signature(cls.__init__).parameters.values()
         names = {p.name for p in taken if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
         takes_all = any(p.kind is p.VAR_KEYWORD for p in taken)
-        own = {"batch_size": batch_size, "num_workers": num_workers}
-        datamodule = cls(**{name: value for name, value in own.items() if takes_all or name in names}, **init_kwargs)
+        sizes = {"batch_size": batch_size, "num_workers": num_workers}
+        datamodule = cls(**{name: value for name, value in sizes.items() if takes_all or name in names}, **init_kwargs)
         given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
         for stage, datasets in given.items():
             if datasets is not None:
@@ -108,6 +108,6 @@ class DataModule(DataHooks, HyperparametersMixin):
                 try:
                     sizes = [length(loader) for loader in flatten(getattr(self, name)())[0]]
                     lines.append(f"{stage}: {', '.join(f'{size:g} batches' for size in sizes)}")
-                except Exception as error:  # noqa: BLE001  what a loader needs may not be there before setup()
+                except Exception as error:  # noqa: BLE001  a loader may need setup() first
                     lines.append(f"{stage}: not available yet ({type(error).__name__})")
         return f"{type(self).__name__}({'; '.join(lines) or 'no loaders'})"

@@ -1,4 +1,4 @@
-"""Exports of a module: ONNX, torch.export, and what torch.jit.script needs."""
+"""Exports of a module: ONNX, torch.export, and support for torch.jit.script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_ONNX = ("onnx", "onnxscript", "onnx_ir")
 
 
 def arguments_of(sample: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and keyword arguments for `forward` that an example input stands for."""
+    """Return the positional and keyword arguments that an example input gives `forward`."""
     if isinstance(sample, Mapping):
         return (), dict(sample)
     return (tuple(sample), {}) if isinstance(sample, tuple) else ((sample,), {})
@@ -35,7 +35,7 @@ def arguments_of(sample: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 @contextmanager
 def evaluating(module: Module) -> Iterator[None]:
-    """Put every submodule into evaluation mode without gradients, and give each its own mode back."""
+    """Put every submodule into evaluation mode, without gradients, and restore each mode afterwards."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
     try:
@@ -46,14 +46,14 @@ def evaluating(module: Module) -> Iterator[None]:
             part.training = mode
 
 
-def _refuse_spread(module: Module, name: str) -> None:
-    trainer = module._trainer  # noqa: SLF001  without the error where there is none
+def _refuse_sharded(module: Module, name: str) -> None:
+    trainer = module._trainer  # noqa: SLF001  the property raises without a Trainer
     if trainer is not None and not trainer.strategy.runs_alone:
         kind = type(module).__name__.removeprefix("FSDP")
         raise MisconfigurationException(
-            f"{kind}.{name} was called while the module is spread over processes.",
-            expected="a module that is whole in this process.",
-            fix=f'trainer.save_checkpoint("model.ckpt") on all processes, then in a program of one process '
+            f"{kind}.{name} was called while the module is sharded over processes.",
+            expected="a module that is complete in this process.",
+            fix=f'trainer.save_checkpoint("model.ckpt") on all processes, then in a program with one process '
             f'{kind}.load_from_checkpoint("model.ckpt").{name}(…).',
         )
 
@@ -72,14 +72,14 @@ def _sample(module: Module, given: Any, name: str) -> tuple[tuple[Any, ...], dic
 def to_onnx(
     module: Module, file_path: str | Path | IO[bytes] | None, input_sample: Any, options: dict[str, Any]
 ) -> Any:
-    """Export `forward` to ONNX, where a file is written on rank zero only; see `Module.to_onnx`."""
+    """Export `forward` to ONNX; a file is written on rank zero only; see `Module.to_onnx`."""
     if file_path is None and not options.get("dynamo"):
         raise MisconfigurationException(
             "to_onnx got no file_path.",
             expected="a path, or dynamo=True to get an ONNXProgram back.",
             fix='module.to_onnx("model.onnx")',
         )
-    _refuse_spread(module, "to_onnx")
+    _refuse_sharded(module, "to_onnx")
     if file_path is not None and report.rank_zero_only.rank:
         return None
     args, kwargs = _sample(module, input_sample, "to_onnx")
@@ -94,14 +94,14 @@ def to_onnx(
             raise
         raise MisconfigurationException(
             f"{type(module).__name__}.to_onnx needs the package {error.name}, which is not installed.",
-            expected="onnx and onnxscript, with which torch writes ONNX.",
+            expected="onnx and onnxscript, which torch needs to write ONNX.",
             fix="pip install onnx onnxscript",
         ) from error
 
 
 def to_torch_export(module: Module, file_path: str | Path | None, input_sample: Any, options: dict[str, Any]) -> Any:
     """Export `forward` with torch.export; a file is written on rank zero only; see `Module.to_torch_export`."""
-    _refuse_spread(module, "to_torch_export")
+    _refuse_sharded(module, "to_torch_export")
     args, kwargs = _sample(module, input_sample, "to_torch_export")
     with evaluating(module):
         program = torch.export.export(module, args, kwargs, **options)
@@ -113,29 +113,30 @@ def to_torch_export(module: Module, file_path: str | Path | None, input_sample: 
 def scriptable(module: Module, kind: type) -> Any:
     """Return a shallow copy of `module` that torch.jit.script can read; parameters and buffers are shared.
 
-    torch.jit.script asks each module of `kind` for its `trainer`, which must not raise, and takes annotations for types
-    that it has to know. It writes what it prepares into the modules that hold it, so these are copied too.
+    torch.jit.script reads `trainer` of each module of `kind`, which must not raise, and tries to resolve annotations as
+    types. It also writes prepared submodules into their parents, so these are copied too.
     """
-    known: dict[int, Any] = {}
+    copies: dict[int, Any] = {}
 
     def copied(part: Any) -> Any:
         if part is None or isinstance(part, torch.jit.ScriptModule):
             return part
-        if id(part) not in known:
-            inside = {name: copied(one) for name, one in part._modules.items()}  # noqa: SLF001  children, None too
-            known[id(part)] = part
-            if isinstance(part, kind) or any(inside[name] is not one for name, one in part._modules.items()):  # noqa: SLF001  as above
-                known[id(part)] = twin = copy.copy(part)
-                twin.__dict__["_modules"] = inside
+        if id(part) not in copies:
+            children = part._modules  # noqa: SLF001  also those that are None
+            new_children = {name: copied(child) for name, child in children.items()}
+            copies[id(part)] = part
+            if isinstance(part, kind) or any(new_children[name] is not child for name, child in children.items()):
+                copies[id(part)] = twin = copy.copy(part)
+                twin.__dict__["_modules"] = new_children
                 if isinstance(part, kind):
                     twin.__dict__.update(_trainer=SimpleNamespace(), __annotations__=_annotations(twin, kind))
-        return known[id(part)]
+        return copies[id(part)]
 
     return copied(module)
 
 
 def _annotations(module: nn.Module, kind: type) -> dict[str, Any]:
-    """Return the annotations of the user's classes, with one that says nothing: without any, ours would be read."""
-    users = takewhile(lambda one: one is not kind, type(module).__mro__)
-    own = next((found for one in users if (found := inspect.get_annotations(one))), {})
-    return {**own, "forward": nn.Module.__annotations__["forward"]}
+    """Return the annotations of the user's classes and a harmless one, since without any torch would read ours."""
+    user_classes = takewhile(lambda cls: cls is not kind, type(module).__mro__)
+    annotations = next((present for cls in user_classes if (present := inspect.get_annotations(cls))), {})
+    return {**annotations, "forward": nn.Module.__annotations__["forward"]}

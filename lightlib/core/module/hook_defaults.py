@@ -14,7 +14,7 @@ __all__ = ["DataHooks", "ModelHooks"]
 
 
 class ModelHooks:
-    """What a module may define around its steps. When each fires is drawn in ``docs/lifecycle.md``."""
+    """Hooks around the steps of a module. ``docs/lifecycle.md`` shows when each fires."""
 
     def on_fit_start(self) -> None:
         """Called when `fit` begins, after the optimizers exist."""
@@ -41,10 +41,10 @@ class ModelHooks:
         """Called before a training batch. Return -1 to skip the rest of the epoch."""
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Called after a training batch. `outputs` is what `training_step` returned, as a dict, detached."""
+        """Called after a training batch. `outputs` is the result of `training_step`, as a dict, detached."""
 
     def on_accumulation_end(self) -> None:
-        """Called after a batch whose optimizer step closed an accumulation window."""
+        """Called after the optimizer step at the end of an accumulation window."""
 
     def on_before_zero_grad(self, optimizer: Optimizer) -> None:
         """Called before the gradients are set to None."""
@@ -68,13 +68,13 @@ class ModelHooks:
         """Called before the first validation batch."""
 
     def on_validation_epoch_end(self) -> None:
-        """Called after the last validation batch; the place to log metrics of the whole epoch."""
+        """Called after the last validation batch; the place to log metrics of the complete epoch."""
 
     def on_validation_batch_start(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Called before a validation batch."""
 
     def on_validation_batch_end(self, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Called after a validation batch, with what `validation_step` returned."""
+        """Called after a validation batch, with the result of `validation_step`."""
 
     def on_test_start(self) -> None:
         """Called when the test begins."""
@@ -92,7 +92,7 @@ class ModelHooks:
         """Called before a test batch."""
 
     def on_test_batch_end(self, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Called after a test batch, with what `test_step` returned."""
+        """Called after a test batch, with the result of `test_step`."""
 
     def on_predict_start(self) -> None:
         """Called when prediction begins."""
@@ -110,16 +110,16 @@ class ModelHooks:
         """Called before a batch to predict."""
 
     def on_predict_batch_end(self, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Called after a batch to predict, with what `predict_step` returned."""
+        """Called after a batch to predict, with the result of `predict_step`."""
 
     def on_validation_model_eval(self) -> None:
         """Called to put the module into evaluation mode for validation. Default: `self.eval()`."""
         self.eval()  # type: ignore[attr-defined]
 
     def on_validation_model_train(self) -> None:
-        """Called to put the module back after validation. Default: every submodule gets back the mode it had.
+        """Called to restore the module's mode after validation. Default: every submodule gets its previous mode.
 
-        An override that calls this puts all of them into training mode.
+        An override that calls this method puts all of them into training mode.
         """
         self.train()  # type: ignore[attr-defined]
 
@@ -132,7 +132,7 @@ class ModelHooks:
         self.eval()  # type: ignore[attr-defined]
 
     def on_test_model_train(self) -> None:
-        """Called to put the module back after the test; as `on_validation_model_train`."""
+        """Called to restore the module's mode after the test, like `on_validation_model_train`."""
         self.train()  # type: ignore[attr-defined]
 
     def on_predict_model_eval(self) -> None:
@@ -140,7 +140,7 @@ class ModelHooks:
         self.eval()  # type: ignore[attr-defined]
 
     def on_log(self, metrics: dict[str, float]) -> None:
-        """Called whenever metrics are handed to the loggers, with the same numbers."""
+        """Called with the same numbers whenever metrics are passed to the loggers."""
 
     def on_checkpoint_written(self, path: str) -> None:
         """Called when a checkpoint file is complete under its final name."""
@@ -149,19 +149,20 @@ class ModelHooks:
         """Called with the content of a checkpoint before it is written; may add to it."""
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Called with the content of a checkpoint that is being loaded, before the weights are."""
+        """Called with the content of a checkpoint before its weights are loaded."""
 
 
 class DataHooks:
-    """Where data comes from and how it reaches the device; for modules and data modules."""
+    """Hooks that provide data and move it to the device, for modules and data modules."""
 
     prepare_data_per_node: bool = True
     allow_zero_length_dataloader_with_multiple_devices: bool = False
 
     def prepare_data(self) -> None:
-        """Download or build data: called in one process of each machine. Assign nothing to `self` here.
+        """Download or build data. Called in one process of each machine; do not assign to `self` here.
 
-        With ``self.prepare_data_per_node = False`` it is called in one process of all machines, which share a disk.
+        With ``self.prepare_data_per_node = False`` it is called in one process altogether, for machines that share a
+        disk.
         """
 
     def setup(self, stage: str) -> None:
@@ -187,7 +188,7 @@ class DataHooks:
         raise NotImplementedError
 
     def predict_dataloader(self) -> Any:
-        """Return the loader of what is to be predicted, or several."""
+        """Return the prediction loader or several."""
         raise NotImplementedError
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:

@@ -1,4 +1,4 @@
-"""Modules from checkpoints: their hyperparameters build them, their weights are loaded."""
+"""load_from_checkpoint: builds a module from its saved hyperparameters and loads its weights."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["ClassOnly", "load_datamodule", "load_from_checkpoint"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# LightningCLI puts these among the hyperparameters. No class is imported because a file names it, unless it is trusted.
+# LightningCLI adds these to the hyperparameters. Classes that a file names are imported only if the user trusts it.
 _NAMES_OF_CODE = ("_instantiator", "_class_path")
 _OLD_KEYS = ("hparams", "module_arguments")  # where versions of Lightning before 1.0 kept the hyperparameters
 
 
 class ClassOnly(Generic[P]):
-    """A class method that returns a new object, and refuses to be called on an instance, which it would not change."""
+    """A class method that returns a new object, and refuses calls on an instance, which it would not change."""
 
     def __init__(self, function: Callable[Concatenate[type, P], Any]) -> None:
         self.function: Any = function
@@ -60,15 +60,15 @@ def load_from_checkpoint(
     weights_only: bool | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Build a new object from a checkpoint: its hyperparameters build it, its weights are loaded.
+    """Build a new object from a checkpoint's hyperparameters and load its weights.
 
     Args:
         checkpoint_path: A path, a URL that fsspec knows, or an open file.
-        map_location: As in torch.load. Default: where the weights were saved, the CPU when that device is absent.
+        map_location: As in torch.load. Default: the device that was saved, or the CPU if it is absent.
         hparams_file: A ``.yaml`` file of hyperparameters to use instead of the checkpoint's.
         strict: Whether the names of the weights must match. Default: the module's `strict_loading`.
         weights_only: False loads a file with arbitrary Python objects, which may run any code. Default: never.
-        kwargs: Arguments of ``__init__`` that take the place of saved ones.
+        kwargs: Arguments of ``__init__`` that replace saved ones.
 
     Raises:
         CheckpointError: The file is missing or damaged, or does not fit the class.
@@ -76,7 +76,7 @@ def load_from_checkpoint(
     content = whole(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
     module = _build(cls, content, hparams_file, kwargs, trust=weights_only is False)
-    if module.configure_model is not None:  # None is a method that is not defined
+    if module.configure_model is not None:  # a method set to None counts as not defined
         module.configure_model()
     if module.on_load_checkpoint is not None:
         module.on_load_checkpoint(content)
@@ -87,7 +87,7 @@ def load_from_checkpoint(
         raise other_weights(cls, error, "pass strict=False") from error
     if not content["state_dict"] and next(module.parameters(), None) is not None:
         report.warn(
-            f"{str(checkpoint_path)!r} holds no weights: those of {cls.__name__} are as it was built.",
+            f"{str(checkpoint_path)!r} holds no weights: {cls.__name__} keeps those it was initialised with.",
             report.PossibleUserWarning,
         )
     device = next((value.device for value in content["state_dict"].values() if isinstance(value, torch.Tensor)), None)
@@ -103,7 +103,7 @@ def load_datamodule(
     weights_only: bool | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Build a new data module from the hyperparameters and the state that a checkpoint holds for it."""
+    """Build a new data module from its hyperparameters in a checkpoint and restore its state."""
     content = whole(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
     datamodule = _build(cls, content, hparams_file, kwargs, trust=weights_only is False)
@@ -113,7 +113,7 @@ def load_datamodule(
 
 
 def _present_device(storage: Any, location: str) -> Any:
-    """Return the storage where it was saved, or on the CPU when that device is absent."""
+    """Return the storage on the device that was saved, or None for the CPU if that device is absent."""
     kind, _, index = location.partition(":")
     count = {"cpu": 0, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     return storage if int(index or 0) >= count.get(kind, math.inf) else None
@@ -128,10 +128,10 @@ def _build(
     saved = dict(saved)
     if hparams_file is not None:
         saved = _hparams_of(hparams_file)
-    if (kept := _of_command_line(saved, given)) is not None:
-        if trust and kept:
+    if (class_names := _classes_of_command_line(saved, given)) is not None:
+        if trust and class_names:
             return registry.get("instantiators", saved["_instantiator"])(cls, {**saved, **given})
-        _refuse_classes(cls, kept)
+        _refuse_classes(cls, class_names)
     saved = {name: with_attributes(value) for name, value in saved.items() if name not in _NAMES_OF_CODE}
     parameters = inspect.signature(cls.__init__).parameters
     name = content.get(cls.CHECKPOINT_HYPER_PARAMS_NAME, "kwargs")
@@ -149,8 +149,8 @@ def _build(
     return cls(**arguments)
 
 
-def _of_command_line(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str] | None:
-    """Return the names of the hyperparameters that LightningCLI would build classes for; None for those of others."""
+def _classes_of_command_line(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str] | None:
+    """Return the hyperparameters that LightningCLI would build as classes; None if it did not save them."""
     if saved.get("_instantiator") not in registry.names("instantiators"):
         return None
     return [name for name, value in saved.items() if name not in given and _names_a_class(value)]
@@ -165,11 +165,11 @@ def _names_a_class(value: Any) -> bool:
 def _refuse_classes(cls: type, names: list[str]) -> None:
     if names:
         raise CheckpointError(
-            f"{cls.__name__} cannot be built from the checkpoint alone: its hyperparameters name classes to build, in "
-            f"{', '.join(map(repr, names))}, and to import what a file names can run any code.",
+            f"{cls.__name__} cannot be built from the checkpoint alone: its hyperparameters "
+            f"{', '.join(map(repr, names))} name classes, and importing a class that a file names can run any code.",
             expected="objects for these, or a file that you trust.",
             fix=f"{cls.__name__}.load_from_checkpoint(path, {', '.join(f'{name}=…' for name in names)}), or, if you "
-            "trust where it comes from, weights_only=False.",
+            "trust its source, weights_only=False.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Module: what the user writes."""
+"""Module: the base class of the user's model, with its steps, optimizers, logging and hooks."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ report.share_rank()
 
 
 class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
-    """A model together with how it is trained: its steps, its optimizers, and any hook.
+    """A model with its training code: steps, optimizers and hooks.
 
-    Only `training_step` and `configure_optimizers` are needed for `Trainer.fit`.
+    `Trainer.fit` needs only `training_step` and `configure_optimizers`.
 
     Example:
         >>> import torch, lightlib
@@ -62,7 +62,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
     CHECKPOINT_HYPER_PARAMS_TYPE = "hparams_type"
 
-    # What torch.jit.script must not compile: no property here is part of a model's computation.
+    # torch.jit.script must not compile these: no property is part of a model's computation.
     __jit_unused_properties__: ClassVar[list[str]] = [
         "current_epoch", "device", "dtype", "global_rank", "global_step", "hparams", "hparams_initial", "local_rank",
         "logger", "loggers", "on_gpu", "trainer",
@@ -90,7 +90,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         return {**self.__dict__, "_trainer": None, "_results": None}
 
     def __prepare_scriptable__(self) -> Module:
-        """Return what torch.jit.script reads in place of the module."""
+        """Return the copy that torch.jit.script compiles instead of the module."""
         scripted: Module = export.scriptable(self, Module)
         return scripted
 
@@ -100,8 +100,8 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
         Returns:
             The loss, a 0-d tensor with a gradient; or a dict with ``"loss"`` and anything else; or a dict
-            ``{"loss": sum, "weight": n}``, whose losses are summed over an accumulation window and divided by
-            the sum of the weights (token-weighted losses); or None to skip the batch.
+            ``{"loss": sum, "weight": n}`` (token-weighted losses: the losses of an accumulation window are summed and
+            divided by the sum of the weights); or None to skip the batch.
         """
         raise NotImplementedError
 
@@ -133,7 +133,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         optimizer: Optimizer | LightningOptimizer,
         optimizer_closure: Callable[[], Any] | None = None,
     ) -> None:
-        """Step one optimizer; overridden, the whole batch runs inside of `optimizer_closure`, as LBFGS needs it."""
+        """Step one optimizer. In an override the complete batch runs inside `optimizer_closure`, as for LBFGS."""
         optimizer.step(closure=optimizer_closure)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
@@ -162,7 +162,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         """Clip the gradients of `optimizer`; the norm before clipping is then `trainer.gradient_norm`.
 
         Args:
-            optimizer: Whose parameters' gradients are clipped.
+            optimizer: The optimizer; the gradients of its parameters are clipped.
             gradient_clip_val: The largest norm or absolute value. Default: the Trainer's.
             gradient_clip_algorithm: ``"norm"`` or ``"value"``. Default: the Trainer's, else ``"norm"``.
 
@@ -180,7 +180,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         self, use_pl_optimizer: bool
     ) -> LightningOptimizer | Optimizer | list[LightningOptimizer] | list[Optimizer]: ...
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
-        """Return the optimizer, or the list of them: wrapped so that `step` counts and scales, or as they are."""
+        """Return the optimizer or the list of them, wrapped so that `step` counts and scales, or unwrapped."""
         return self._present_run().optimization.for_user(use_pl_optimizer)
 
     def lr_schedulers(self) -> LRScheduler | list[LRScheduler] | None:
@@ -191,7 +191,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         return schedulers[0] if len(schedulers) == 1 else schedulers
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Compute gradients in manual optimization: the loss is scaled as the precision asks, and the hooks run."""
+        """Compute gradients in manual optimization: scale the loss if the precision needs it, and call the hooks."""
         if self.automatic_optimization:
             raise MisconfigurationException(
                 f"{type(self).__name__} called manual_backward, but its automatic_optimization is True.",
@@ -206,12 +206,12 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         parameters = [p for o in (every if isinstance(every, list) else [every]) for p in _parameters(o)]
         if self._toggled is None:
             self._toggled = {p: p.requires_grad for p in parameters}
-        own = {id(p) for p in _parameters(optimizer)}
+        active = {id(p) for p in _parameters(optimizer)}
         for p, needed in self._toggled.items():
-            p.requires_grad = needed and id(p) in own
+            p.requires_grad = needed and id(p) in active
 
     def untoggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
-        """Give all parameters back what `toggle_optimizer` took."""
+        """Undo `toggle_optimizer`."""
         for p, needed in (self._toggled or {}).items():
             p.requires_grad = needed
         self._toggled = None
@@ -243,30 +243,30 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         metric_attribute: str | None = None,
         rank_zero_only: bool = False,
     ) -> None:
-        """Collect a value for the loggers, the progress bar and the callbacks.
+        """Log a value for the loggers, the progress bar and the callbacks.
 
         Args:
-            name: Its name. With `on_step` and `on_epoch` both, the loggers get ``name_step`` and ``name_epoch``.
+            name: Its name. With both `on_step` and `on_epoch` the loggers get ``name_step`` and ``name_epoch``.
             value: A number, a tensor with one element, or a torchmetrics.Metric (computed and reset by the framework).
             prog_bar: Show it in the progress bar. Default False.
-            logger: Hand it to the loggers. Default True.
-            on_step: Log the value of this step. Default: True in training hooks, False elsewhere.
+            logger: Pass it to the loggers. Default True.
+            on_step: Log the value of this step. Default: True in training hooks, False in evaluation hooks.
             on_epoch: Log the reduction over the epoch. Default: the opposite.
             reduce_fx: ``"mean"`` (weighted by batch size), ``"sum"``, ``"min"``, ``"max"``.
-            enable_graph: Accepted; logged values are always detached.
-            sync_dist: Reduce over processes at each step as well.
-            sync_dist_group: Accepted; it is always all processes that read data.
+            enable_graph: Accepted and ignored; logged values are always detached.
+            sync_dist: Also reduce over processes at each step.
+            sync_dist_group: Accepted and ignored; the group is always all processes that read data.
             add_dataloader_idx: Append ``/dataloader_idx_N`` when there are several evaluation loaders.
             batch_size: The weight of a mean. Default: the first dimension of the batch's first tensor.
             metric_attribute: The attribute that holds the Metric. Default: found by identity.
-            rank_zero_only: Called on rank zero only, so nothing is reduced over processes.
+            rank_zero_only: The call is made on rank zero only, so nothing is reduced over processes.
 
         Raises:
-            LoggingError: It has no meaning in this hook, or contradicts an earlier call with this name.
+            LoggingError: The call makes no sense in this hook, or contradicts an earlier call with this name.
         """
         results = self._results
         if results is None:
-            report.warn(f"self.log({name!r}, …) was called outside of a Trainer's run; nothing is logged.")
+            report.warn(f"self.log({name!r}, …) was called outside a Trainer's run; nothing is logged.")
             return
         results.log(
             name, value, prog_bar, logger, on_step, on_epoch, reduce_fx, enable_graph, sync_dist, sync_dist_group,
@@ -307,11 +307,11 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on rank zero, above the progress bar."""
         if self._trainer is None:
-            print(*args, **kwargs)  # noqa: T201  it is what the user asked for
+            print(*args, **kwargs)  # noqa: T201  the user's call
         else:
             self._trainer.print(*args, **kwargs)
 
-    # where it is
+    # the run
     @property
     def trainer(self) -> Trainer:
         """The Trainer of the run.
@@ -322,7 +322,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         if self._trainer is None:
             raise RuntimeError(
                 f"{type(self).__name__} is not attached to a Trainer.\n"
-                "  Expected: `self.trainer` is read during a run.\n"
+                "  Expected: `self.trainer` to be read during a run.\n"
                 "  Fix: call trainer.fit(module) first, or move this into a hook."
             )
         return self._trainer
@@ -351,22 +351,22 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     @property
     def current_epoch(self) -> int:
-        """The index of the running epoch; 0 outside of a run."""
+        """The index of the running epoch; 0 outside a run."""
         return self._trainer.current_epoch if self._trainer is not None else 0
 
     @property
     def global_step(self) -> int:
-        """Batches in which an optimizer stepped; 0 outside of a run."""
+        """Batches in which an optimizer stepped; 0 outside a run."""
         return self._trainer.global_step if self._trainer is not None else 0
 
     @property
     def global_rank(self) -> int:
-        """This process's index among all; 0 outside of a run."""
+        """The rank of this process among all; 0 outside a run."""
         return self._trainer.global_rank if self._trainer is not None else 0
 
     @property
     def local_rank(self) -> int:
-        """This process's index on its machine; 0 outside of a run."""
+        """The rank of this process on its machine; 0 outside a run."""
         return self._trainer.local_rank if self._trainer is not None else 0
 
     @property
@@ -381,7 +381,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the first floating-point parameter; torch's default without any."""
+        """The dtype of the first floating-point parameter, else torch's default."""
         return next((p.dtype for p in self.parameters() if p.is_floating_point()), torch.get_default_dtype())
 
     @property
@@ -394,7 +394,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         return super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def all_gather(self, data: Any, group: Any = None, sync_grads: bool = False) -> Any:
-        """Return the tensors of all processes, stacked along a new first dimension; with one process, as they are."""
+        """Return the tensors of all processes, stacked along a new first dimension; with one process unchanged."""
         strategy, device = self.trainer.strategy, self.device
 
         def gather(value: Tensor | float) -> Tensor:
@@ -405,11 +405,11 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     # building, saving, sharing
     def configure_callbacks(self) -> Any:
-        """Return callbacks to add to the Trainer's; one of a class that is there already takes its place."""
+        """Return callbacks to add to the Trainer's; one replaces a Trainer callback of the same class."""
         return []
 
     def configure_model(self) -> None:
-        """Build (large) layers on the device and in the dtype of the run. Called for every entry point: build once."""
+        """Build (large) layers on the run's device and in its dtype. It is called for every stage, so build once."""
 
     def freeze(self) -> Self:
         """Let no parameter require a gradient, switch to evaluation mode, and return self."""
@@ -427,9 +427,9 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         """Export `forward` to ONNX with torch.onnx.export, in evaluation mode.
 
         Args:
-            file_path: Where to write; may be None with ``dynamo=True``, which returns an ONNXProgram.
+            file_path: The file to write; may be None with ``dynamo=True``, which returns an ONNXProgram.
             input_sample: The input to trace with. Default: `example_input_array`.
-            kwargs: Handed to torch.onnx.export.
+            kwargs: Passed to torch.onnx.export.
         """
         return export.to_onnx(self, file_path, input_sample, kwargs)
 
@@ -437,9 +437,9 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         """Export `forward` with torch.export, in evaluation mode, and return the ExportedProgram.
 
         Args:
-            file_path: Where to write it (a ``.pt2`` file). Default: nowhere.
+            file_path: The ``.pt2`` file to write. Default: none is written.
             input_sample: The input to trace with. Default: `example_input_array`.
-            kwargs: Handed to torch.export.export, for instance ``dynamic_shapes``.
+            kwargs: Passed to torch.export.export, for instance ``dynamic_shapes``.
         """
         return export.to_torch_export(self, file_path, input_sample, kwargs)
 

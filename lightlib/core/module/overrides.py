@@ -1,4 +1,4 @@
-"""Which methods a user's class defines itself."""
+"""Lookup of methods: whether the user's class defines one, and which to call."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["method_of", "overrides"]
 
 
 def overrides(instance: object, base: type, name: str) -> bool:
-    """Whether `instance` or its class defines `name`, and does not just inherit it from `base`.
+    """Whether `instance` or its class defines `name` rather than inheriting it from `base`.
 
-    A method that is set to None is not defined: ``module.validation_step = None`` switches it off.
+    A method that is set to None is not defined: ``module.validation_step = None`` turns it off.
     """
-    held: dict[str, Any] = getattr(instance, "__dict__", {})
-    if name in held:
-        return held[name] is not None
-    own = getattr(type(instance), name, None)
-    return own is not None and own is not getattr(base, name, None)
+    attributes: dict[str, Any] = getattr(instance, "__dict__", {})
+    if name in attributes:
+        return attributes[name] is not None
+    method = getattr(type(instance), name, None)
+    return method is not None and method is not getattr(base, name, None)
 
 
 def method_of(instance: Any, base: type, name: str) -> Callable[..., Any]:
-    """Return a method of `instance`; one that is set to None is not defined, so it is that of `base`."""
-    found: Callable[..., Any] | None = getattr(instance, name, None)
-    return partial(getattr(base, name), instance) if found is None else found
+    """Return a method of `instance`, or the one of `base` if the instance's is set to None."""
+    method: Callable[..., Any] | None = getattr(instance, name, None)
+    return partial(getattr(base, name), instance) if method is None else method

@@ -1,4 +1,4 @@
-"""Data sets in place of loaders: what was made of them, said where a step expects something else."""
+"""Loaders made from data sets, and an explanation of their batches when the first step fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from lightlib import report
 from lightlib.errors import LightlibError
 
-__all__ = ["add_what_a_batch_is", "loader_of"]
+__all__ = ["explain_batch", "loader_of"]
 
 _made: WeakSet[DataLoader[Any]] = WeakSet()
 
@@ -24,13 +24,13 @@ def loader_of(dataset: Dataset[Any], batch_size: int, shuffle: bool) -> DataLoad
     return loader
 
 
-def add_what_a_batch_is(error: BaseException, loaders: Iterable[Any], batch: Any) -> None:
-    """Add to the error of a step, with its first batch, what that is, when lightlib has made the loader.
+def explain_batch(error: BaseException, loaders: Iterable[Any], batch: Any) -> None:
+    """Add a description of the first batch to the error of a step if lightlib made the loader.
 
     Args:
-        error: Anything but our own errors, which say it themselves, and the end of the program.
-        loaders: As they are read.
-        batch: What the step was called with; None when it was not called.
+        error: The error. lightlib's own errors and exits of the program stay unchanged.
+        loaders: The loaders that are read.
+        batch: The argument of the step; None if the step was not called.
     """
     if batch is None or isinstance(error, LightlibError) or not isinstance(error, Exception):
         return

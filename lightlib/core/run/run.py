@@ -17,7 +17,7 @@ from lightlib.core.metrics.slots import Table
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides
-from lightlib.core.module.served import add_what_a_batch_is
+from lightlib.core.module.served import explain_batch
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.resume.restored import Restored
@@ -294,7 +294,7 @@ class Run:
                     yield data
         except Exception as error:
             if not self.stop.evaluated:
-                add_what_a_batch_is(error, data.given, self.results.table.batch)
+                explain_batch(error, data.given, self.results.table.batch)
             raise
         finally:
             self._back_to_training_mode(stage, modes)

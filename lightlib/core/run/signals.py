@@ -41,6 +41,15 @@ class Signals:
         """Call `notify` to inform the other processes of a signal; it may be called from a handler."""
         self._notify = notify
 
+    def clear(self) -> None:
+        """Forget the signal of the previous call."""
+        self.received = None
+
+    def release_frames(self) -> None:
+        """Drop the traceback of the received signal, whose frames hold the last batch."""
+        if self.received is not None:
+            self.received.__traceback__ = None
+
     def receive(self, kind: str) -> None:
         """Note that another process got a signal: ``"interrupt"`` or ``"terminate"``.
 

@@ -1,4 +1,4 @@
-"""How the Trainer is called: defaults from the environment, and help for unknown and old arguments."""
+"""Checks of the Trainer's call: environment defaults, and help for unknown or removed arguments."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lightlib.errors import ArgumentTypeError, LightlibError, nearest
 __all__ = ["REMOVED", "checked_call"]
 
 Init = TypeVar("Init", bound=Callable[..., None])
-_NOTHING = "nothing in its place"
-# Arguments of Lightning 1.x: what stands in their place, and what to write; `{value}` is the value that was given.
+_NOTHING = "no replacement"
+# Arguments of Lightning 1.x with their replacement and the fix; `{value}` is the user's value.
 REMOVED: dict[str, tuple[str, str]] = {
     "gpus": ("`accelerator` and `devices`", "Trainer(accelerator='gpu', devices={value})"),
     "tpu_cores": (
@@ -26,7 +26,7 @@ REMOVED: dict[str, tuple[str, str]] = {
         "Trainer(accelerator=…, devices={value}), with a package's accelerator",
     ),
     "num_processes": ("`accelerator` and `devices`", "Trainer(accelerator='cpu', devices={value})"),
-    "ipus": (_NOTHING, "leave it out: Lightning has no IPUs any more."),
+    "ipus": (_NOTHING, "leave it out: Lightning no longer supports IPUs."),
     "resume_from_checkpoint": ("`ckpt_path` of `fit`", "trainer.fit(module, ckpt_path={value})"),
     "auto_lr_find": (_NOTHING, "leave it out and set the learning rate in configure_optimizers."),
     "auto_scale_batch_size": (_NOTHING, "leave it out and set the batch size of the loaders."),
@@ -51,7 +51,7 @@ REMOVED: dict[str, tuple[str, str]] = {
     "amp_level": ("`precision`", "Trainer(precision='16-mixed')"),
     "replace_sampler_ddp": ("`use_distributed_sampler`", "Trainer(use_distributed_sampler={value})"),
     "multiple_trainloader_mode": ("CombinedLoader", "trainer.fit(module, CombinedLoader(loaders, mode={value}))"),
-    "move_metrics_to_cpu": (_NOTHING, "leave it out: logged values that are on the CPU are plain numbers already."),
+    "move_metrics_to_cpu": (_NOTHING, "leave it out: logged values on the CPU are plain numbers already."),
     "truncated_bptt_steps": ("manual optimization", "self.automatic_optimization = False in the module's __init__."),
     "reload_dataloaders_every_epoch": (
         "`reload_dataloaders_every_n_epochs`",
@@ -85,7 +85,7 @@ def checked_call(init: Init) -> Init:
         try:
             init(self, **kwargs, **{name: _literal(os.environ[variable]) for name, variable in variables.items()})
         except LightlibError as error:
-            _tell_variables(error, variables)
+            _note_variables(error, variables)
             raise
 
     return cast(Init, checked)  # for type checkers it has the arguments of `init`
@@ -96,7 +96,7 @@ def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeEr
     if name in REMOVED:
         place, fix = REMOVED[name]
         return ArgumentTypeError(
-            f"Trainer got `{name}={shown}`, an argument that left Lightning in 2.0.",
+            f"Trainer got `{name}={shown}`, an argument that was removed in Lightning 2.0.",
             expected=f"{place}.",
             fix=fix.replace("{value}", shown),
         )
@@ -109,22 +109,22 @@ def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeEr
 
 
 def _variables(known: list[str], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the arguments that come from the environment, with the names of their variables."""
-    found = {
+    """Return the arguments that the environment sets, with the names of the variables."""
+    variables = {
         name: prefix + name.upper()
         for name in known
         for prefix in reversed(_PREFIXES)
         if name not in given and prefix + name.upper() in os.environ
     }
     for variable in os.environ:
-        prefix = next((one for one in _PREFIXES if variable.startswith(one)), None)
+        prefix = next((prefix for prefix in _PREFIXES if variable.startswith(prefix)), None)
         name = variable[len(prefix) :].lower() if prefix else ""
         if not name or name in known:
             continue
         near = get_close_matches(name, known, n=1, cutoff=0.85)
         if name in REMOVED or near:
             hint = (
-                f"its place is taken by {REMOVED[name][0]}"
+                f"its replacement: {REMOVED[name][0]}"
                 if name in REMOVED
                 else f"Did you mean {prefix}{near[0].upper()}?"
             )
@@ -133,10 +133,10 @@ def _variables(known: list[str], given: Mapping[str, Any]) -> dict[str, str]:
                 f"argument `{name}`; {hint}",
                 report.PossibleUserWarning,
             )
-    return found
+    return variables
 
 
-def _tell_variables(error: LightlibError, variables: Mapping[str, str]) -> None:
+def _note_variables(error: LightlibError, variables: Mapping[str, str]) -> None:
     text = str(error)
     for name, variable in variables.items():
         if re.search(rf"\b{name}\b", text):

@@ -1,4 +1,4 @@
-"""Where loaders come from: arguments, data module or module; data sets and arrays are served."""
+"""The user's loaders, from arguments, data module or module; data sets and arrays get a DataLoader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMES = {"train": "training", "val": "validation", "test": "test", "predict": "
 
 
 def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
-    """Refuse what is no loader and no data module, before anything else happens.
+    """Refuse arguments that are not loaders or data modules, before anything else happens.
 
     Raises:
         ArgumentTypeError: A class instead of an instance, or something that cannot be iterated.
@@ -42,7 +42,7 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
             expected="an instance of lightlib.DataModule.",
             fix=f"datamodule={datamodule.__name__}()"
             if isinstance(datamodule, type)
-            else _from_elsewhere(type(datamodule)) or "subclass lightlib.DataModule, or pass loaders.",
+            else _import_fix(type(datamodule)) or "subclass lightlib.DataModule, or pass loaders.",
         )
     names = dict.fromkeys(loaders) if len(loaders) > 1 else dict.fromkeys(loaders, "dataloaders")
     given = {names[name] or name: value for name, value in loaders.items() if value is not None}
@@ -59,12 +59,12 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
 
 
 def check_tree(value: Any, where: str, fix: str) -> None:
-    """Refuse what cannot be served as a loader or a collection of loaders.
+    """Refuse a value that is not a loader or a collection of loaders and cannot be made into one.
 
     Args:
-        value: What was given.
-        where: The argument or the method that it comes from.
-        fix: What to write there.
+        value: The user's value.
+        where: The argument or method that it comes from.
+        fix: The code to write there.
     """
     if value is None or holds_nothing(value):
         given = "an empty CombinedLoader" if isinstance(value, CombinedLoader) else repr(value)
@@ -72,12 +72,12 @@ def check_tree(value: Any, where: str, fix: str) -> None:
     if isinstance(value, (Dataset, *_LOADER_KINDS)) or _is_arrays(value):
         return
     if isinstance(value, Mapping) or (isinstance(value, (list, tuple)) and holds_loaders(value)):
-        for key, one in value.items() if isinstance(value, Mapping) else enumerate(value):
-            check_tree(one, f"{where}[{key!r}]", fix)
+        for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
+            check_tree(child, f"{where}[{key!r}]", fix)
     elif isinstance(value, (list, tuple)):
         kinds = (type, Dataset, *_LOADER_KINDS)
-        if any(isinstance(one, kinds) for one in value):
-            odd = next(one for one in value if isinstance(one, type) or not isinstance(one, kinds))
+        if any(isinstance(child, kinds) for child in value):
+            odd = next(child for child in value if isinstance(child, type) or not isinstance(child, kinds))
             raise ArgumentTypeError(
                 f"{where} holds loaders, but also {shown(odd)}.",
                 expected="a list of loaders, or a list of batches.",
@@ -88,14 +88,14 @@ def check_tree(value: Any, where: str, fix: str) -> None:
 
 
 def holds_nothing(value: Any) -> bool:
-    """Whether a collection of loaders was given, and none is in it."""
+    """Whether the value is an empty collection of loaders."""
     if isinstance(value, CombinedLoader):
         return not value.flattened
     return isinstance(value, (Mapping, list, tuple)) and not value
 
 
 def _instead(value: Any, where: str) -> str:
-    """Return what to write in place of what is no loader, when that can be told."""
+    """Return the code to write instead of a value that is not a loader, or an empty string if it is unknown."""
     kind = value if isinstance(value, type) else type(value)
     if isinstance(value, type):
         if issubclass(kind, DataModule):
@@ -105,16 +105,16 @@ def _instead(value: Any, where: str) -> str:
         return f"the module comes first: trainer.fit(module, {where}=loader)"
     if callable(value) and hasattr(value, "__name__"):
         return f"call it: {where}={value.__name__}()"
-    return _from_elsewhere(kind)
+    return _import_fix(kind)
 
 
-def _from_elsewhere(kind: type) -> str:
+def _import_fix(kind: type) -> str:
     root = next((cls.__module__.split(".")[0] for cls in kind.__mro__ if cls.__name__ == "LightningDataModule"), "")
-    return f"import it from lightlib: `import lightlib as L` in place of `import {root} as L`." if root else ""
+    return f"import it from lightlib: `import lightlib as L` instead of `import {root} as L`." if root else ""
 
 
 def find(stage: str, given: Any, module: Module, datamodule: Any) -> Any:
-    """Return a function that gives the loaders of `stage` ("train", "val", "test", "predict"), or None without any."""
+    """Return a function that returns the loaders of `stage` ("train", "val", "test", "predict"), or None."""
     name = f"{stage}_dataloader"
     size = _wanted_batch_size(module, datamodule)
     if given is not None:
@@ -141,12 +141,12 @@ def _returned(owner: Any, name: str) -> Any:
 
 
 def serve(given: Any, stage: str, batch_size: int | None) -> Any:
-    """Return loaders: data sets and arrays are put into a DataLoader, everything else is as it was.
+    """Return loaders: data sets and arrays get a DataLoader, everything else stays unchanged.
 
     Args:
         given: A loader, a Dataset, an array, a tuple of arrays, or a collection of loaders and Datasets.
         stage: Training data are shuffled.
-        batch_size: What the module or data module says about it. Default: 32.
+        batch_size: The batch size of the module or data module. Default: 32.
     """
     if given is None:
         return None
@@ -184,7 +184,7 @@ def _data_set(arrays: tuple[Any, ...], stage: str) -> TensorDataset:
         raise ArgumentTypeError(
             f"The {_NAMES[stage]} data cannot be made into tensors: {error}",
             expected="arrays of numbers.",
-            fix="convert them before, for instance with array.astype('float32').",
+            fix="convert them first, for instance with array.astype('float32').",
         ) from error
 
 
@@ -215,12 +215,12 @@ def _wanted_batch_size(module: Module, datamodule: Any) -> int | None:
 
 
 def check_loaders(loaders: Iterable[Any], stage: str, may_shuffle: bool = False) -> None:
-    """Refuse empty loaders, and warn for settings that are often mistakes."""
+    """Refuse empty loaders, and warn about settings that are often mistakes."""
     for loader in loaders:
         sampler = getattr(loader, "sampler", None)
         if stage != "train" and not may_shuffle and type(sampler).__name__ == "RandomSampler":
             report.warn(
-                f"The {_NAMES[stage]} loader shuffles; its batches differ from run to run.",
+                f"The {_NAMES[stage]} loader shuffles: its batches differ between runs.",
                 report.PossibleUserWarning,
             )
         if length(loader) == 0:

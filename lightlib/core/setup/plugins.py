@@ -1,4 +1,4 @@
-"""Arguments become parts: strings become objects, limits become a Plan."""
+"""Converts the Trainer's arguments: names to objects, limits to a Plan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Plugin = Precision | Environment | SLURMEnvironment | str
 
 
 def strategy_of(given: Any, environment: Environment) -> Strategy:
-    """Return the strategy for a name or an instance; ``"auto"`` is ``"ddp"`` for several processes.
+    """Return the strategy for a name or an instance; ``"auto"`` is ``"ddp"`` with several processes.
 
     Raises:
         UnknownNameError: No strategy has this name.
@@ -65,55 +65,62 @@ def strategy_of(given: Any, environment: Environment) -> Strategy:
     )
 
 
-def place_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any) -> Environment:
-    """Return this process's place among all: what `plugins` ask for, else what a launcher has left.
+def environment_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any) -> Environment:
+    """Return the ranks of this process, from the environment in `plugins` or from the launcher's variables.
 
     Args:
         devices: The Trainer's argument.
-        chosen: The devices of this machine that it stands for.
-        num_nodes: Machines.
+        chosen: The devices of this machine that it selects.
+        num_nodes: The number of machines.
         plugins: May hold an Environment, or the name of one.
     """
-    several = [] if plugins is None else list(plugins) if isinstance(plugins, (list, tuple)) else [plugins]
-    given = next((one for one in several if is_environment(one) and not isinstance(one, SLURMEnvironment)), None)
+    environments = (
+        plugin for plugin in _list(plugins) if is_environment(plugin) and not isinstance(plugin, SLURMEnvironment)
+    )
+    given = next(environments, None)
     return detect(None if devices == "auto" else len(chosen), num_nodes, given, automatic=len(chosen))
 
 
 def is_environment(plugin: Any) -> bool:
-    """Whether a plugin says where processes come from."""
+    """Whether a plugin is an environment, which knows the ranks of this process."""
     named = isinstance(plugin, str) and plugin in registry.names("environments")
     return named or isinstance(plugin, (Environment, SLURMEnvironment)) or callable(getattr(plugin, "world_size", None))
 
 
 def requeue_of(plugins: Any) -> SLURMEnvironment | None:
-    """Return the plugin that asks for the job to be queued again on a signal; None without one."""
-    several = [] if plugins is None else list(plugins) if isinstance(plugins, (list, tuple)) else [plugins]
-    return next((one for one in several if isinstance(one, SLURMEnvironment) and one.auto_requeue), None)
+    """Return the plugin that queues the job again on a signal, or None."""
+    slurm = (plugin for plugin in _list(plugins) if isinstance(plugin, SLURMEnvironment))
+    return next((plugin for plugin in slurm if plugin.auto_requeue), None)
+
+
+def _list(plugins: Any) -> list[Any]:
+    return [] if plugins is None else list(plugins) if isinstance(plugins, (list, tuple)) else [plugins]
 
 
 def plugins_of(given: Any, precision: Any) -> Any:
-    """Return the precision that `precision` or `plugins` asks for.
+    """Return the precision in `precision` or `plugins`.
 
     Raises:
-        MisconfigurationException: Both ask for one, or a plugin is of a kind that is not known.
+        MisconfigurationException: Both hold one, or a plugin is of an unknown kind.
     """
-    plugins = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
-    found = [plugin for plugin in plugins if isinstance(plugin, Precision)]
-    other = [plugin for plugin in plugins if not isinstance(plugin, Precision) and not is_environment(plugin)]
-    if other:
+    plugins = _list(given)
+    precisions = [plugin for plugin in plugins if isinstance(plugin, Precision)]
+    unknown = [plugin for plugin in plugins if not isinstance(plugin, Precision) and not is_environment(plugin)]
+    if unknown:
         raise ArgumentTypeError(
-            f"plugins holds {shown(other[0])}.",
+            f"plugins holds {shown(unknown[0])}.",
             expected="a lightlib.precision.Precision or a lightlib.launch.Environment.",
-            fix=_instance("plugins", other[0], Precision)
+            fix=_instance("plugins", unknown[0], Precision)
             or "leave it out; other kinds of plugins are not part of this version.",
         )
-    if len(found) > 1 or (found and precision is not None):
+    if len(precisions) > 1 or (precisions and precision is not None):
+        both = [repr(value) for value in (precision, *precisions) if value is not None]
         raise MisconfigurationException(
-            f"Two precisions were given: {', '.join(repr(one) for one in (precision, *found) if one is not None)}.",
+            f"Two precisions were given: {', '.join(both)}.",
             expected="one of them.",
             fix=f"Trainer(precision={precision!r})" if precision is not None else "leave out one.",
         )
-    return found[0] if found else precision
+    return precisions[0] if precisions else precision
 
 
 def precision_of(given: Any) -> Precision:
@@ -125,12 +132,12 @@ def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
     """Return the loggers for True, False, None, a name, a logger or several.
 
     Args:
-        given: What the Trainer got.
-        root: Where loggers that are named write.
-        fast: In `fast_dev_run` one logger that records nothing stands for all, so that `self.logger` can be used.
+        given: The Trainer's argument.
+        root: The folder of loggers that are given by name.
+        fast: Whether this is a `fast_dev_run`: one logger that records nothing keeps `self.logger` usable.
 
     Raises:
-        ArgumentTypeError: Something else.
+        ArgumentTypeError: It is none of these.
     """
     if given is False:
         return []
@@ -153,10 +160,10 @@ def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
 
 
 def profiler_of(given: Any) -> Any:
-    """Return the profiler for a name or an instance; for None one that measures nothing."""
+    """Return the profiler for a name or an instance; None gives one that measures nothing."""
     if given is None:
         return PassThroughProfiler()
-    from lightlib import profilers  # optional: only when asked for
+    from lightlib import profilers  # optional: only for runs that are profiled
 
     if isinstance(given, str):
         names = {
@@ -179,13 +186,13 @@ def profiler_of(given: Any) -> Any:
 
 
 def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str:
-    """Return what to write in place of a class that was given, or an empty string."""
-    is_one = isinstance(given, type) and issubclass(given, base)
-    return f"Trainer({argument}={given.__name__}({arguments}))" if is_one else ""
+    """Return the code to write instead of a class, or an empty string."""
+    is_class = isinstance(given, type) and issubclass(given, base)
+    return f"Trainer({argument}={given.__name__}({arguments}))" if is_class else ""
 
 
 def callbacks_in(given: Any) -> list[Any]:
-    """Return what an argument for callbacks holds: one, any iterable of several, or None for none."""
+    """Return the callbacks of an argument that is one, any iterable of several, or None."""
     if given is None:
         return []
     if isinstance(given, Iterable) and not isinstance(given, (Callback, Mapping, str, type)):
@@ -194,15 +201,15 @@ def callbacks_in(given: Any) -> list[Any]:
 
 
 def callbacks_of_packages() -> list[Any]:
-    """Return what installed packages add to every Trainer, by the entry points ``lightlib.callbacks_factory``."""
-    found: list[Any] = []
+    """Return the callbacks that installed packages add by the entry points ``lightlib.callbacks_factory``."""
+    callbacks: list[Any] = []
     for point in registry.entry_points("lightlib.callbacks_factory"):
-        found.extend(callbacks_in(point.load()()))
-    return found
+        callbacks.extend(callbacks_in(point.load()()))
+    return callbacks
 
 
 def largest_batch(global_batch_size: int | None, processes: int) -> int | None:
-    """Return how many samples a batch of one process may have; None when there is no limit.
+    """Return the largest number of samples in a batch of one process; None without a limit.
 
     Raises:
         MisconfigurationException: There are more processes than samples.
@@ -225,40 +232,40 @@ def accumulation_of(
     callbacks: Sequence[Any],
     given: Sequence[int | None] = (),
 ) -> tuple[int, str]:
-    """Return how many batches are accumulated for a global batch size, and the sentence that says so.
+    """Return the number of batches to accumulate for a global batch size, and a sentence that explains it.
 
     Args:
-        global_batch_size: What was asked for.
-        batch_sizes: Samples in a batch of each loader, on one process; None where it is not known.
-        processes: How many processes read different batches.
-        callbacks: Among which nothing else may accumulate.
-        given: Samples in a batch of each loader as the user made it, which may be more.
+        global_batch_size: The requested size.
+        batch_sizes: Samples in a batch of each loader on one process; None where it is not known.
+        processes: The number of processes that read different batches.
+        callbacks: The callbacks; none of them may change the accumulation.
+        given: Samples in a batch of each of the user's loaders, which may be larger.
 
     Raises:
-        MisconfigurationException: The batch size is not known, or differs between loaders, or a
-            GradientAccumulationScheduler decides as well.
+        MisconfigurationException: The batch size is not known or differs between loaders, or a
+            GradientAccumulationScheduler changes the accumulation.
     """
     if any(isinstance(callback, GradientAccumulationScheduler) for callback in callbacks):
         raise MisconfigurationException(
             f"global_batch_size={global_batch_size} together with a GradientAccumulationScheduler.",
-            expected="one of the two: both say how many batches are accumulated.",
+            expected="one of the two: both set how many batches are accumulated.",
             fix=f"leave out the callback, or Trainer(global_batch_size={global_batch_size}).",
         )
     size = batch_sizes[0]
     if size is None or len(set(batch_sizes)) > 1:
-        what = "says no batch size" if None in batch_sizes else f"has loaders with the batch sizes {batch_sizes}"
+        what = "has no known batch size" if None in batch_sizes else f"has loaders with the batch sizes {batch_sizes}"
         raise MisconfigurationException(
             f"global_batch_size={global_batch_size}, but the training data {what}.",
             expected="a DataLoader with batch_size, or several with the same one.",
-            fix="DataLoader(dataset, batch_size=32), or Trainer(accumulate_grad_batches=…) in place of it.",
+            fix="DataLoader(dataset, batch_size=32), or Trainer(accumulate_grad_batches=…) instead.",
         )
     accumulate = max(1, round(global_batch_size / (size * processes)))
     reached = size * processes * accumulate
     parts = f"{processes} process{'es' if processes > 1 else ''} × {size} × {accumulate} accumulated"  # noqa: RUF001  a multiplication sign is meant
-    asked = "" if reached == global_batch_size else f"; {global_batch_size} was asked for"
-    larger = max((one for one in given if one is not None), default=size)
+    requested = "" if reached == global_batch_size else f"; {global_batch_size} was requested"
+    larger = max((number for number in given if number is not None), default=size)
     cut = f"; the loader's batches of {larger} are made smaller" if larger > size else ""
-    return accumulate, f"Global batch {reached} = {parts}{asked}{cut}."
+    return accumulate, f"Global batch {reached} = {parts}{requested}{cut}."
 
 
 def plan_of(settings: Settings, num_batches: float, has_val: bool) -> Plan:
@@ -267,7 +274,7 @@ def plan_of(settings: Settings, num_batches: float, has_val: bool) -> Plan:
     Args:
         settings: The Trainer's arguments.
         num_batches: Training batches per epoch, after the limit.
-        has_val: Whether there is something to validate.
+        has_val: Whether there are validation data.
 
     Raises:
         MisconfigurationException: The validation interval does not fit the number of batches.
@@ -299,7 +306,7 @@ def _validation_interval(settings: Settings, num_batches: float) -> tuple[float,
                 f"val_check_interval={interval} is more than the {int(num_batches)} training batches of an epoch: "
                 "validation would never run.",
                 expected=f"at most {int(num_batches)} batches.",
-                fix="a smaller int, a float (a fraction of the epoch), or check_val_every_n_epoch=None to count "
+                fix="use a smaller int, a float (a fraction of the epoch), or check_val_every_n_epoch=None to count "
                 "batches across epochs.",
             )
         return interval, across

@@ -1,4 +1,4 @@
-"""The Trainer's plain arguments: checked one by one, then against each other."""
+"""Settings: the Trainer's plain arguments, checked one by one, then against each other."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
 
-__all__ = ["Settings", "seconds", "whole"]
+__all__ = ["Settings", "integer", "seconds"]
 
 T = TypeVar("T")
 
 
 @dataclass
 class Settings:
-    """The Trainer's plain arguments, in one form: every limit resolved, nothing None that means a default."""
+    """The Trainer's plain arguments in one form: limits are resolved, and None never means a default."""
 
     max_epochs: int | None
     min_epochs: int | None
@@ -60,7 +60,7 @@ class Settings:
         """Check every argument and return the settings.
 
         Raises:
-            ArgumentTypeError, MisconfigurationException: By the name of the argument, with what it may be.
+            ArgumentTypeError, MisconfigurationException: With the name of the argument and its possible values.
         """
         given = dict(arguments)
         _refuse_barebones_with_others(given)
@@ -80,7 +80,7 @@ class Settings:
         return settings
 
     def change(self, name: str, value: Any) -> None:
-        """Set one of them later, with the same checks as in ``Trainer(…)``."""
+        """Change one setting, with the same checks as in ``Trainer(…)``."""
         if name == "val_check_interval":
             self.val_check_interval, self.val_check_seconds = _val_check_interval(value)
         else:
@@ -117,7 +117,7 @@ class Settings:
             )
 
     def _overfit(self, given: Mapping[str, Any]) -> None:
-        """Limit training and validation to `overfit_batches`; validation stays off where it was switched off."""
+        """Limit training and validation to `overfit_batches`; validation stays off if it was turned off."""
         for name in ("limit_train_batches", "limit_val_batches"):
             if name == "limit_val_batches" and given[name] == 0:
                 continue
@@ -126,13 +126,13 @@ class Settings:
             setattr(self, name, self.overfit_batches)
 
     def limit_epochs(self, has_timer: bool) -> None:
-        """Settle `max_epochs` when neither it nor `max_steps` was given."""
+        """Set `max_epochs` if neither it nor `max_steps` was given."""
         if self.max_epochs is None:
             self.limit_is_a_guess = self.max_steps == -1 and not has_timer
             self.max_epochs = 1000 if self.limit_is_a_guess else -1
 
     def warn_if_unlimited(self) -> None:
-        """Warn when training is about to begin and nobody has said how long it is to last."""
+        """Warn before training if the user gave no limit."""
         if self.limit_is_a_guess:
             report.warn(
                 "Neither max_epochs nor max_steps was given: training runs for 1000 epochs. "
@@ -142,7 +142,7 @@ class Settings:
 
 
 def _at_least(least: int) -> Callable[[str, Any], int]:
-    return lambda name, value: whole(name, value, least)
+    return lambda name, value: integer(name, value, least)
 
 
 def _or_none(check: Callable[[str, Any], T]) -> Callable[[str, Any], T | None]:
@@ -153,8 +153,8 @@ def _or_default(check: Callable[[str, Any], T], default: T) -> Callable[[str, An
     return lambda name, value: default if value is None else check(name, value)
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """Return `value` when it is an int of at least `least`."""
+def integer(name: str, value: Any, least: int) -> int:
+    """Return `value` if it is an int of at least `least`."""
     meaning = " (-1 is no limit)" if least == -1 else ""
     expected = f"an int of at least {least}{meaning}."
     if isinstance(value, bool) or not isinstance(value, int):
@@ -171,7 +171,7 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def _as_int(value: Any, least: int) -> int | None:
-    """Return the int that a string or a float stands for, to be offered."""
+    """Return the int that a string or a float stands for, as a suggestion."""
     try:
         number = int(value) if isinstance(value, str) or (isinstance(value, float) and value.is_integer()) else None
     except ValueError:
@@ -180,7 +180,7 @@ def _as_int(value: Any, least: int) -> int | None:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return `value` when it is True or False."""
+    """Return `value` if it is True or False."""
     if not isinstance(value, bool):
         meant = bool(value) if value in (0, 1) else str(value).lower() not in ("no", "off", "false", "none")
         raise ArgumentTypeError(f"{name} is {shown(value)}.", expected="True or False.", fix=f"Trainer({name}={meant})")
@@ -206,10 +206,10 @@ def seconds(name: str, value: Any) -> float:
     fix = f'Trainer({name}="00:12:00:00") or Trainer({name}={{"hours": 12}})'
     if not isinstance(value, (str, timedelta, Mapping)):
         raise ArgumentTypeError(f"{name} is {shown(value)}.", expected=expected, fix=fix)
-    found = _seconds(value)
-    if found is None or found < 0:
+    duration = _seconds(value)
+    if duration is None or duration < 0:
         raise MisconfigurationException(f"{name} is {shown(value)}.", expected=expected, fix=fix)
-    return found
+    return duration
 
 
 def _seconds(value: str | timedelta | Mapping[str, Any]) -> float | None:
@@ -246,7 +246,7 @@ def _fast_dev_run(name: str, value: Any) -> int | bool:
         kind = MisconfigurationException if isinstance(value, int) else ArgumentTypeError
         raise kind(
             f"{name} is {shown(value)}.",
-            expected="True, False, or an int of at least 0: how many batches.",
+            expected="True, False, or an int of at least 0 (a number of batches).",
             fix=f"Trainer({name}=True)",
         )
     return value
@@ -255,7 +255,7 @@ def _fast_dev_run(name: str, value: Any) -> int | bool:
 def _sanity(name: str, value: Any) -> float:
     if value == math.inf:
         return math.inf
-    steps = whole(name, value, -1)
+    steps = integer(name, value, -1)
     return math.inf if steps == -1 else steps
 
 
@@ -334,7 +334,7 @@ def _refuse_barebones_with_others(given: Mapping[str, Any]) -> None:
     if wants:
         raise MisconfigurationException(
             f"barebones=True together with {', '.join(f'{name}={given[name]!r}' for name in wants)}.",
-            expected="barebones alone: it switches all of these off, to measure the loop.",
+            expected="barebones alone: it turns all of these off, to measure the loop.",
             fix=f"leave out barebones, or {' and '.join(wants)}.",
         )
 
@@ -344,6 +344,6 @@ def _refuse_two_batch_sizes(given: Mapping[str, Any]) -> None:
     if size is not None and batches != 1:
         raise MisconfigurationException(
             f"global_batch_size={size!r} together with accumulate_grad_batches={batches!r}.",
-            expected="one of the two: the global batch size says how many batches are accumulated.",
+            expected="one of the two: the global batch size sets how many batches are accumulated.",
             fix=f"Trainer(global_batch_size={size!r})",
         )

@@ -1,0 +1,231 @@
+"""RunViews: the Trainer's properties for the position, batch counts and metrics of a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from torch import Tensor
+
+from lightlib.core.metrics.results import Results
+from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.progress import Progress
+from lightlib.core.progress.states import RunningStage, TrainerState
+from lightlib.core.run.run import Run
+from lightlib.core.session import Session
+from lightlib.core.setup.settings import Settings
+from lightlib.data.train import TrainData
+from lightlib.errors import MisconfigurationException
+
+__all__ = ["RunViews"]
+
+_STAGES = {stage.value: stage for stage in RunningStage}
+
+
+class RunViews:
+    """The position, numbers and metrics of the run."""
+
+    settings: Settings
+    progress: Progress
+    _session: Session
+
+    # where the run is
+    @property
+    def current_epoch(self) -> int:
+        """Completed epochs, which is the index of the running one."""
+        return self.progress.epoch
+
+    @property
+    def global_step(self) -> int:
+        """Batches in which an optimizer stepped."""
+        return self.progress.step
+
+    @property
+    def plan(self) -> Plan | None:
+        """The limits and intervals of the run."""
+        return self.run.plan if self.run is not None else None
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether an early stop is requested. May be set."""
+        return self.run is not None and self.run.stop.asked
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        if self.run is not None:
+            self.run.stop.request(bool(value))
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether the running batch is the last of its epoch."""
+        return self.run is not None and self.run.exhausted
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since training began in this process."""
+        return self.run.clocks.since_start() if self.run is not None else 0.0
+
+    @property
+    def data_wait(self) -> float:
+        """Seconds spent waiting for training batches."""
+        return self.run.train_data.waited if self.run is not None and self.run.train_data is not None else 0.0
+
+    @property
+    def stop_signal(self) -> BaseException | None:
+        """The Ctrl-C or SIGTERM that stops all processes at the same optimizer-step boundary, or None."""
+        signal: BaseException | None = self._session.signals.received
+        return signal
+
+    @property
+    def received_sigterm(self) -> bool:
+        """Whether SIGTERM is stopping the run."""
+        return isinstance(self._session.signals.received, SystemExit)
+
+    @property
+    def state(self) -> TrainerState:
+        """The function that runs or ran last, its stage and its status."""
+        run = self._session.run
+        return replace(self._session.state, stage=_STAGES.get(run.stage) if run is not None else None)
+
+    @property
+    def run(self) -> Run | None:
+        """The run of the last call; None before the first call and during set-up."""
+        return self._session.run
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C or SIGTERM ended the last call."""
+        return self._session.interrupted
+
+    def _in(self, *stages: str) -> bool:
+        return self.run is not None and self.run.stage in stages
+
+    @property
+    def training(self) -> bool:
+        """Whether a training batch or epoch hook runs."""
+        return self._in("train")
+
+    @property
+    def validating(self) -> bool:
+        """Whether validation runs."""
+        return self._in("validate")
+
+    @property
+    def testing(self) -> bool:
+        """Whether the test runs."""
+        return self._in("test")
+
+    @property
+    def predicting(self) -> bool:
+        """Whether prediction runs."""
+        return self._in("predict")
+
+    @property
+    def sanity_checking(self) -> bool:
+        """Whether the sanity check runs."""
+        return self._in("sanity_check")
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether an evaluation runs."""
+        return self._in("validate", "test", "sanity_check")
+
+    @property
+    def _train_data(self) -> TrainData | None:
+        """The training data of the last fit, or during set-up of the present one, for `configure_optimizers`."""
+        run, builder = self._trained, self._session.builder
+        if run is not None:
+            return run.train_data
+        return builder.loaded if builder is not None else None
+
+    # numbers of batches
+    @property
+    def num_training_batches(self) -> float:
+        """Training batches per epoch; `inf` if the loader is not known yet or has no length."""
+        return self._train_data.num_batches if self._train_data is not None else math.inf
+
+    def _num_batches(self, key: str) -> list[float]:
+        evaluations = self._session.builder.evaluations if self._session.builder is not None else {}
+        return list(evaluations[key].num_batches) if key in evaluations else []
+
+    @property
+    def num_val_batches(self) -> list[float]:
+        """Validation batches, per loader."""
+        return self._num_batches("val")
+
+    @property
+    def num_test_batches(self) -> list[float]:
+        """Test batches, per loader."""
+        return self._num_batches("test")
+
+    @property
+    def num_predict_batches(self) -> list[float]:
+        """Prediction batches, per loader."""
+        return self._num_batches("predict")
+
+    @property
+    def num_sanity_val_batches(self) -> list[float]:
+        """Validation batches in the sanity check of the last fit, per loader; empty before a fit."""
+        data = None if self._session.fit_run is None else self._session.fit_run.evaluations.loaded.get("val")
+        return [] if data is None else [min(n, self.settings.num_sanity_val_steps) for n in data.num_batches]
+
+    @property
+    def val_check_batch(self) -> float | None:
+        """Training batches between two validations."""
+        plan = self.plan
+        every = plan.validate_every if plan is not None else None
+        return plan.num_batches if plan is not None and every == math.inf else every
+
+    @property
+    def estimated_stepping_batches(self) -> float:
+        """Optimizer steps of the complete run; `inf` without a limit. May be read in `configure_optimizers`.
+
+        Raises:
+            MisconfigurationException: `max_epochs` limits the run, and the training data are not known yet.
+        """
+        run, builder, settings = self._trained, self._session.builder, self.settings
+        if run is not None and run.train_data is not None:
+            return run.plan.total_steps
+        if builder is not None and builder.sources["train"] is not None:
+            total: float = builder.plan(builder.train_data().num_batches).total_steps
+            return total
+        if settings.max_epochs in (None, -1):
+            return math.inf if settings.max_steps == -1 else settings.max_steps
+        raise MisconfigurationException(
+            f"estimated_stepping_batches was read before fit: with max_epochs={settings.max_epochs} it depends on the "
+            "number of training batches.",
+            expected="to be read in configure_optimizers, or later.",
+            fix="move it into configure_optimizers, or use a schedule factory: lambda optimizer, total_steps: ….",
+        )
+
+    @property
+    def _trained(self) -> Run | None:
+        """The run of the last fit if its module is still the present one; otherwise the present run."""
+        last, run = self._session.fit_run, self.run
+        return last if last is not None and run is not None and run.module is last.module else run
+
+    @property
+    def gradient_norm(self) -> Tensor | None:
+        """The total gradient norm before the last clipping by norm; None before that."""
+        return self.run.optimization.gradient_norm if self.run is not None else None
+
+    # metrics
+    @property
+    def _results(self) -> Results:
+        """The results of the last run, also of one in spawned processes."""
+        return self._session.results
+
+    @property
+    def callback_metrics(self) -> dict[str, Tensor]:
+        """The latest logged values, which callbacks read."""
+        return self._results.callback_metrics
+
+    @property
+    def logged_metrics(self) -> dict[str, Tensor]:
+        """The values that the loggers received last."""
+        return self._results.logged_metrics
+
+    @property
+    def progress_bar_metrics(self) -> dict[str, float]:
+        """The values that the progress bar shows."""
+        return self._results.progress_bar_metrics
