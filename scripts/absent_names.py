@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "differences.md"
 START = "<!-- names: written by scripts/absent_names.py --write -->"
 END = "<!-- end of names -->"
 HEADS = {
-    "absent": ("not there", "why, and what takes its place"),
+    "absent": ("not there", "why, and the replacement"),
     "ignored": ("accepted, without effect", "why"),
 }
 # How a name of a section is written in a program; in all others it is the name itself.
