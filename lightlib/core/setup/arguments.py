@@ -94,10 +94,10 @@ def checked_call(init: Init) -> Init:
 def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeError:
     shown = f"{value!r:.60}"
     if name in REMOVED:
-        place, fix = REMOVED[name]
+        replacement, fix = REMOVED[name]
         return ArgumentTypeError(
             f"Trainer got `{name}={shown}`, an argument that was removed in Lightning 2.0.",
-            expected=f"{place}.",
+            expected=f"{replacement}.",
             fix=fix.replace("{value}", shown),
         )
     near = get_close_matches(name, known, n=1)

@@ -161,7 +161,7 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
         report.info(f"{_NAMES[stage].capitalize()} data: a {type(given).__name__} is served in batches of {size}{how}.")
         return loader_of(given, size, shuffle)
     if isinstance(given, CombinedLoader):
-        return given.with_loaders([serve(one, stage, batch_size) for one in given.flattened])
+        return given.with_loaders([serve(loader, stage, batch_size) for loader in given.flattened])
     if isinstance(given, Mapping):
         return {key: serve(value, stage, batch_size) for key, value in given.items()}
     if isinstance(given, (list, tuple)) and holds_loaders(given):
@@ -207,8 +207,8 @@ def _is_arrays(value: Any) -> bool:
 
 def _wanted_batch_size(module: Module, datamodule: Any) -> int | None:
     for owner in (datamodule, module):
-        for place in (owner, getattr(owner, "hparams", None)):
-            size = place.get("batch_size") if isinstance(place, dict) else getattr(place, "batch_size", None)
+        for source in (owner, getattr(owner, "hparams", None)):
+            size = source.get("batch_size") if isinstance(source, dict) else getattr(source, "batch_size", None)
             if isinstance(size, int) and not isinstance(size, bool) and size > 0:
                 return size
     return None
