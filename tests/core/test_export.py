@@ -37,12 +37,12 @@ def test_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank:
 
 
 @pytest.mark.parametrize("name", ["to_onnx", "to_torch_export"])
-def test_a_module_that_is_spread_over_processes_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_sharded_module_is_refused(tmp_path: Path, name: str) -> None:
     net = Net()
     net._trainer = SimpleNamespace(strategy=SimpleNamespace(runs_alone=False))  # type: ignore[assignment]
     with pytest.raises(
         MisconfigurationException,
-        match=rf"Net\.{name} was called while the module is spread(.|\n)*Fix: trainer\.save_checkpoint",
+        match=rf"Net\.{name} was called while the module is sharded over processes(.|\n)*Fix: trainer\.save_checkpoint",
     ):
         getattr(net, name)(tmp_path / "net")
 
