@@ -82,7 +82,7 @@ class SessionState:
 
     @property
     def results(self) -> Results:
-        """Those of the last run, wherever it ran."""
+        """The results of the last run, also of one in spawned processes."""
         return self.outside_results if self.run is None else self.run.results
 
     def use_callbacks(self, callbacks: list[Any]) -> None:
