@@ -3,14 +3,123 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["to_device"]
+__all__ = [
+    "children",
+    "map_children",
+    "map_tensors",
+    "named_children",
+    "split",
+    "tensors_in",
+    "to_device",
+    "with_children",
+]
+
+_LEAVES = frozenset({Tensor, str, bytes, bool, int, float, complex, type(None)})
+
+
+def map_children(function: Callable[[Any], Any], data: Any) -> Any:
+    """Return a container like `data` with `function` applied to each direct child; any other object is returned as is.
+
+    Containers are mappings, lists, tuples, named tuples and dataclasses. The copy has their type and the order of their
+    keys. A function that walks a tree handles its leaves, and passes itself to this function for any other object.
+
+    Example:
+        >>> def doubled(data):
+        ...     return data * 2 if isinstance(data, int) else map_children(doubled, data)
+        >>> doubled({"a": 1, "b": [2, (3, "x")]})
+        {'a': 2, 'b': [4, (6, 'x')]}
+    """
+    kind = type(data)
+    if kind in _LEAVES:
+        return data
+    if kind is dict:
+        return {key: function(value) for key, value in data.items()}
+    if kind is list:
+        return list(map(function, data))
+    if kind is tuple:
+        return tuple(map(function, data))
+    if isinstance(data, (list, tuple)):
+        values = map(function, data)
+        return kind(*values) if hasattr(data, "_fields") else kind(values)
+    if isinstance(data, Mapping):
+        return _mapping_like(data, {key: function(value) for key, value in data.items()})
+    if not (names := _field_names(data)):
+        return data
+    copied = copy.copy(data)
+    for name in names:
+        object.__setattr__(copied, name, function(getattr(data, name)))  # it may be frozen
+    return copied
+
+
+def _mapping_like(data: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
+    if not isinstance(data, MutableMapping):
+        return type(data)(values)  # type: ignore[call-arg]
+    copied = copy.copy(data)  # a defaultdict needs more than its items
+    for key, value in values.items():
+        copied[key] = value
+    return copied
+
+
+def named_children(data: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the direct children of a container with their keys, indices or names; none for any other object."""
+    if isinstance(data, (list, tuple)):
+        return enumerate(data)
+    if isinstance(data, Mapping):
+        return data.items()
+    return [(name, getattr(data, name)) for name in _field_names(data)]
+
+
+def children(data: Any) -> Iterable[Any]:
+    """Return the direct children of a container; none for any other object."""
+    if isinstance(data, (list, tuple)):
+        return data
+    return data.values() if isinstance(data, Mapping) else [getattr(data, name) for name in _field_names(data)]
+
+
+def _field_names(data: Any) -> list[str]:
+    """Return the names of a dataclass's fields that have a value; none for any other object."""
+    if not hasattr(type(data), "__dataclass_fields__"):
+        return []
+    return [field.name for field in fields(data) if hasattr(data, field.name)]
+
+
+def with_children(data: Any, new: Iterable[Any]) -> Any:
+    """Return a container like `data` with other children, in the order of `children`."""
+    values = iter(new)
+    return map_children(lambda _: next(values), data)
+
+
+def map_tensors(function: Callable[[Tensor], Any], data: Any) -> Any:
+    """Return `data` with `function` applied to each tensor in it.
+
+    Example:
+        >>> map_tensors(torch.Tensor.tolist, {"x": torch.ones(2), "name": "a"})
+        {'x': [1.0, 1.0], 'name': 'a'}
+    """
+    if isinstance(data, Tensor):
+        return function(data)
+    return data if type(data) in _LEAVES else map_children(partial(map_tensors, function), data)
+
+
+def tensors_in(data: Any) -> Iterator[Tensor]:
+    """Yield the tensors in `data`, in the order of its children."""
+    if isinstance(data, (list, tuple)):  # the usual batch, without a call of `children`
+        values: Iterable[Any] = data
+    else:
+        values = (data,) if isinstance(data, Tensor) else children(data)
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif type(value) not in _LEAVES:
+            yield from tensors_in(value)
 
 
 def to_device(data: Any, device: torch.device) -> Any:
@@ -22,21 +131,24 @@ def to_device(data: Any, device: torch.device) -> Any:
         return data.to(device, non_blocking=device.type == "cuda")
     if callable(getattr(data, "to", None)) and not isinstance(data, type):
         return data.to(device)
-    if isinstance(data, Mapping):
-        moved = {key: to_device(value, device) for key, value in data.items()}
-        if type(data) is dict or not isinstance(data, MutableMapping):
-            return moved if type(data) is dict else type(data)(moved)  # type: ignore[call-arg]
-        changed = copy.copy(data)  # a defaultdict is not made of another dict alone
-        changed.update(moved)
-        return changed
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(to_device(value, device) for value in data))
-    if isinstance(data, (list, tuple)):
-        return type(data)(to_device(value, device) for value in data)
-    if is_dataclass(data) and not isinstance(data, type):
-        like = copy.copy(data)
-        for field in fields(data):
-            if hasattr(data, field.name):
-                object.__setattr__(like, field.name, to_device(getattr(data, field.name), device))
-        return like
-    return data
+    return map_children(partial(to_device, device=device), data)
+
+
+def split(data: Any, number: int, size: int | None) -> list[Any]:
+    """Return `data` in `number` parts: tensors, and lists of `size` values, are cut along their first dimension.
+
+    Args:
+        data: A batch.
+        number: How many parts.
+        size: Samples in the batch; a list of so many values without tensors has one for each sample.
+
+    Example:
+        >>> split({"x": torch.arange(4), "names": list("abcd"), "scale": 2}, 2, 4)
+        [{'x': tensor([0, 1]), 'names': ['a', 'b'], 'scale': 2}, {'x': tensor([2, 3]), 'names': ['c', 'd'], 'scale': 2}]
+    """
+    if isinstance(data, Tensor):
+        return list(data.chunk(number)) if data.ndim else [data] * number
+    if isinstance(data, list) and len(data) == size and not any(tensor.ndim for tensor in tensors_in(data)):
+        return [data[index * size // number : (index + 1) * size // number] for index in range(number)]
+    parts = [split(child, number, size) for child in children(data)]
+    return [with_children(data, [part[index] for part in parts]) for index in range(number)]

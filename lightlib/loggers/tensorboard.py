@@ -18,6 +18,7 @@ from lightlib.loggers.hyperparameters import flatten, plain
 from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
 from lightlib.loggers.run_directory import HPARAMS_FILE, RunDirectory, check_inside
 from lightlib.report import PossibleUserWarning, described, info, rank_zero_only, warn
+from lightlib.tree import map_children
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -377,10 +378,6 @@ def _arguments(model: nn.Module, inputs: Any, device: torch.device) -> Any:
 def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(device)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping):  # the tracer takes dicts, not their like
         return {key: _moved(item, device) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_moved(item, device) for item in value))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_moved(item, device) for item in value)
-    return value
+    return map_children(lambda item: _moved(item, device), value)

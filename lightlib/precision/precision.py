@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
@@ -19,6 +18,7 @@ from lightlib import registry
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
 from lightlib.precision.scaler import LossScaler, Scaler
 from lightlib.report import PossibleUserWarning, warn
+from lightlib.tree import map_children
 
 __all__ = ["Precision", "cast_floating", "named"]
 
@@ -244,7 +244,7 @@ def _bits(name: str) -> tuple[str, bool]:
 def cast_floating(batch: Any, dtype: torch.dtype) -> Any:
     """Return `batch` with every floating tensor in it cast to `dtype`; whatever else is in it stays.
 
-    Looks into mappings, lists, tuples, named tuples and dataclasses, which are made anew and not changed in place.
+    Containers are copied as `lightlib.tree.map_children` does, and not changed in place.
 
     Example:
         >>> cast_floating({"x": torch.ones(1), "y": torch.ones(1, dtype=torch.int64)}, torch.float64)
@@ -252,28 +252,7 @@ def cast_floating(batch: Any, dtype: torch.dtype) -> Any:
     """
     if isinstance(batch, Tensor):
         return batch.to(dtype) if batch.is_floating_point() else batch
-    if isinstance(batch, Mapping):
-        cast = {key: cast_floating(value, dtype) for key, value in batch.items()}
-        return _mapping_like(batch, cast)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(cast_floating(value, dtype) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(cast_floating(value, dtype) for value in batch)
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        changed = copy.copy(batch)
-        for field in dataclasses.fields(batch):
-            if hasattr(batch, field.name):
-                object.__setattr__(changed, field.name, cast_floating(getattr(batch, field.name), dtype))
-        return changed
-    return batch
-
-
-def _mapping_like(batch: Mapping[Any, Any], values: dict[Any, Any]) -> Mapping[Any, Any]:
-    if type(batch) is dict or not isinstance(batch, MutableMapping):
-        return values if type(batch) is dict else type(batch)(values)  # type: ignore[call-arg]
-    changed = copy.copy(batch)
-    changed.update(values)
-    return changed
+    return map_children(functools.partial(cast_floating, dtype=dtype), batch)
 
 
 class _DefaultDtype:

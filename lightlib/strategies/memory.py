@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
+
+from lightlib.tree import tensors_in
 
 __all__ = ["memory_of"]
 
@@ -38,7 +40,7 @@ def memory_of(module: nn.Module, optimizers: Iterable[Optimizer] | Optimizer = (
             part.reshard()  # type: ignore[operator]
     parameters = list(module.parameters())
     several = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
-    state = [tensor for one in several for tensor in _tensors([one.state, _of_its_part(one)])]
+    state = [tensor for one in several for tensor in tensors_in([one.state, _of_its_part(one)])]
     return {
         "parameters": sum(map(_bytes, parameters)),
         "gradients": sum(_bytes(parameter.grad) for parameter in parameters if parameter.grad is not None),
@@ -49,14 +51,6 @@ def memory_of(module: nn.Module, optimizers: Iterable[Optimizer] | Optimizer = (
 def _of_its_part(optimizer: Any) -> Any:
     """Return the state of the optimizer that keeps a part of the parameters for `optimizer`, if there is one (ZeRO)."""
     return getattr(getattr(optimizer, "optim", None), "state", {})
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (Mapping, list, tuple)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(item)
 
 
 def _bytes(tensor: Any) -> int:

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from lightlib.checkpoint.directory.tensors import LazyTensor, whole
 from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib.tree import map_tensors
 
 __all__ = [
     "load_module_state",
@@ -92,19 +93,17 @@ def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
         for name in held:
             owner.setdefault(name, rank)
     rank = distributed.get_rank()
-    mine = {name: _to_cpu(value) for name, value in own.items() if owner[name] == rank}
+    mine = {
+        name: map_tensors(lambda tensor: tensor.detach().cpu(), value)
+        for name, value in own.items()
+        if owner[name] == rank
+    }
     parts: list[Any] | None = [None] * len(names) if rank == 0 else None
     distributed.gather_object(mine, parts, dst=0)
     if parts is None:
         return {}
     merged = {name: value for part in parts for name, value in part.items()}
     return {**merged, **own}
-
-
-def _to_cpu(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().cpu()
-    return {key: _to_cpu(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool, known: Sequence[str]) -> None:

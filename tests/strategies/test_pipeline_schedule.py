@@ -11,7 +11,7 @@ import torch
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.strategies.pipeline.axis import Pipeline
 from lightlib.strategies.pipeline.schedule import SCHEDULES, kind_of, micro_batches, placed
-from lightlib.strategies.pipeline.training import cut_batch
+from lightlib.tree import split
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_batches_of_all_kinds_are_cut_and_keep_their_types() -> None:
         scale: float
 
     x = torch.arange(4)
-    one = cut_batch(Pair(x, {"y": [x, x * 2]}), 2, 4)
+    one = split(Pair(x, {"y": [x, x * 2]}), 2, 4)
     assert [type(part) for part in one] == [Pair, Pair]
     assert one[1].y["y"][1].tolist() == [4, 6]
-    two = cut_batch(Batch(x, list("abcd"), 0.5), 2, 4)
+    two = split(Batch(x, list("abcd"), 0.5), 2, 4)
     assert (two[1].x.tolist(), two[1].names, two[1].scale) == ([2, 3], ["c", "d"], 0.5)
-    assert cut_batch([x, torch.tensor(3.0)], 4, 4)[2][0].tolist() == [2]
+    assert split([x, torch.tensor(3.0)], 4, 4)[2][0].tolist() == [2]

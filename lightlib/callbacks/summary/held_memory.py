@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import UninitializedParameter
+
+from lightlib.tree import tensors_in
 
 __all__ = ["Held", "expected_memory", "said", "size"]
 
@@ -68,7 +70,7 @@ def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> Held:
 
 def _state_of(optimizer: Any) -> int | None:
     optimizer = getattr(optimizer, "optim", optimizer)  # with ZeRO, the one that has this process's part
-    present = sum(map(_bytes, _tensors(optimizer.state)))
+    present = sum(map(_bytes, tensors_in(optimizer.state)))
     if present:
         return present
     kinds = (kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim"))
@@ -79,14 +81,6 @@ def _state_of(optimizer: Any) -> int | None:
     if not any(group["params"] for group in groups):  # ZeRO-3 has taken them away
         return None
     return sum(count(group) * _bytes(p) for group in groups for p in group["params"] if p.requires_grad)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (Mapping, list, tuple)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(item)
 
 
 def _bytes(tensor: Any) -> int:

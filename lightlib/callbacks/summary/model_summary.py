@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
-from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightlib import report
@@ -19,6 +18,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.summary.held_memory import expected_memory, said
 from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.torch_private import map_tensors
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -383,7 +383,7 @@ def _like_parameters(example: Any, module: nn.Module) -> Any:
     def move(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(first.device, first.dtype if tensor.is_floating_point() else None)
 
-    return tree_map_only(torch.Tensor, move, example)
+    return map_tensors(move, example)
 
 
 @contextmanager

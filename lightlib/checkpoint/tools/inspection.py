@@ -15,6 +15,7 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 from lightlib.report import MASK, is_secret
+from lightlib.tree import children
 
 __all__ = ["Inspection", "Part", "TensorInfo", "inspect", "kind_of", "plural", "size_text"]
 
@@ -241,12 +242,9 @@ def _memory(tensor: Any) -> tuple[Any, ...]:
 def _tensors(value: Any) -> Iterator[Any]:
     if _is_tensor(value):
         yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _tensors(one)
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _tensors(one)
+    else:
+        for child in children(value):
+            yield from _tensors(child)
 
 
 def masked(params: Mapping[Any, Any]) -> dict[str, Any]:

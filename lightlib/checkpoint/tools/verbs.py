@@ -16,6 +16,7 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.tools.inspection import kind_of, plural, size_text
 from lightlib.errors import CheckpointWriteError, MisconfigurationException, UnknownNameError, closest
+from lightlib.tree import map_tensors
 
 __all__ = ["DTYPES", "FORMATS", "Verified", "consolidate", "convert", "export", "load", "verify"]
 
@@ -51,15 +52,9 @@ def load(path: str | os.PathLike[str], map_location: Any = None, trust: bool = F
         )
 
         content = whole(formats.load(name))
-    return _moved(content, map_location) if isinstance(map_location, (str, torch.device)) else content
-
-
-def _moved(value: Any, device: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {key: _moved(one, device) for key, one in value.items()}
-    return type(value)(_moved(one, device) for one in value) if type(value) in (list, tuple) else value
+    if isinstance(map_location, (str, torch.device)):
+        content = map_tensors(lambda tensor: tensor.to(map_location), content)
+    return content
 
 
 @dataclass(frozen=True)

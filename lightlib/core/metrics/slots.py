@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from lightlib import report
 from lightlib.core.metrics.errors import as_number, not_scalar
+from lightlib.tree import tensors_in
 
 __all__ = ["Slot", "Table", "batch_size_of"]
 
@@ -191,7 +191,7 @@ class Table:
 def batch_size_of(batch: Any, warn: bool = True) -> int:
     """Return the size of the first dimension of the first tensor in `batch`; 1 if there is none."""
     first: int | None = None
-    for tensor in _tensors(batch):
+    for tensor in tensors_in(batch):
         size: int = tensor.shape[0] if tensor.ndim else 1
         if first is None:
             first = size
@@ -205,23 +205,6 @@ def batch_size_of(batch: Any, warn: bool = True) -> int:
         if not warn:
             break
     return 1 if first is None else first
-
-
-def _tensors(data: Any) -> Iterable[Tensor]:
-    values: Iterable[Any] = ()
-    if isinstance(data, Tensor):
-        values = (data,)
-    elif isinstance(data, (list, tuple)):
-        values = data
-    elif isinstance(data, Mapping):
-        values = data.values()
-    elif is_dataclass(data) and not isinstance(data, type):
-        values = [getattr(data, field.name) for field in fields(data)]
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        else:
-            yield from _tensors(value)
 
 
 def _one_number(name: str, value: Any) -> Any:

@@ -20,6 +20,7 @@ from lightlib.core.optimization.schedules import step_scheduler
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.errors import LoggingError, MisconfigurationException
+from lightlib.tree import map_children
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -446,13 +447,9 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
 def gathered(data: Any, gather: Callable[[Tensor | float], Tensor]) -> Any:
     """Return `data` with every tensor and number in its nesting gathered."""
-    if isinstance(data, Mapping):
-        return {key: gathered(value, gather) for key, value in data.items()}
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(gathered(value, gather) for value in data))
-    if isinstance(data, (list, tuple)):
-        return type(data)(gathered(value, gather) for value in data)
-    return gather(data) if isinstance(data, (Tensor, int, float)) else data
+    if isinstance(data, (Tensor, int, float)):
+        return gather(data)
+    return map_children(lambda value: gathered(value, gather), data)
 
 
 def _parameters(optimizer: Any) -> list[nn.Parameter]:

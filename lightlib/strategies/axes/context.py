@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from lightlib.strategies.axes.autograd_collectives import gathered
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.plan import blocks_of
 from lightlib.torch_private import map_tensors
+from lightlib.tree import named_children, with_children
 
 __all__ = ["Context", "offset", "positions"]
 
@@ -267,8 +267,8 @@ def _entries(batch: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors of a batch with their names; that of a batch that is a tensor is empty."""
     if isinstance(batch, Tensor):
         yield prefix, batch
-    elif isinstance(batch, (Mapping, list, tuple)):
-        for key, value in batch.items() if isinstance(batch, Mapping) else enumerate(batch):
+    else:
+        for key, value in named_children(batch):
             yield from _entries(value, f"{prefix}.{key}" if prefix else str(key))
 
 
@@ -276,15 +276,9 @@ def _with_entries(batch: Any, new: Mapping[str, Tensor], prefix: str = "") -> An
     """Return the same batch with some of its tensors replaced."""
     if isinstance(batch, Tensor):
         return new.get(prefix, batch)
-    if isinstance(batch, Mapping):
-        twin: Any = copy.copy(batch)
-        for key in batch:
-            twin[key] = _with_entries(batch[key], new, f"{prefix}.{key}" if prefix else str(key))
-        return twin
-    if isinstance(batch, (list, tuple)):
-        values = [_with_entries(one, new, f"{prefix}.{i}" if prefix else str(i)) for i, one in enumerate(batch)]
-        return type(batch)(*values) if hasattr(batch, "_fields") else type(batch)(values)
-    return batch
+    entries = named_children(batch)
+    values = [_with_entries(value, new, f"{prefix}.{key}" if prefix else str(key)) for key, value in entries]
+    return with_children(batch, values)
 
 
 # What does not fit

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import pickle
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,8 +22,9 @@ from lightlib.strategies.pipeline.cut import Cut
 from lightlib.strategies.pipeline.schedule import Engine, Kind, micro_batches, shape_of
 from lightlib.strategies.pipeline.stage import Call
 from lightlib.torch_private import gather_groups, reduce_gradients
+from lightlib.tree import split, tensors_in
 
-__all__ = ["Training", "cut_batch"]
+__all__ = ["Training"]
 
 _KEPT = 8  # engines, the oldest of which goes when there are more shapes
 
@@ -104,7 +103,7 @@ class Training:
 
     def _parts(self, batch: Any, number: int) -> list[Any]:
         own = getattr(self.module, "split_batch", None)
-        parts = list(own(batch, number)) if own is not None else cut_batch(batch, number, _size(batch))
+        parts = list(own(batch, number)) if own is not None else split(batch, number, _size(batch))
         if len(parts) != number:
             raise MisconfigurationException(
                 f"{type(self.module).__name__}.split_batch(batch, {number}) returned {len(parts)} micro-batches.",
@@ -288,7 +287,7 @@ def _joined(values: list[Any]) -> Any:
 # batches
 def _size(batch: Any, required: bool = False) -> int | None:
     """Return the number of samples: the first dimension that all tensors of the batch have."""
-    sizes = _sizes(batch)
+    sizes = [int(tensor.shape[0]) for tensor in tensors_in(batch) if tensor.ndim]
     if not sizes and required:
         raise MisconfigurationException(
             f"The batch ({type(batch).__name__}) has no tensor to cut into micro-batches.",
@@ -302,57 +301,3 @@ def _size(batch: Any, required: bool = False) -> int | None:
             fix="define split_batch(self, batch, n) in the module, which returns a list of n batches.",
         )
     return sizes[0] if sizes else None
-
-
-def _sizes(data: Any) -> list[int]:
-    if isinstance(data, Tensor):
-        return [int(data.shape[0])] if data.ndim else []
-    return [size for one in _inner(data) for size in _sizes(one)]
-
-
-def _inner(data: Any) -> list[Any]:
-    if isinstance(data, Mapping):
-        return list(data.values())
-    if isinstance(data, (list, tuple)):
-        return list(data)
-    if is_dataclass(data) and not isinstance(data, type):
-        return [getattr(data, field.name) for field in fields(data) if hasattr(data, field.name)]
-    return []
-
-
-def cut_batch(data: Any, number: int, size: int | None) -> list[Any]:
-    """Return `data` in `number` parts: tensors, and lists with one value per sample, are cut along their beginning.
-
-    Example:
-        >>> cut_batch({"x": torch.arange(4), "names": list("abcd"), "scale": 2}, 2, 4)
-        [{'x': tensor([0, 1]), 'names': ['a', 'b'], 'scale': 2}, {'x': tensor([2, 3]), 'names': ['c', 'd'], 'scale': 2}]
-    """
-    if isinstance(data, Tensor):
-        return list(data.chunk(number)) if data.ndim else [data] * number
-    if isinstance(data, Mapping):
-        cut = {key: cut_batch(value, number, size) for key, value in data.items()}
-        return [_like(data, {key: parts[index] for key, parts in cut.items()}) for index in range(number)]
-    if isinstance(data, list) and size is not None and len(data) == size and not _sizes(data):
-        return [data[index * size // number : (index + 1) * size // number] for index in range(number)]
-    if isinstance(data, (list, tuple)):
-        columns = [cut_batch(value, number, size) for value in data]
-        rows = [[column[index] for column in columns] for index in range(number)]
-        return [type(data)(*row) if hasattr(data, "_fields") else type(data)(row) for row in rows]
-    if is_dataclass(data) and not isinstance(data, type):
-        named = {f.name: cut_batch(getattr(data, f.name), number, size) for f in fields(data) if hasattr(data, f.name)}
-        found = [copy.copy(data) for _ in range(number)]
-        for index, one in enumerate(found):
-            for name, parts in named.items():
-                object.__setattr__(one, name, parts[index])
-        return found
-    return [data] * number
-
-
-def _like(data: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
-    if type(data) is dict:
-        return values
-    if not isinstance(data, MutableMapping):
-        return type(data)(values)  # type: ignore[call-arg]
-    changed = copy.copy(data)
-    changed.update(values)
-    return changed
