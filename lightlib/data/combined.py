@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Literal, get_args
@@ -54,7 +55,7 @@ class CombinedLoader:
         return other
 
     def lengths(self) -> list[float]:
-        """Return each loader's number of batches, after its limit; `inf` where the loader cannot tell."""
+        """Return each loader's number of batches, after its limit; `inf` where it is unknown."""
         limits = self.limits or [math.inf] * len(self.flattened)
         return [min(length(loader), limit) for loader, limit in zip(self.flattened, limits, strict=True)]
 
@@ -69,24 +70,24 @@ class CombinedLoader:
         return self.read(lambda loader: iter(self.flattened[loader]))
 
     def read(self, begin: Callable[[int], Iterator[Any]], place: Place | None = None) -> Iterator[tuple[Any, int, int]]:
-        """Iterate from a place on.
+        """Iterate from a position on.
 
         Args:
-            begin: Called with a loader's number whenever it is iterated; for one that `place` is within, first of all,
-                it returns an iterator that goes on there.
-            place: Where to begin; it is kept up to date. Default: the start.
+            begin: Called with a loader's number whenever it is iterated; the first call for a loader that `place` is
+                within returns an iterator that continues there.
+            place: The position to begin at, which is kept up to date. Default: the start.
         """
         place = Place(len(self.flattened)) if place is None else place
         if self.mode == "sequential":
             current = place.current()
             first = begin(current) if current is not None else None
             return self._sequential(begin, place, first)
-        over = [turns > 0 and self.mode == "max_size" for turns in place.turns]
-        iterators = [None if ended else begin(loader) for loader, ended in enumerate(over)]  # now, not at `next`
+        ended = [turns > 0 and self.mode == "max_size" for turns in place.turns]
+        iterators = [None if over else begin(loader) for loader, over in enumerate(ended)]  # now, not at `next`
         return self._together(begin, place, iterators)
 
     def place_of(self, batches: int) -> Place | None:
-        """Return how far each loader has been read after so many batches; None when that cannot be told."""
+        """Return the position in each loader after so many batches; None when it is unknown."""
         sizes = [length(loader) for loader in self.flattened] if self.mode == "max_size_cycle" else self.lengths()
         if math.inf in sizes:
             return None
@@ -101,6 +102,10 @@ class CombinedLoader:
             read = [min(batches, int(size)) for size in sizes]
             turns = [int(batches > size) for size in sizes]
         return Place(now=(batches, tuple(read), tuple(turns)))
+
+    def limit_to(self, limits: list[float]) -> None:
+        """Read at most so many batches of each loader from now on."""
+        self.limits = limits
 
     def _sequential(
         self, begin: Callable[[int], Iterator[Any]], place: Place, first: Iterator[Any] | None
@@ -118,7 +123,7 @@ class CombinedLoader:
                 except StopIteration:
                     break
                 given, read[index] = given + 1, i + 1
-                place.before, place.now = place.now, (given, tuple(read), place.turns)
+                place.last_two.append((given, tuple(read), place.turns))
                 yield batch, i, index
 
     def _together(
@@ -150,21 +155,32 @@ class CombinedLoader:
             ended = not any(running) if self.mode.startswith("max_size") else not all(running)
             if ended or not loaders or any(batch is _END for batch in batches):
                 return
-            place.before, place.now = place.now, (i + 1, tuple(read), tuple(turns))
+            place.last_two.append((i + 1, tuple(read), tuple(turns)))
             yield self._rebuild(batches), i, 0
 
 
+Counts = tuple[int, tuple[int, ...], tuple[int, ...]]
+
+
 class Place:
-    """How far a combination has been read.
+    """The position in a combination.
 
     Attributes:
-        now: Items given, batches of each loader in its present pass, and passes of each loader before that.
-        before: The same before the last item, for those who read one ahead.
+        last_two: The positions before and after the last item, for a reader that is one item ahead. Each has the items
+            given, the batches of each loader in its present pass, and the passes of each loader before that.
     """
 
-    def __init__(self, loaders: int = 0, now: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None) -> None:
-        self.now = (0, (0,) * loaders, (0,) * loaders) if now is None else now
-        self.before = self.now
+    def __init__(self, loaders: int = 0, now: Counts | None = None) -> None:
+        start = (0, (0,) * loaders, (0,) * loaders) if now is None else now
+        self.last_two: deque[Counts] = deque((start, start), maxlen=2)
+
+    @property
+    def before(self) -> Counts:
+        return self.last_two[0]
+
+    @property
+    def now(self) -> Counts:
+        return self.last_two[1]
 
     @property
     def batches(self) -> int:
@@ -179,7 +195,7 @@ class Place:
         return self.now[2]
 
     def current(self) -> int | None:
-        """Return the loader of a sequence that was read last; None when none has been."""
+        """Return the number of the loader of a sequence that was read last; None at the start."""
         return max((loader for loader, read in enumerate(self.read) if read), default=None)
 
 
@@ -191,7 +207,7 @@ def _next(iterator: Iterator[Any] | None) -> Any:
 
 
 def length(loader: Any) -> float:
-    """Return the number of batches that `loader` says it has, or `inf` when it cannot tell."""
+    """Return the number of batches of `loader` by its `len`; `inf` when it has none."""
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
@@ -222,17 +238,17 @@ def _arrays() -> tuple[type, ...]:
 
 
 def flatten(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """Return the leaves of nested dicts, lists and tuples, and the function that puts others in their places."""
+    """Return the leaves of nested dicts, lists and tuples, and a function that builds the same nesting of new ones."""
     leaves: list[Any] = []
     put = _take_apart(tree, leaves)
     return leaves, lambda values: put(iter(values))
 
 
 def _take_apart(node: Any, leaves: list[Any]) -> Callable[[Iterator[Any]], Any]:
-    """Append the leaves of `node`, and return what puts others in their places.
+    """Append the leaves of `node`, and return a function that builds the same nesting of new ones.
 
-    Not a function within `flatten`, which would refer to itself and so keep the leaves, loaders with workers, until
-    garbage is collected.
+    It is not nested in `flatten`, because a function that refers to itself would keep the leaves, loaders with workers,
+    until garbage is collected.
     """
     if isinstance(node, Mapping):
         parts = {key: _take_apart(value, leaves) for key, value in node.items()}

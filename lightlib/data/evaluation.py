@@ -1,4 +1,4 @@
-"""Evaluation: the batches of a validation, test or prediction, and this process's share of them."""
+"""EvalData: the batches of a validation, test or prediction, and this process's share of them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from lightlib.data.gather import batches_of
 from lightlib.data.generators import set_generator_state, state_of_generator
 from lightlib.data.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
 from lightlib.data.prefetch import END
+from lightlib.data.resumable_loader import resumable_loader, stop_workers
 from lightlib.data.seed import isolate_rng
-from lightlib.data.sharding import DataShard, ShardedBatchSampler, is_not_sharded, stream
-from lightlib.data.source import generators_of, set_epoch, start_persistent_workers, stop_workers
-from lightlib.data.train import Move, combine
+from lightlib.data.sharding import DataShard, ShardedBatchSampler, is_sharded_by_user
+from lightlib.data.source import generators_of, set_epoch, start_persistent_workers
+from lightlib.data.train import Move
+from lightlib.data.train_loaders import combine
 from lightlib.data.workers import begin_pass
 
 __all__ = ["EvalData"]
@@ -35,16 +37,16 @@ class EvalData:
         limit: How many batches of each loader, on each process.
         move: Brings a batch to the device.
         argument, name: The name of the limit and of the stage, for messages.
-        share: The part that this process reads; None with one process.
-        lockstep: Run as many steps on every process. Those without a batch of their own call `dummy_step`.
-        epoch: Tells which epoch of the training it is, for what workers draw at random.
-        within_fit: Whether samplers are told the epoch: some shuffle as the training goes on.
+        share: The share that this process reads; None with one process.
+        lockstep: Run equally many steps on every process. Those without a batch of their own call `dummy_step`.
+        epoch: Returns the epoch of the training, which the workers' random numbers depend on.
+        within_fit: Whether to set the samplers' epoch: some shuffle in each epoch of the training.
         sequential: Take the samples in the data set's order (`overfit_batches`).
 
     Attributes:
         given: The user's loaders in one list.
         num_batches: Batches of each loader on this process, after the limit; `inf` when unknown.
-        dummy_step: Runs a batch (with its number and the loader's) of which nothing is kept; set by the run.
+        dummy_step: Runs a batch (with its number and the loader's) and discards the result; set by the run.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class EvalData:
         self._epoch, self._seed = epoch, torch.initial_seed()
         self.given, self._one_by_one = combined.flattened, combined.mode == "sequential"
         self.read = read = [
-            stream(loader, sequential, share if self._one_by_one else None, False, name, number)
+            resumable_loader(loader, sequential, share if self._one_by_one else None, False, name, number)
             if sequential or (share is not None and self._one_by_one) or getattr(loader, "num_workers", None)
             else loader
             for number, loader in enumerate(self.given)
@@ -76,29 +78,29 @@ class EvalData:
         self.generators = [list(generators_of(loader).values()) for loader in self.given]
         self.combined = combined.with_loaders(read)
         own_limits = combined.limits or [math.inf] * len(read)
-        totals = [min(length(x), own) for x, own in zip(read, own_limits, strict=True)]
+        totals = [min(length(loader), own) for loader, own in zip(read, own_limits, strict=True)]
         most = totals
         if share is not None:
             if not self._one_by_one:
-                self._together = self._dealt_together(share)
+                self._together = self._sharded_together(share)
                 if self._together is not self.combined:
                     totals = [n if n == math.inf else len(range(share.rank, int(n), share.size)) for n in totals]
-            everybody = share.gather((totals, self._seed))
-            refuse_other_loaders([len(one) for one, _ in everybody], name)
-            most = [max(lengths) for lengths in zip(*(one for one, _ in everybody), strict=True)]
-            self._seed = everybody[0][1]
+            all_processes = share.gather((totals, self._seed))
+            refuse_other_loaders([len(lengths) for lengths, _ in all_processes], name)
+            most = [max(lengths) for lengths in zip(*(each for each, _ in all_processes), strict=True)]
+            self._seed = all_processes[0][1]
         self._most = [limited(total, limit, argument, name) for total in most]
         self.num_batches = [min(total, all_have) for total, all_have in zip(totals, self._most, strict=True)]
         if self._share is None or self._one_by_one:
-            self.combined.limits = self.num_batches
+            self.combined.limit_to(self.num_batches)
 
     def use_dummy_step(self, step: Callable[[Any, int, int], None]) -> None:
-        """Run `step` where this process has no batch and others have."""
+        """Run `step` where this process has no batch and another rank has one."""
         self.dummy_step = step
 
-    def _dealt_together(self, share: DataShard) -> Any:
-        """Deal the items of a combination: dealt one by one its loaders would no longer go together."""
-        if any(is_not_sharded(loader, share, self.name) for loader in self.given):
+    def _sharded_together(self, share: DataShard) -> Any:
+        """Return a combination with its items sharded; sharded separately, its loaders would no longer match."""
+        if any(is_sharded_by_user(loader, share, self.name) for loader in self.given):
             return self.combined
         return ShardedBatchSampler(self.combined, share, False, self.name)
 
@@ -107,21 +109,21 @@ class EvalData:
         return len(self.combined.flattened) if self._one_by_one else 1
 
     def start_workers(self) -> None:
-        """Start persistent workers, as a run did that is resumed now."""
+        """Start persistent workers, as the run did that is being resumed."""
         for loader in self.read:
             start_persistent_workers(loader, self._seed)
 
     def close(self) -> None:
-        """Let persistent workers end."""
+        """Stop persistent workers."""
         for loader, given in zip(self.read, self.given, strict=True):
             stop_workers(loader, given)
 
     def note(self) -> None:
-        """Take note of the state with which an evaluation begins."""
+        """Record the state in which an evaluation begins."""
         self._at_start = self.state_dict()
 
     def state_dict(self, at_start: bool = False) -> dict[str, Any]:
-        """Return the states of the loaders' own generators, which go on from one evaluation to the next.
+        """Return the states of the loaders' own generators, which continue from one evaluation to the next.
 
         Args:
             at_start: As they were when the present evaluation began: a resumed run begins it again.
@@ -130,15 +132,15 @@ class EvalData:
             return self._at_start
         return {
             "seed": self._seed,
-            "generators": [[state_of_generator(one) for one in own] for own in self.generators],
+            "generators": [[state_of_generator(each) for each in of_loader] for of_loader in self.generators],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the state that `state_dict` returned."""
         self._seed = state["seed"]
-        for own, states in zip(self.generators, state["generators"], strict=False):
-            for generator, one in zip(own, states, strict=False):
-                set_generator_state(generator, one)
+        for generators, states in zip(self.generators, state["generators"], strict=False):
+            for generator, saved in zip(generators, states, strict=False):
+                set_generator_state(generator, saved)
 
     def _begin(self, loader: int) -> Iterator[Any]:
         begin_pass(self.read[loader], self._seed, self._epoch())
@@ -148,9 +150,9 @@ class EvalData:
         """Yield (batch on the device, batch_idx, dataloader_idx), at most `limits` of each loader."""
         limits = self.num_batches if limits is None else limits
         if self._share is None:
-            self.combined.limits = limits
-        for one in self.given if self._within_fit else ():
-            set_epoch(one, self._epoch(), data=False)
+            self.combined.limit_to(limits)
+        for given in self.given if self._within_fit else ():
+            set_epoch(given, self._epoch(), data=False)
         move, seen = self._move, set()
         shared = None if self._share is None else self._shared(limits, self._share)
         for batch, i, loader in self.combined.read(self._begin) if shared is None else shared:
@@ -158,31 +160,31 @@ class EvalData:
             yield (batch if move is None else move(batch, loader)), i, loader
         wanted = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits) > 0 else ()
         for loader in wanted:
-            if loader not in seen and limits[loader] > 0 and not self._others_read(loader):
+            if loader not in seen and limits[loader] > 0 and not self._another_rank_read(loader):
                 raise nothing_read(
-                    self.name, f"the place {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
+                    self.name, f"position {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
                 )
 
     def _source(self, loader: int) -> Any:
         return self.combined.flattened[loader] if self._one_by_one else self._together
 
-    def _others_read(self, loader: int) -> bool:
+    def _another_rank_read(self, loader: int) -> bool:
         return self._share is not None and getattr(self._source(loader), "spare", END) is not END
 
     def _shared(self, limits: list[float], share: DataShard) -> Iterator[tuple[Any, int, int]]:
         if not self._one_by_one:
             together = self.combined.with_loaders(self.read)
-            together.limits = limits
+            together.limit_to(limits)
             limits = [length(together)]
         all_limits = share.gather(limits) if self._lockstep else [limits]
         for index, limit in enumerate(limits):
             loader, last = self._source(index), END
-            steps = max(one[index] for one in all_limits)
+            steps = max(each[index] for each in all_limits)
             agrees = self._lockstep and not (self._one_by_one and is_length_exact(loader))
-            for one in self.read[index : index + 1] if self._one_by_one else self.read:
-                begin_pass(one, self._seed, self._epoch())
+            for read in self.read[index : index + 1] if self._one_by_one else self.read:
+                begin_pass(read, self._seed, self._epoch())
             iterator = batches_of(loader)
-            if not limit and self._most[index]:  # what the first `next` draws, all processes draw together
+            if not limit and self._most[index]:  # all processes draw the random numbers of the first `next` together
                 next(iterator, END)
             for i in count():
                 if i >= steps:
@@ -204,14 +206,14 @@ class EvalData:
         return item if self._one_by_one else item[0]
 
     def _first_batch(self, index: int) -> Any:
-        """Return a batch for a process that has none of its own."""
+        """Return a batch for a dummy step."""
         spare = getattr(self._source(index), "spare", END)
         if spare is not END:
             return spare
         loader = self.given[index] if self._one_by_one else self.combined
         if isinstance(loader, DataLoader):
             loader = copy.copy(loader)
-            loader._iterator = None  # noqa: SLF001  workers that the user has started are in the middle of something
+            loader._iterator = None  # noqa: SLF001  workers that the user has started are at another position
         with isolate_rng():
             first = next(iter(loader), END)
         if first is END:

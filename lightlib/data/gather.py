@@ -1,4 +1,4 @@
-"""Gathering: batches of data in memory are taken from their tensors in one call each."""
+"""Gathering: takes each batch of data in memory from its tensors in one call."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _ROWS_OF_DTYPES = frozenset(
         *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     )
 )
-_LONGEST_ROW = 16_384  # copying longer ones takes so long that how they are asked for no longer matters
+_LONGEST_ROW = 16_384  # copying longer ones takes so long that the cost of the calls no longer matters
 _NOTHING_TO_TAKE = (IndexError, OverflowError, RuntimeError, TypeError, ValueError)
-_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"  # what torch calls it in a profile
+_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"  # torch's name for it in a profile
 
 
 def batches_of(loader: Any) -> Iterator[Any]:
     """Iterate a loader.
 
-    A DataLoader without workers takes every sample by itself and stacks them. Where it is torch's own in all its parts,
-    and the data are rows of tensors in memory, the rows are taken together: the same batches, to the last bit and
-    stride, in the same order. The iterator is torch's, which draws what it draws, and so are the indices.
+    A DataLoader without workers takes each sample separately and stacks them. If every component is torch's own and the
+    data are rows of tensors in memory, the rows are taken together: the same batches in the same order, with identical
+    bits and strides. The iterator and the indices are torch's, with the same random numbers.
 
     Args:
         loader: Any iterable. Everything but such a DataLoader is iterated as it is.
@@ -48,12 +48,12 @@ def batches_of(loader: Any) -> Iterator[Any]:
     levels = _levels(loader.dataset) if plain else []
     if not levels or not _holds_rows(levels[-1].tensors):
         return iterator
-    take = _taking(levels, iterator._dataset_fetcher.fetch)  # noqa: SLF001  what is called for each batch
-    return map(take, iterator._sampler_iter)  # noqa: SLF001  and with what: then none of torch's Python runs
+    take = _taking(levels, iterator._dataset_fetcher.fetch)  # noqa: SLF001  torch calls it for each batch
+    return map(take, iterator._sampler_iter)  # noqa: SLF001  its arguments: then none of torch's Python runs
 
 
 def _taking(levels: list[Any], as_torch: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what makes a batch of indices into a batch; `as_torch` makes those that are not as expected."""
+    """Return a function that makes a batch from a list of indices; `as_torch` handles any other input."""
     *subsets, data = levels
     inner = list(zip(subsets, levels[1:], strict=True))
     autograd: Any = torch.autograd
@@ -68,21 +68,21 @@ def _taking(levels: list[Any], as_torch: Callable[[Any], Any]) -> Callable[[Any]
                 if subset.dataset is not of:
                     return as_torch(given)
                 indices = list(map(subset.indices.__getitem__, indices))
-            if not kinds.issuperset(map(type, indices)):  # a bool, a slice or a list of indices means something else
+            if not kinds.issuperset(map(type, indices)):  # a bool, a slice or a list of indices has another meaning
                 return as_torch(given)
             rows = torch.frombuffer(array("q", indices), dtype=torch.int64)
             if is_profiled():
                 with record_function(_NAME):
                     return [tensor.index_select(0, rows) for tensor in tensors]
             return [tensor.index_select(0, rows) for tensor in tensors]
-        except _NOTHING_TO_TAKE:  # an index that counts from the end; or what torch has an error for
+        except _NOTHING_TO_TAKE:  # an index that counts from the end, or one that torch refuses
             return as_torch(given)
 
     return take
 
 
 def _levels(data: Any) -> list[Any]:
-    """Return nested Subsets and the TensorDataset within; nothing when it is another data set."""
+    """Return nested Subsets and the TensorDataset within; an empty list for any other data set."""
     levels = [data]
     while type(levels[-1]) is Subset and _is_torchs_own(levels[-1], "__getitem__", "__getitems__"):
         levels.append(levels[-1].dataset)
@@ -99,7 +99,7 @@ def _is_torchs_own(data: Any, *methods: str) -> bool:
 
 
 def _collates_rows(collate: Any) -> bool:
-    """Whether tuples of tensors are stacked, each place by itself: users may add types to torch's table."""
+    """Whether tuples of tensors are stacked position by position: users may add types to torch's table."""
     table: Any = default_collate_fn_map
     stacks = collate is default_collate and table.get(Tensor) is collate_tensor_fn
     return stacks and not any(isinstance((), kind) for kind in table)
@@ -110,7 +110,7 @@ def _holds_rows(tensors: Any) -> bool:
 
 
 def _is_of_rows(tensor: Any) -> bool:
-    """Whether rows of `tensor` that are selected are what these rows stacked are."""
+    """Whether selecting rows of `tensor` gives the same tensor as stacking them."""
     return (
         type(tensor) is Tensor
         and tensor.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""Generators of one's own: random generators that the user's objects hold, and their states."""
+"""Generators: saves and restores the random generators that the user's objects hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightlib.data.seed import set_state_of_python, state_of_python
 
 __all__ = ["fingerprint", "generators_in", "is_generator", "reseeding", "set_generator_state", "state_of_generator"]
 
-_DEEPEST, _MOST, _LONGEST = 6, 4000, 64  # what is looked at: nested so deep, so many objects, sequences so long
+_DEEPEST, _MOST, _LONGEST = 6, 4000, 64  # limits of the search: nesting, objects, and length of sequences
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type, torch.Tensor, torch.Size, torch.device)
 
 
@@ -29,11 +29,11 @@ def is_generator(value: Any) -> bool:
 
 
 def generators_in(roots: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:
-    """Return the random generators that some objects hold, by where they are, in an order that does not change.
+    """Return the random generators that some objects hold, by attribute path, always in the same order.
 
     Args:
-        roots: Objects by name. Their attributes, and those of what they hold, are looked at; nothing is called.
-        without: Objects that are not looked into.
+        roots: Objects by name. Their attributes are searched, and those of the objects found; nothing is called.
+        without: Objects that are not searched.
 
     Example:
         >>> class Data:
@@ -44,15 +44,15 @@ def generators_in(roots: Mapping[str, Any], without: Iterable[Any] = ()) -> dict
     """
     found: dict[str, Any] = {}
     seen = {id(one) for one in without}
-    left = [(name, value, 0) for name, value in roots.items()]
-    for place, value, depth in left:  # it grows as it is read: breadth first
+    to_search = [(name, value, 0) for name, value in roots.items()]
+    for place, value, depth in to_search:  # it grows as it is read: breadth first
         if id(value) in seen or len(seen) > _MOST:
             continue
         seen.add(id(value))
         if is_generator(value):
             found[place] = value
         elif depth < _DEEPEST:
-            left += [(place + name, part, depth + 1) for name, part in _parts(value)]
+            to_search += [(place + name, part, depth + 1) for name, part in _parts(value)]
     return found
 
 
@@ -60,7 +60,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
     if isinstance(value, _PLAIN) or kind.__module__ == "numpy":
         return
-    # Of a subclass nothing of its own is called: its `__len__` and `__iter__` may refuse, or mean something else.
+    # A subclass's own `__len__` and `__iter__` are not called: they may raise, or have another meaning.
     sequence = next((one for one in (list, tuple) if isinstance(value, one)), None)
     if sequence is not None and sequence.__len__(value) <= _LONGEST:
         yield from ((f"[{i}]", one) for i, one in enumerate(sequence.__iter__(value)))
@@ -85,7 +85,7 @@ def state_of_generator(generator: Any) -> Any:
 
 
 def set_generator_state(generator: Any, state: Any) -> None:
-    """Take back what `state_of_generator` returned."""
+    """Restore the state that `state_of_generator` returned."""
     if isinstance(generator, torch.Generator):
         generator.set_state(state)
     elif isinstance(generator, random.Random):
@@ -116,8 +116,8 @@ def reseeding(generator: Any, own: int = 0) -> Callable[[int], Any]:
     """Return a function of an integer below 2**64 that seeds `generator`.
 
     Args:
-        generator: Which one.
-        own: The `fingerprint` of what it was: the seed that the user gave it counts.
+        generator: The generator.
+        own: The `fingerprint` of its first state, so that the user's seed has an effect.
     """
     if isinstance(generator, torch.Generator):
         return lambda value: generator.manual_seed(value ^ own)

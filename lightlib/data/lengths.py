@@ -1,4 +1,4 @@
-"""Lengths: how many batches a limit leaves, and what is said when lengths do not fit."""
+"""Lengths: the number of batches that a limit leaves, and the errors of lengths that do not fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["by_rank", "is_length_exact", "limited", "nothing_read", "refuse_othe
 
 
 def limited(total: float, limit: float, argument: str, name: str) -> float:
-    """Return how many of `total` batches `limit` leaves: an int is a number of batches, a float a fraction.
+    """Return the number of batches that `limit` leaves of `total`: an int is a number, a float a fraction.
 
     Raises:
         MisconfigurationException: A fraction of an unknown length, or one that leaves no batch.
@@ -51,7 +51,7 @@ def nothing_read(name: str, where: str) -> MisconfigurationException:
 
 
 def is_length_exact(loader: Any) -> bool:
-    """Whether the length is sure, so that no batch must be read ahead to know the last one."""
+    """Whether the length is certain, so that no batch must be read ahead to know the last one."""
     source = loader.items if isinstance(loader, ShardedSampler) else loader
     if isinstance(source, DataLoader):
         return not isinstance(source.dataset, IterableDataset)
@@ -64,26 +64,26 @@ def refuse_other_loaders(numbers: list[int], name: str) -> None:
         raise MisconfigurationException(
             f"The processes have different numbers of {name} loaders: {by_rank(numbers)}.",
             expected="the same loaders on every rank.",
-            fix="let nothing that decides about loaders depend on the rank.",
+            fix="create the loaders independently of the rank.",
         )
 
 
 def refuse_other_ends(numbers: dict[int, int]) -> None:
-    """Refuse processes whose streams end after different numbers of batches; a negative one means that there are more.
+    """Refuse streams that end after different numbers of batches on the processes; a negative number means "more".
 
     Raises:
         MisconfigurationException: Names the ranks and their numbers.
     """
     if len(set(numbers.values())) > 1:
-        told = ", ".join(f"rank {rank}: {number if number >= 0 else 'more'}" for rank, number in numbers.items())
+        listed = ", ".join(f"rank {rank}: {number if number >= 0 else 'more'}" for rank, number in numbers.items())
         raise MisconfigurationException(
-            f"The processes have different numbers of training batches: {told}.",
-            expected="the same stream on every rank, of which each keeps its share of the batches.",
-            fix="let nothing in the stream depend on the rank; if each rank has a stream of its own, "
-            "Trainer(use_distributed_sampler=False) reads it as it is and ends the epoch with the shortest.",
+            f"The processes have different numbers of training batches: {listed}.",
+            expected="the same stream on every rank, which keeps its share of the batches.",
+            fix="make the stream independent of the rank; if each rank has a stream of its own, "
+            "Trainer(use_distributed_sampler=False) reads it unchanged and ends the epoch with the shortest.",
         )
 
 
 def by_rank(numbers: Sequence[float]) -> str:
-    """Return numbers of batches with the ranks that they are of."""
+    """Return the number of batches of each rank, as text."""
     return ", ".join(f"rank {rank}: {'no length' if n == math.inf else n}" for rank, n in enumerate(numbers))

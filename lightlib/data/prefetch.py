@@ -16,8 +16,8 @@ class Prefetch:
     """Copies the next batch to a CUDA device on a side stream while the present one is used.
 
     Note:
-        Only for loaders with workers: in a loader without them the data set would draw its random numbers one batch
-        earlier than the step before it, and the run would differ from the same run on a CPU.
+        Only for loaders with workers: without them the data set would draw its random numbers before the previous
+        step draws its own, and the run would differ from the same run on a CPU.
     """
 
     def __init__(self, device: torch.device, move: Callable[[Any, int], Any]) -> None:
@@ -43,7 +43,7 @@ class Prefetch:
         return batch
 
     def stop(self) -> None:
-        """Let go of the iterator, whose workers then end, and of the batch that waits."""
+        """Drop the iterator, which ends its workers, and the prefetched batch."""
         self._iterator, self._next = iter(()), END
 
     def _advance(self) -> None:

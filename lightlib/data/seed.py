@@ -33,7 +33,7 @@ __all__ = [
 
 SEED_VARIABLE = "PL_GLOBAL_SEED"
 WORKERS_VARIABLE = "PL_SEED_WORKERS"
-CHOSEN_VARIABLE = "LIGHTLIB_CHOSEN_SEED"  # what `choose_seed` returned, for this process and those that it starts
+CHOSEN_VARIABLE = "LIGHTLIB_CHOSEN_SEED"  # the result of `choose_seed`, for this process and those that it starts
 _JOBS = [name for kinds in NAMES.values() for names in kinds for name in names.job]
 _RENDEZVOUS = ("TORCHELASTIC_RUN_ID", *_JOBS, "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT")
 
@@ -44,8 +44,8 @@ def seed_everything(seed: int | str | None = None, workers: bool = False, verbos
     Args:
         seed: 0 to 2**32 - 1. Default: the environment variable ``PL_GLOBAL_SEED``, else 0.
         workers: Accepted for Lightning's sake and kept in ``PL_SEED_WORKERS``: in every DataLoader worker Python, NumPy
-            and torch are seeded from this seed, the epoch and the sample, in any case.
-        verbose: Say the seed once.
+            and torch are always seeded from this seed, the epoch and the sample.
+        verbose: Print the seed.
 
     Returns:
         The seed, which is also put into ``PL_GLOBAL_SEED`` for child processes.
@@ -81,10 +81,10 @@ def seed_everything(seed: int | str | None = None, workers: bool = False, verbos
 
 
 def choose_seed() -> int:
-    """Return a seed for those who want none in particular.
+    """Return a seed for a run for which the user gave none.
 
-    It is ``PL_GLOBAL_SEED`` where somebody has set it, the first process's in the processes that it has started, the
-    same on all processes that a launcher has started together, and else a random one.
+    It is ``PL_GLOBAL_SEED`` if the user has set it, the first process's seed in the processes that it has started, the
+    same on all processes that a launcher has started together, and otherwise a random one.
     """
     given, chosen = os.environ.get(SEED_VARIABLE), os.environ.get(CHOSEN_VARIABLE)
     several = started()
@@ -97,7 +97,7 @@ def choose_seed() -> int:
 
 
 def seed_was_chosen() -> bool:
-    """Whether the present seed is one that `choose_seed` made up, so that another one is no change of the run."""
+    """Whether `choose_seed` chose the present seed, so that another seed is no change of the run."""
     return CHOSEN_VARIABLE in os.environ and os.environ.get(SEED_VARIABLE) == os.environ[CHOSEN_VARIABLE]
 
 
@@ -111,7 +111,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Take back what `rng_state` returned."""
+    """Restore the state that `rng_state` returned."""
     set_state_of_python(random, state["python"])
     torch.set_rng_state(state["torch"])
     if "numpy" in state:
@@ -122,33 +122,33 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 
 def state_of_python(generator: Any = random) -> list[Any]:
-    """Return the state of a `random.Random`, by default of the one that the functions of `random` use."""
+    """Return the state of a `random.Random`, by default of the module `random`."""
     version, internal, gauss = generator.getstate()
     return [version, _as_bytes(internal), gauss]
 
 
 def set_state_of_python(generator: Any, state: Sequence[Any]) -> None:
-    """Take back what `state_of_python` returned."""
+    """Restore the state that `state_of_python` returned."""
     version, internal, gauss = state
     generator.setstate((version, _from_bytes(internal), gauss))
 
 
 def _as_bytes(words: Sequence[int]) -> bytes:
-    """Return whole numbers of 32 bits as bytes: of 625 values in a list a checkpoint would note and check each."""
+    """Return 32-bit integers as bytes: a checkpoint would encode and check each of 625 values in a list."""
     return struct.pack(f"<{len(words)}I", *words)
 
 
 def _from_bytes(words: bytes | Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers that `_as_bytes` got. Checkpoints of format 2 hold them as they are."""
+    """Return the integers that `_as_bytes` packed. Checkpoints of format 2 hold them unpacked."""
     return struct.unpack_from(f"<{len(words) // 4}I", words) if isinstance(words, bytes) else tuple(words)
 
 
 def part_random_numbers(state: dict[str, Any], place: int) -> None:
-    """Give this process its own random numbers, which follow from those of the first one.
+    """Give this process its own random numbers, derived from those of the first one.
 
     Args:
-        state: What `rng_state` returned on the first process.
-        place: 0 takes the state as it is; processes with the same place draw the same numbers.
+        state: The first process's `rng_state()`.
+        place: 0 keeps the state unchanged; processes with the same place draw the same numbers.
     """
     set_rng_state(state)
     if place:
@@ -161,7 +161,7 @@ def part_random_numbers(state: dict[str, Any], place: int) -> None:
 
 @contextmanager
 def isolate_rng(include_cuda: bool = True) -> Iterator[None]:
-    """Leave all generators as they were: what is drawn inside has no effect outside.
+    """Restore all generators on exit, so that numbers drawn inside have no effect outside.
 
     Args:
         include_cuda: Also those of all CUDA devices, when any has been used.

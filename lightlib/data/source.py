@@ -1,4 +1,4 @@
-"""Reading: a training loader, what its batches depend on, and the way back to a place within it."""
+"""Source: a training loader, the state that its batches depend on, and its return to a position."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch.utils.data import DataLoader
 from lightlib import report
 from lightlib.data.gather import batches_of
 from lightlib.data.generators import generators_in, set_generator_state, state_of_generator
+from lightlib.data.index_stream import IndexStream
 from lightlib.data.prefetch import END
 from lightlib.data.seed import rng_state, set_rng_state
-from lightlib.data.sharding import IndexStream, ShardedSampler, is_plain_batches, say_once
+from lightlib.data.sharding import ShardedSampler, info_once, is_plain_batches
 from lightlib.data.workers import begin_pass, users_own
 
 __all__ = [
@@ -24,20 +25,19 @@ __all__ = [
     "generators_of",
     "read_to_the_end",
     "same_numbers",
-    "say_what_cannot_be_positioned",
     "set_epoch",
     "start_persistent_workers",
-    "stop_workers",
     "upgraded",
+    "warn_if_not_resumable",
 ]
 
-_OF_STREAMS = "_InfiniteConstantSampler"
+_SAMPLER_OF_STREAMS = "_InfiniteConstantSampler"
 _COMPARED = {"kind": "kind", "length": "samples", "sampler": "sampler"}
 _PARTS = ("dataset", "sampler", "batch_sampler", "generator", "collate_fn")
 
 
 def generators_of(loader: Any) -> dict[str, Any]:
-    """Return the random generators that a loader, its samplers and its data set hold, by where they are."""
+    """Return the random generators that a loader, its samplers and its data set hold, by attribute path."""
     if not isinstance(loader, DataLoader):
         return generators_in({"loader": loader})
     return generators_in({name: getattr(loader, name, None) for name in _PARTS})
@@ -46,28 +46,28 @@ def generators_of(loader: Any) -> dict[str, Any]:
 class Source:
     """One loader of an epoch.
 
-    Three kinds of loaders come back to a place in three ways: those that are read by index draw the same order again,
-    of which they pass over what was used; those with a state of their own are given it; all others are read again from
-    the start, with the random numbers of then.
+    Loaders return to a position in three ways: those that are read by index draw the same order again and skip the
+    indices that were used; those with a state of their own load it; any other loader is read again from the start, with
+    the random numbers of that time.
 
     Args:
-        loader: As it is read here: the user's, or our copy of it.
-        given: As the user gave it.
+        loader: The loader that is read: the user's, or our copy of it.
+        given: The user's loader.
 
     Attributes:
-        began: What it drew with when its present pass began, and `before`, when the pass before that one did.
+        began: The generators' state when the present pass began.
         turn: How many passes of this epoch it has ended.
     """
 
     def __init__(self, loader: Any, given: Any) -> None:
         self.loader = loader
-        found = (getattr(loader, part, None) for part in ("batch_sampler", "sampler"))
-        self.stream = next((one for one in found if isinstance(one, IndexStream)), None)
+        samplers = (getattr(loader, name, None) for name in ("batch_sampler", "sampler"))
+        self.stream = next((sampler for sampler in samplers if isinstance(sampler, IndexStream)), None)
         self.generators = list(generators_of(given).values())
         drawn = () if self.stream is None else tuple(map(id, self.stream.generators))
-        self.others = [i for i, one in enumerate(self.generators) if id(one) not in drawn]
-        has = (hasattr(loader, name) for name in ("state_dict", "load_state_dict"))
-        self.has_state = self.stream is None and all(has)
+        self._not_in_stream = [i for i, generator in enumerate(self.generators) if id(generator) not in drawn]
+        has_methods = (hasattr(loader, name) for name in ("state_dict", "load_state_dict"))
+        self.has_state = self.stream is None and all(has_methods)
         self.given = given
         self.is_begun = False
         self.turn = 0
@@ -84,12 +84,12 @@ class Source:
 
     # reading
     def start_epoch(self, seed: int, epoch: int) -> None:
-        """Say which epoch comes, also to samplers and data sets that have `set_epoch`."""
-        set_epoch(self.given, epoch, data=not self.has_state or _leaves_epochs_to_others(self.given))
+        """Set the epoch, also of samplers and data sets that have `set_epoch`."""
+        set_epoch(self.given, epoch, data=not self.has_state or _ignores_epochs(self.given))
         self.seed, self.epoch, self.turn = seed, epoch, -1
         self._began = self._before = None
         if self.stream is not None:
-            self.stream.state = None  # the sampler has not drawn yet
+            self.stream.start_epoch()
 
     def begin(self) -> Iterator[Any]:
         """Iterate from the start: at the beginning of an epoch, or again within it."""
@@ -100,19 +100,16 @@ class Source:
         return self._iterate() if iterator is None else iterator
 
     def begin_at(self, batches: int, turn: int, saved: Mapping[str, Any] | None) -> Iterator[Any]:
-        """Iterate from a place on, where a saved run was. The global generators are left anyhow: isolate them."""
+        """Iterate from the position of a saved run. The global generators change: isolate them."""
         self._next_pass(turn)
         saved = saved or {}
         began = saved.get("began")
         if self.stream is not None:
-            if began is not None:
-                self.stream.state = began
-            self.stream.skip = batches if batches or began is not None else None
-            self.stream.pending = list(saved.get("pending", ()))
-            iterator = self._iterate()  # which may draw a seed, as it had done before
+            self.stream.resume_at(batches, began, saved.get("pending", ()))
+            iterator = self._iterate()  # may draw a seed, as it did in the saved run
             if batches or began is not None:
-                self.stream.come_to_place()
-            for i in self.others if began is not None else range(len(self.generators)):
+                self.stream.draw_now()
+            for i in self._not_in_stream if began is not None else range(len(self.generators)):
                 if i < len(saved.get("generators", ())):
                     set_generator_state(self.generators[i], saved["generators"][i])
             return iterator
@@ -124,14 +121,14 @@ class Source:
         if self.has_state and state is not None:
             self.loader.load_state_dict(copy.deepcopy(state))  # it may keep it, and write into it
             self._loaded = state
-            return chain.from_iterable(self._once_asked(self._iterate()))
+            return chain.from_iterable(self._at_first_batch(self._iterate()))
         iterator = self._iterate()
         if batches:
             next(islice(iterator, batches - 1, None), None)
         return iterator
 
-    def _once_asked(self, iterator: Iterator[Any]) -> Iterator[Iterator[Any]]:
-        """Yield `iterator` when a batch is asked for: from then on the loader itself knows where it is."""
+    def _at_first_batch(self, iterator: Iterator[Any]) -> Iterator[Iterator[Any]]:
+        """Yield `iterator` at the first `next`; from then on the loader itself knows its position."""
         self._loaded = None
         yield iterator
 
@@ -146,26 +143,26 @@ class Source:
         """Start workers that live longer than an epoch."""
         start_persistent_workers(self.loader, seed)
 
-    def end_again(self, batches: int, saved: Mapping[str, Any], whole: bool) -> None:
-        """Leave everything as an epoch leaves it that ended after so many batches, in a run that is resumed there."""
+    def skip_to_end(self, batches: int, saved: Mapping[str, Any], complete: bool) -> None:
+        """Bring a resumed run to the end of an epoch of so many batches, in the state in which that epoch ended."""
         if self.stream is not None:
-            if whole and saved.get("began") is not None:
-                self.stream.state, self.stream.skip = saved["began"], batches
+            if complete and saved.get("began") is not None:
+                self.stream.resume_at(batches, saved["began"])
                 next(iter(self.stream), None)
         elif self.has_state and saved.get("loader") is not None:
             self.loader.load_state_dict(saved["loader"])
             iterator, self.is_begun = iter(self.loader), True
-            further = read_to_the_end(iterator) if whole else END
-            if further is not END:  # at its end a loader such as litdata's has already gone on to the next epoch
+            further = read_to_the_end(iterator) if complete else END
+            if further is not END:  # at its end a loader such as litdata's is already in the next epoch
                 self._ready = chain((further,), iterator)
-            if self.others and not whole:
+            if self._not_in_stream and not complete:
                 self._set_generators(saved["generators"])
 
-    def come_to(self, saved: Mapping[str, Any]) -> None:
-        """Take over what a loader with a state of its own was between two epochs.
+    def load_between_epochs(self, saved: Mapping[str, Any]) -> None:
+        """Restore a loader with a state of its own that was saved between two epochs.
 
-        Its state belongs to an epoch that has ended: the iterator that goes on there is dropped, and the next is new.
-        The global generators are left anyhow: isolate them.
+        The state belongs to an epoch that has ended, so the iterator that continues there is dropped. The global
+        generators change: isolate them.
         """
         state = saved.get("loader")
         if not self.has_state or state is None:
@@ -175,7 +172,7 @@ class Source:
         self.is_begun = True
         ended = isinstance(state, Mapping) and state.get("_iterator_finished")  # torchdata's word
         if ended and getattr(self.loader, "persistent_workers", False) and not isinstance(self.loader, ShardedSampler):
-            self._ready = iterator  # of the next epoch: to iterate again would read twice in workers that live on
+            self._ready = iterator  # of the next epoch: persistent workers would read twice if it were iterated again
         else:
             self._set_generators(saved["generators"])
 
@@ -185,29 +182,29 @@ class Source:
         return self._began if self.stream is None else self.stream.state
 
     def own_state(self) -> Any:
-        """Return the state of a loader that keeps it, once it has been iterated: before, asking might begin it.
+        """Return the state of a stateful loader once it has been iterated; earlier, `state_dict` might start it.
 
-        A state that was loaded stands for itself until a batch is read: asking might spoil what the loader has taken.
+        A loaded state is returned unchanged until a batch is read: calling `state_dict` might alter the loader.
         """
         if self._loaded is not None:
             return self._loaded
         return self.loader.state_dict() if self.has_state and self.is_begun else None
 
     def state_dict(self, turn: int | None = None) -> dict[str, Any]:
-        """Return what brings a loader back; `turn` is the pass that is meant, when one batch has been read ahead."""
+        """Return the state to resume the pass number `turn` (default: the present), also after reading one ahead."""
         began = self.began if turn is None or turn == self.turn else self._before
         return {"began": began, "generators": self.generator_states()}
 
     def drawn_ahead(self, used: int) -> list[Any]:
-        """Return the indices that were drawn and not used."""
+        """Return the indices that were drawn but not used."""
         return [] if self.stream is None else self.stream.drawn_ahead(used)
 
     def generator_states(self) -> list[Any]:
         """Return the states of its own generators."""
-        return [state_of_generator(one) for one in self.generators]
+        return [state_of_generator(generator) for generator in self.generators]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take back the generators; the place follows when the epoch begins."""
+        """Restore the generators; the position is restored when the epoch begins."""
         self._set_generators(state.get("generators", ()))
         if self.stream is not None and "drawn" in state:
             self.stream.set_generator_states(state["drawn"])
@@ -221,9 +218,9 @@ class Source:
 
 
 def read_to_the_end(iterator: Iterator[Any]) -> Any:
-    """Read past the last batch, as a `for` loop does: only then has a sampler drawn all that it draws in an epoch.
+    """Read past the last batch, as a `for` loop does: only then has a sampler drawn all its numbers of the epoch.
 
-    Return what comes there; END when there is nothing, or when reading fails: every promised batch has been read, and
+    Return the batch found there; END when there is none, or when reading fails: every promised batch has been read, and
     a loader may raise there, for instance because the loaders that it joins have different lengths.
     """
     try:
@@ -233,58 +230,51 @@ def read_to_the_end(iterator: Iterator[Any]) -> Any:
 
 
 def start_persistent_workers(loader: Any, seed: int) -> None:
-    """Start workers that the saved run had when it was saved: starting them draws a seed, which it had drawn before."""
+    """Start the persistent workers that the saved run had: starting them draws a seed, which it had already drawn."""
     if getattr(loader, "persistent_workers", False):
         begin_pass(loader, seed, 0)
         iter(loader)
 
 
 def set_epoch(loader: Any, epoch: int, data: bool) -> None:
-    """Tell the samplers of a loader, and its data set if `data`, which epoch begins: each of them once."""
+    """Call `set_epoch` of a loader and its samplers, and of its data set if `data`, once each."""
     owners = (loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler")))
-    found = [*owners, *(getattr(owner, "sampler", None) for owner in owners)]
+    several = [*owners, *(getattr(owner, "sampler", None) for owner in owners)]
     if data:
-        held = getattr(loader, "dataset", None)
-        found += [held, getattr(held, "sampler", None)]
-    for one in {id(one): one for one in found}.values():
-        tell = getattr(one, "set_epoch", None)
-        if callable(tell):
-            tell(epoch)
+        dataset = getattr(loader, "dataset", None)
+        several += [dataset, getattr(dataset, "sampler", None)]
+    for owner in {id(owner): owner for owner in several}.values():
+        method = getattr(owner, "set_epoch", None)
+        if callable(method):
+            method(epoch)
 
 
-def _leaves_epochs_to_others(loader: Any) -> bool:
+def _ignores_epochs(loader: Any) -> bool:
     """Whether a loader with a state of its own never calls `set_epoch` of its data set, as torchdata's does not.
 
-    Others may count epochs in their own way, which is part of their state: what they are told would be a second count.
+    Any other stateful loader may count epochs itself, as part of its state, and `set_epoch` would count them twice.
     """
     return any(kind.__name__ == "StatefulDataLoader" for kind in type(loader).__mro__)
 
 
-def stop_workers(loader: Any, given: Any) -> None:
-    """Let the persistent workers of our copy of a loader end."""
-    copied = loader.items if isinstance(loader, ShardedSampler) else loader
-    if copied is not given and isinstance(copied, DataLoader):
-        copied._iterator = None  # noqa: SLF001  the only reference to them
-
-
 def upgraded(state: Mapping[str, Any], sources: Sequence[Source]) -> dict[str, Any]:
-    """Return a state in today's form: before format 2, what each loader drew with was not kept by loader."""
+    """Return a state in today's form: before format 2, the generators' states were not kept by loader."""
     if "sources" in state:
         return dict(state)
     streams, own = iter(state.get("streams", ())), iter(state.get("generators", ()))
     started, loaders = state.get("started"), state.get("loaders") or [None] * len(sources)
     at_start = None if started is None else {"global": {**started}, "own": []}
-    found: list[dict[str, Any]] = []
+    upgraded_sources: list[dict[str, Any]] = []
     for source, loader in zip(sources, loaders, strict=False):
         if source.stream is not None:
-            found.append({"began": next(streams, None), "drawn": next(own, [])})
+            upgraded_sources.append({"began": next(streams, None), "drawn": next(own, [])})
         else:
-            found.append({"began": at_start, "loader": loader})
-    return {**state, "sources": found}
+            upgraded_sources.append({"began": at_start, "loader": loader})
+    return {**state, "sources": upgraded_sources}
 
 
 def describe(loader: Any, batches: float) -> dict[str, Any]:
-    """Return what can be compared with another run's loader, as plain values."""
+    """Return a description of a loader, as plain values, to compare with that of another run."""
     data, batch_sampler = users_own(getattr(loader, "dataset", None)), getattr(loader, "batch_sampler", None)
     sampler = getattr(loader, "sampler", None)
     return {
@@ -308,19 +298,20 @@ def _length(data: Any) -> int | None:
         return None
 
 
-def say_what_cannot_be_positioned(given: list[Any]) -> None:
-    """Say before the run what a resumed run cannot do with these loaders."""
+def warn_if_not_resumable(given: list[Any]) -> None:
+    """Warn before the run about loaders that a resumed run cannot bring to their exact position."""
     for loader in given:
         kind = type(loader).__name__
         if isinstance(loader, Iterator):
-            say_once(
+            info_once(
                 f"Training data: a {kind} can be read once. It lasts for one epoch, and a resumed run reads a new one "
-                "from its start up to the place where it was."
+                "from its start up to the saved position."
             )
         elif getattr(loader, "in_order", True) is False and getattr(loader, "num_workers", 0) > 1:
             report.warn(
-                f"The {kind} has in_order=False: its batches come as the workers end them, and a run that is resumed "
-                "within an epoch sees some of them again and others not. With in_order=True it goes on exactly.",
+                f"The {kind} has in_order=False: its batches come in the order in which workers finish them, and a run "
+                "that is resumed within an epoch repeats some of them and misses some. With in_order=True it resumes "
+                "exactly.",
                 report.PossibleUserWarning,
             )
 
@@ -331,7 +322,7 @@ def same_numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def differences(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[str]:
-    """Return, a line for each, how descriptions of the training data differ."""
+    """Return the differences between two descriptions of the training data, one line each."""
     if then is None:
         return []
     before, after, found = then["loaders"], now["loaders"], []
@@ -348,7 +339,7 @@ def differences(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> list[
             words, sizes = ("batch_size", [old["batch_size"], new["batch_size"]]) if same else ("batch", sizes)
             over = "" if same else " over all processes"
             found.append(f"{words}{of}{over}: {sizes[0]} then, {sizes[1]} now")
-        if old["workers"] != new["workers"] and new["sampler"] == _OF_STREAMS:
+        if old["workers"] != new["workers"] and new["sampler"] == _SAMPLER_OF_STREAMS:
             found.append(f"workers{of}, which share out its stream: {old['workers']} then, {new['workers']} now")
     if not found and then["processes"] == now["processes"] and then["batches"] != now["batches"]:
         found.append(f"training batches per epoch: {then['batches']} then, {now['batches']} now")

@@ -1,4 +1,4 @@
-"""Workers: what they draw at random follows from the seed, the epoch and the sample's place."""
+"""Workers: seeds their random numbers from the run's seed, the epoch and the sample's position."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def _key(*numbers: int) -> int:
 
 
 class Seeding:
-    """From what the workers of one loader are seeded. It draws nothing itself.
+    """The seeds of one loader's workers. It draws no random numbers itself.
 
     Args:
-        stage, number: Which loader of which stage it is: loaders that are read together draw different numbers.
-        persistent: Whether workers live longer than an epoch; of a stream they then read the epoch in shared memory.
-        in_batches: Whether the loader's sampler gives batches.
+        stage, number: Of the loader: loaders that are read together draw different numbers.
+        persistent: Whether workers live longer than an epoch; those of a stream then read the epoch in shared memory.
+        in_batches: Whether the loader's sampler yields batches.
 
     Attributes:
         seed: Of the run; the same on all processes.
-        epoch, turn: Which pass it is: the turn counts the passes of a short loader within one epoch.
+        epoch, turn: Of the present pass: the turn counts the passes of a short loader within one epoch.
     """
 
     def __init__(self, stage: str, number: int, persistent: bool, in_batches: bool = False) -> None:
@@ -55,33 +55,33 @@ class Seeding:
         if self.shared is not None:
             self.shared.share_memory_()  # type: ignore[no-untyped-call]
 
-    def begin(self, epoch: int, turn: int = 0) -> None:
-        """Say which pass comes, before the loader is iterated."""
-        self.epoch, self.turn = epoch, turn
+    def begin(self, seed: int, epoch: int, turn: int = 0) -> None:
+        """Set the run's seed and the next pass, before the loader is iterated."""
+        self.seed, self.epoch, self.turn = seed, epoch, turn
         if self.shared is not None:
             self.shared[0], self.shared[1] = epoch, turn
 
     def key(self) -> int:
-        """Return what this pass's samples are seeded from."""
+        """Return the key from which this pass's samples are seeded."""
         return _key(self.seed, self.place, self.epoch, self.turn)
 
     def key_in_worker(self, worker: int) -> int:
-        """Return what a worker's pass through a stream is seeded from."""
+        """Return the key from which a worker's pass through a stream is seeded."""
         epoch, turn = (self.epoch, self.turn) if self.shared is None else self.shared.tolist()
         return _key(self.seed, self.place, epoch, turn, worker + 1)
 
     def of_worker(self, worker: int) -> int:
-        """Return the seed that a worker begins with; those that live longer have the same in every epoch."""
+        """Return a worker's first seed; that of a persistent worker is the same in every epoch."""
         return _key(self.seed, self.place, 0 if self.persistent else self.epoch, 0, -1 - worker) >> 2
 
 
 class Placed(NamedTuple):
-    """What an index sampler gave, and where in the epoch it stands.
+    """An item of an index sampler, with its position in the epoch.
 
     Attributes:
         index: An index or a batch of them.
         key: Of the epoch.
-        first, stride: The places of its samples: `first`, `first + stride`, … over all processes.
+        first, stride: The positions of its samples over all processes: `first`, `first + stride`, ….
     """
 
     index: Any
@@ -99,7 +99,7 @@ def _global_generators() -> list[Reseed]:
 
 
 class _Wrapped:
-    """What a worker reads in place of the user's data set. It looks like it.
+    """Base of the wrappers that a worker reads instead of the user's data set; attributes are the data set's.
 
     Args:
         inner: The user's.
@@ -123,7 +123,7 @@ class _Wrapped:
         return len(self.inner)
 
     def note(self) -> None:
-        """Take note of the data set's own generators, before workers get their copies."""
+        """Record the states of the data set's own generators, before workers get their copies."""
         self.prints = {place: fingerprint(one) for place, one in generators_in({"dataset": self.inner}).items()}
 
     def reseed(self, value: int) -> None:
@@ -138,14 +138,14 @@ class _Wrapped:
 
 
 class Seeded(_Wrapped, Dataset[Any]):
-    """A map-style data set whose random numbers are seeded before each sample."""
+    """A map-style data set that seeds all generators before each sample."""
 
     def __init__(self, inner: Any, seeding: Seeding) -> None:
         super().__init__(inner, seeding)
         leaf = inner
         while type(leaf) is Subset:
             leaf = leaf.dataset
-        self.in_batches = bool(getattr(leaf, "__getitems__", None))  # then once per batch is all that can be done
+        self.in_batches = bool(getattr(leaf, "__getitems__", None))  # then it is seeded once per batch
 
     def __getitem__(self, index: Any) -> Any:
         if type(index) is Placed:
@@ -156,20 +156,20 @@ class Seeded(_Wrapped, Dataset[Any]):
     def __getitems__(self, given: Any) -> Any:
         if type(given) is not Placed:
             return self.inner.__getitems__(given) if self.in_batches else [self.inner[one] for one in given]
-        index, place, step = given.index, given.key + given.first * _STEP, given.stride * _STEP
+        index, position, step = given.index, given.key + given.first * _STEP, given.stride * _STEP
         if self.in_batches:
-            self.reseed(_mixed(place))
+            self.reseed(_mixed(position))
             return self.inner.__getitems__(index)
-        inner, reseed, found = self.inner, self.reseed, []
-        for one in index:
-            reseed(_mixed(place))
-            found.append(inner[one])
-            place += step
-        return found
+        inner, reseed, samples = self.inner, self.reseed, []
+        for each in index:
+            reseed(_mixed(position))
+            samples.append(inner[each])
+            position += step
+        return samples
 
 
 class SeededStream(_Wrapped, IterableDataset[Any]):
-    """A stream whose random numbers are seeded when an epoch begins."""
+    """A stream that seeds all generators when an epoch begins."""
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
@@ -180,7 +180,7 @@ class SeededStream(_Wrapped, IterableDataset[Any]):
 
 
 class WorkerStart:
-    """A `worker_init_fn`: the worker's seed follows from the run's, and its data set is the user's.
+    """A `worker_init_fn`: derives the worker's seed from the run's, and shows it the user's data set.
 
     Args:
         given: The user's `worker_init_fn`.
@@ -202,19 +202,18 @@ class WorkerStart:
 
 
 def begin_pass(loader: Any, seed: int, epoch: int, turn: int = 0) -> None:
-    """Tell the workers of a loader which pass comes; to be called before it is iterated."""
+    """Set the seed and the next pass of a loader's workers; call it before the loader is iterated."""
     dataset = getattr(loader, "dataset", None)
     if isinstance(dataset, _Wrapped):
-        dataset.seeding.seed = seed
-        dataset.seeding.begin(epoch, turn)
+        dataset.seeding.begin(seed, epoch, turn)
         dataset.note()
 
 
 def users_own(dataset: Any) -> Any:
-    """Return the data set that the user gave."""
+    """Return the user's data set, unwrapped."""
     return dataset.inner if isinstance(dataset, _Wrapped) else dataset
 
 
 def in_worker(dataset: Any, seeding: Seeding) -> Any:
-    """Return what the workers of a loader read in place of `dataset`."""
+    """Return the wrapper of `dataset` that the workers of a loader read."""
     return (SeededStream if isinstance(dataset, IterableDataset) else Seeded)(dataset, seeding)

@@ -281,7 +281,7 @@ class TestEmpty:
 
     def test_the_second_of_two(self):
         module = with_methods(validation_step=lambda self, batch, batch_idx, dataloader_idx=0: None)
-        error = (WRONG, "The validation loader gave no batch in the place 1 of 2.", EACH_TIME, READ_ONCE)
+        error = (WRONG, "The validation loader gave no batch in position 1 of 2.", EACH_TIME, READ_ONCE)
         refuses_fit(module, loader(), [loader(), DataLoader(Nothing())], error=error)
 
     @pytest.mark.parametrize("call", ["validate", "test", "predict"])
@@ -346,8 +346,8 @@ class TestWrongLengths:
         given = DataLoader(TensorDataset(torch.randn(4, 2), torch.randn(4, 1)), sampler=Order(2, length=4))
         with refused(
             WRONG,
-            "The training loader says that it has 4 batches, but it ended after 2.",
-            "as many batches as its length says.",
+            "The training loader has a length of 4 batches, but it ended after 2.",
+            "as many batches as its length.",
             "correct the sampler's __len__, or Trainer(limit_train_batches=2).",
         ):
             trainer().fit(module, given)
@@ -356,16 +356,14 @@ class TestWrongLengths:
     def test_a_sampler_that_goes_on(self):
         module = Net()
         given = DataLoader(TensorDataset(torch.randn(4, 2), torch.randn(4, 1)), sampler=Order(4, length=3))
-        text = "The training loader says that it has 3 batches, but it goes on after them; the rest is not used."
+        text = "The training loader has a length of 3 batches, but it has more; the rest is not used."
         with pytest.warns(PossibleUserWarning, match=re.escape(text)):
             trainer().fit(module, given)
         assert module.steps == 3
 
     def test_any_iterable_that_ends_early(self):
         module = Net()
-        text = (
-            "The training loader says that it has 4 batches, but it ended after 3: schedules and intervals that count"
-        )
+        text = "The training loader has a length of 4 batches, but it ended after 3: schedules and intervals that count"
         with pytest.warns(PossibleUserWarning, match=re.escape(text)):
             trainer().fit(module, Stream(3, length=4))
         assert module.steps == 3

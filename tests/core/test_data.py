@@ -200,7 +200,7 @@ class TestLength:
         assert [last for *_, last in module.epochs] == [False, False, True] * 2
 
     def test_an_iterable_data_set_that_ends_early(self):
-        with pytest.warns(PossibleUserWarning, match="says that it has 3 batches, but it ended after 2"):
+        with pytest.warns(PossibleUserWarning, match="has a length of 3 batches, but it ended after 2"):
             trainer, module = read(DataLoader(SaysLength(8, 12), batch_size=4), accumulate_grad_batches=3)
         assert module.epochs == [(0, 0, False), (0, 1, True)]
         assert trainer.global_step == 1
@@ -210,7 +210,7 @@ class TestLength:
             def __len__(self):
                 return 20
 
-        with pytest.raises(MisconfigurationException, match="says that it has 5 batches, but it ended after 3"):
+        with pytest.raises(MisconfigurationException, match="has a length of 5 batches, but it ended after 3"):
             read(DataLoader(Sized(), batch_size=4, sampler=Promises(Sized())))
 
     def test_a_loader_that_raises_behind_its_length(self):

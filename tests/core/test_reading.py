@@ -201,21 +201,21 @@ class TestWhatIsSaid:
     @pytest.fixture
     def said(self, monkeypatch):
         said = []
-        sharding.say_once.cache_clear()
+        sharding.info_once.cache_clear()
         monkeypatch.setattr(sharding.report, "info", said.append)
         yield said
-        sharding.say_once.cache_clear()
+        sharding.info_once.cache_clear()
 
     def test_an_iterator(self, said):
         TrainData(lambda: iter([[1], [2]]), 1.0, None)
         (line,) = said
         assert line == (
             "Training data: a list_iterator can be read once. It lasts for one epoch, and a resumed run reads a new "
-            "one from its start up to the place where it was."
+            "one from its start up to the saved position."
         )
 
     def test_workers_out_of_order(self):
-        with pytest.warns(PossibleUserWarning, match="in_order=False: its batches come as the workers end them"):
+        with pytest.warns(PossibleUserWarning, match="in_order=False: its batches come in the order"):
             TrainData(lambda: DataLoader(Noise(), 4, num_workers=2, in_order=False), 1.0, None)
 
     def test_a_stream_that_draws_as_it_is_read(self, said):

@@ -26,7 +26,7 @@ from torch.utils.data import (
 
 from lightlib.core.metrics.dummy_steps import run_dummy_step
 from lightlib.core.metrics.results import Results
-from lightlib.data import sharding
+from lightlib.data import resumable_loader, sharding
 from lightlib.data.combined import CombinedLoader
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import END
@@ -436,7 +436,7 @@ class TestTraining:
 
     def test_sharded_otherwise(self):
         sampler = DistributedSampler(Numbers(8), num_replicas=4, rank=3)
-        with pytest.raises(MisconfigurationException, match=r"DistributedSampler for rank 3 of 4, but .* part 1 of 2"):
+        with pytest.raises(MisconfigurationException, match=r"DistributedSampler for rank 3 of 4, but .* shard 1 of 2"):
             train(DataLoader(Numbers(8), sampler=sampler), Processes(2).shares[1])
 
     def test_a_data_set_that_shards_itself(self):
@@ -450,13 +450,13 @@ class TestTraining:
 
     def test_said_once(self, monkeypatch):
         said = []
-        sharding.say_once.cache_clear()
+        sharding.info_once.cache_clear()
         monkeypatch.setattr(sharding.report, "info", said.append)
         for _ in range(2):
             train(Unsized([[1], [2]]), Processes(2).shares[0])
             train([[1], [2]], Processes(2).shares[0])
         assert len(said) == 1
-        assert "Training data: every process reads the whole Unsized and keeps one batch in 2." in said[0]
+        assert "Training data: every process reads the entire Unsized and keeps one batch in 2." in said[0]
 
 
 class TestUnequal:
@@ -715,6 +715,6 @@ def test_a_mute_step_leaves_no_trace(updates):
 
 def test_batches_of_a_batch_sampler_know_their_size():
     plain = DataLoader(Numbers(4), batch_sampler=BatchSampler(range(4), 2, False))
-    assert sharding.batch_size_of_loader(plain) == 2
-    assert sharding.batch_size_of_loader(DataLoader(Numbers(4), batch_sampler=Buckets(4))) is None
-    assert sharding.batch_size_of_loader([1]) is None
+    assert resumable_loader.batch_size_of_loader(plain) == 2
+    assert resumable_loader.batch_size_of_loader(DataLoader(Numbers(4), batch_sampler=Buckets(4))) is None
+    assert resumable_loader.batch_size_of_loader([1]) is None

@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import worker
 
-from lightlib.data.sharding import stream
+from lightlib.data.resumable_loader import resumable_loader
 from tests.processes import programs
 
 pytestmark = [pytest.mark.processes, pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")]
@@ -121,7 +121,7 @@ def test_a_signal_to_a_worker_that_has_just_been_forked_leaves_it(monkeypatch, k
     monkeypatch.setattr(worker, "_worker_loop", struck)
     given = kind(Asked(), None, num_workers=1)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    for loader in (stream(given), stream(copy.copy(given))):
+    for loader in (resumable_loader(given), resumable_loader(copy.copy(given))):
         assert list(loader) == [[signal.SIGTERM]] * 4  # which waits for its own thread
         assert isinstance(loader, kind)
         assert type(loader).__name__ == kind.__name__
@@ -132,7 +132,7 @@ def test_a_signal_to_a_worker_that_has_just_been_forked_leaves_it(monkeypatch, k
 _STARTED = """
 import multiprocessing, signal, sys
 from torch.utils.data import DataLoader, Dataset
-from lightlib.data.sharding import stream
+from lightlib.data.resumable_loader import resumable_loader
 
 def blocked():
     return sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, []))
@@ -155,7 +155,7 @@ def tell(queue):
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
-    print(*stream(DataLoader(Data(), None, num_workers=1, multiprocessing_context=context)))
+    print(*resumable_loader(DataLoader(Data(), None, num_workers=1, multiprocessing_context=context)))
     queue = context.Queue()
     process = context.Process(target=tell, args=(queue,))
     process.start()
@@ -182,7 +182,7 @@ def test_processes_of_the_users_own_block_nothing(tmp_path, method, at_start):
 _FAILS = """
 import sys
 from torch.utils.data import DataLoader, Dataset
-from lightlib.data.sharding import stream
+from lightlib.data.resumable_loader import resumable_loader
 
 class Data(Dataset):
     def __len__(self):
@@ -191,7 +191,7 @@ class Data(Dataset):
         raise ValueError("no such sample")
 
 if __name__ == "__main__":
-    print(*stream(DataLoader(Data(), None, num_workers=1, multiprocessing_context=sys.argv[1])))
+    print(*resumable_loader(DataLoader(Data(), None, num_workers=1, multiprocessing_context=sys.argv[1])))
 """
 
 

@@ -103,7 +103,7 @@ def _only_to_resume(run: Run) -> dict[str, Any]:
         own["user"] = user
     if buffers := strategy.own_buffers():
         own["buffers"] = buffers
-    if strategy.world_size > 1 and train_data is not None and not train_data.is_dealt:
+    if strategy.world_size > 1 and train_data is not None and not train_data.is_sharded:
         own["data"] = data  # each process reads what its own sampler draws
     ours = {
         "data": data,
