@@ -1,4 +1,4 @@
-"""Where numbers go. Every logger is imported when its name is first used."""
+"""Loggers: record the metrics of a run. Each is imported when its name is first used."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ _get, _names = lazy.attributes(
     },
 )
 
-if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+if not TYPE_CHECKING:  # type checkers see only the names above
     __getattr__, __dir__ = _get, _names

@@ -21,11 +21,11 @@ class CometLogger(Logger):
 
     The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
     comet_ml 3.58.8 in offline mode.
-    A training that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) goes on with the same experiment.
-    What was logged after the checkpoint stays there and is logged once more: Comet cannot take it back.
+    A training that resumes from its checkpoint (``ckpt_path="last"`` or ``"auto"``) continues the same experiment.
+    Values logged after the checkpoint appear twice, because Comet cannot delete them.
 
     Args:
-        api_key: Comet's key. Default: what ``comet login`` or the environment's ``COMET_API_KEY`` has set.
+        api_key: Comet's key. Default: the one set by ``comet login`` or the environment's ``COMET_API_KEY``.
         workspace: The workspace. Default: the user's own.
         project: The project. Default: Comet's.
         experiment_key: The key of an experiment to continue, or of the new one.
@@ -78,9 +78,9 @@ class CometLogger(Logger):
         return key if key is None else str(key)
 
     def earlier_run_dirs(self, root: str) -> list[str]:
-        """Return the folders of the project's experiments on this machine; none when one was asked for."""
-        asked = self.version is not None or self._start["mode"] == "create" or not self.name
-        return [] if asked else runs_with_checkpoints(folder_of(self.save_dir or root, self.name))
+        """Return the folders of the project's experiments on this machine; none when the user chose one."""
+        is_chosen = self.version is not None or self._start["mode"] == "create" or not self.name
+        return [] if is_chosen else runs_with_checkpoints(folder_of(self.save_dir or root, self.name))
 
     @property
     @rank_zero_experiment
@@ -105,7 +105,7 @@ class CometLogger(Logger):
         _ = self.experiment
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Take over the key of the experiment that rank zero started."""
+        """Set the key of the experiment that rank zero started."""
         self._start["experiment_key"] = broadcast(self.version)
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,13 +114,13 @@ class CometLogger(Logger):
 
     @rank_zero_only
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the experiment of the checkpoint, unless this logger was given one or is to create one."""
+        """Continue the experiment of the checkpoint, unless the user chose one or the mode is ``"create"``."""
         if self._experiment is None and self._start["experiment_key"] is None and self._start["mode"] != "create":
             self._start["experiment_key"] = state_dict["experiment_key"]
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Record numbers. One named ``epoch`` is also given to Comet as the epoch of the others."""
+        """Record numbers. The one named ``epoch`` is also passed to Comet as the epoch of all of them."""
         values = {name: number(name, value) for name, value in metrics.items()}
         epoch = int(values["epoch"]) if "epoch" in values else None
         self.experiment.log_metrics(dict(prefixed(values, self._prefix)), step=step, epoch=epoch)
@@ -137,13 +137,13 @@ class CometLogger(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Send what is still in the queue."""
+        """Send the queue."""
         if self._experiment is not None:
             self._experiment.flush()
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Send what is still in the queue and note `status`. The experiment stays open, for a test afterwards."""
+        """Send the queue and record `status`. The experiment stays open, for a later test."""
         if self._experiment is not None:
             self._experiment.log_other("status", status)
             self._experiment.flush()

@@ -7,38 +7,38 @@ import errno
 import io
 import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lightlib import safe_files
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import log_files
 from lightlib.loggers.hyperparameters import plain
-from lightlib.loggers.logger import Logger, number, prefixed, rank_zero_experiment
-from lightlib.loggers.run_directory import HPARAMS_FILE, RunDirectory, filesystem, is_url
-from lightlib.report import described, info, rank_zero_only, warn
+from lightlib.loggers.logger import number, prefixed, rank_zero_experiment
+from lightlib.loggers.run_directory import HPARAMS_FILE, filesystem, is_url
+from lightlib.loggers.version_logger import VersionLogger
+from lightlib.report import info, rank_zero_only, warn
 
 __all__ = ["CSVLogger", "ExperimentWriter"]
 
 
-class CSVLogger(Logger):
-    """Writes one row per `log_metrics` into ``save_dir/name/version_N/metrics.csv``, and ``hparams.yaml`` beside it.
+class CSVLogger(VersionLogger):
+    """Writes one row per `log_metrics` into ``save_dir/name/version_N/metrics.csv``, next to ``hparams.yaml``.
 
-    New columns may appear at any time: the file is then written anew with the wider header, in one step, so that no row
-    is ever lost. A version that exists is continued: its rows stay and new ones are appended.
+    New columns may appear at any time: the file is then atomically replaced by one with the wider header, so no row is
+    ever lost. An existing version is continued: its rows stay and new ones are appended.
 
-    A run that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) takes up its version; rows that were
-    written after the checkpoint are dropped, for the run writes them once more: the file ends as that of a run that was
-    never stopped, byte for byte.
+    A run that resumes from its checkpoint (``ckpt_path="last"`` or ``"auto"``) continues its version. Rows written
+    after the checkpoint are dropped, because the run writes them again: the file ends up identical to that of an
+    uninterrupted run, byte for byte.
 
     Args:
         save_dir: A path (``~`` is expanded) or a URL for fsspec, such as ``s3://bucket/logs``; at a URL every flush
-            writes the whole file.
+            writes the entire file.
         name: The directory of all versions; an empty string leaves this level out.
-        version: A number n gives ``version_n``, a string is taken as it is. Default: the next free number.
+        version: A number n gives ``version_n``, a string is taken unchanged. Default: the next free number.
         prefix: Put before every metric's name, with a ``-``.
-        flush_logs_every_n_steps: Rows are written at the first step and whenever so many steps have passed, and at the
-            end of the run.
+        flush_logs_every_n_steps: Rows are written at the first step, every so many steps, and at the end of the run.
 
     Raises:
         MisconfigurationException: `name` or `version` leads out of `save_dir`, `flush_logs_every_n_steps` is below 1;
@@ -70,8 +70,7 @@ class CSVLogger(Logger):
                 expected="a number of steps, 1 or more.",
                 fix="CSVLogger(..., flush_logs_every_n_steps=1) writes every row at once.",
             )
-        names_itself = type(self).version is not CSVLogger.version
-        self._directory = RunDirectory(save_dir, name, version, self, names_itself)
+        super().__init__(save_dir, name, version)
         self._prefix = prefix
         self._flush_every = flush_logs_every_n_steps
         self._flushed_step: int | None = None
@@ -79,29 +78,6 @@ class CSVLogger(Logger):
         self._experiment: ExperimentWriter | None = None
         self._has_hparams = False
         self.hparams: dict[str, Any] = {}
-
-    def __repr__(self) -> str:
-        return described(self, **self._directory.described())
-
-    @property
-    def name(self) -> str:
-        """The directory of all versions, below `save_dir`."""
-        return self._directory.name
-
-    @property
-    def version(self) -> int | str | None:
-        """The version of this run. Reading it on rank zero takes the next free one, if none was given."""
-        return self._directory.version
-
-    @property
-    def save_dir(self) -> str:
-        """The directory of all experiments."""
-        return self._directory.save_dir
-
-    @property
-    def root_dir(self) -> str:
-        """``save_dir/name``."""
-        return self._directory.join(self.save_dir, self.name)
 
     @property
     def log_dir(self) -> str | None:
@@ -130,11 +106,7 @@ class CSVLogger(Logger):
             MisconfigurationException: It cannot be created or written to.
         """
         self._directory.prepare(self.log_dir)
-        self._directory.settled = True
-
-    def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Take over the version that rank zero chose."""
-        self._directory.share(broadcast)
+        self._directory.settle()
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -158,14 +130,14 @@ class CSVLogger(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Write all rows that are still in memory, and an ``hparams.yaml`` if there is none yet."""
+        """Write the rows that are in memory, and an ``hparams.yaml`` if there is none yet."""
         if self._experiment is not None:
             self._experiment.save()
         if not self._has_hparams and (self._experiment is not None or self._directory.settled):
             self._write_hparams(only_if_absent=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the version, the hyperparameters, and how long the file is now."""
+        """Return the version, the hyperparameters, and the present length of the file."""
         if rank_zero_only.rank != 0 or not self._directory.is_known:
             return {}
         return {
@@ -177,9 +149,9 @@ class CSVLogger(Logger):
 
     @rank_zero_only
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on in the version of the checkpoint, and drop the rows that were written after it.
+        """Continue the version of the checkpoint, and drop the rows that were written after it.
 
-        A file that is not the one which the checkpoint speaks of is left as it is, and said.
+        If the file is not the one that the checkpoint describes, warn and leave it unchanged.
         """
         path = self._directory.path_of(state_dict)
         if path is None:
@@ -189,11 +161,11 @@ class CSVLogger(Logger):
         is_same = writer.begins_with(file)
         if not is_same:
             warn(
-                f"{writer.metrics_file_path} is not as the checkpoint knows it: its first {file['rows']} rows are "
+                f"{writer.metrics_file_path} does not match the checkpoint: its first {file['rows']} rows are "
                 "missing or were changed. "
-                + ("It is continued as it is." if here else "It is left alone, and the run logs to a new version.")
+                + ("It is continued unchanged." if here else "It stays unchanged, and the run logs to a new version.")
             )
-        if not here and not (is_same and file["rows"]):  # without rows there is nothing to know another run's file by
+        if not here and not (is_same and file["rows"]):  # without rows, another run's file cannot be identified
             return
         self._directory.adopt(state_dict)
         self._experiment, self._flushed_step, self._has_hparams = None, None, False
@@ -204,13 +176,13 @@ class CSVLogger(Logger):
 
     @rank_zero_only
     def start_anew(self) -> None:
-        """Rename the ``metrics.csv`` of an earlier start, when the version was given and so is the same again."""
+        """Rename the ``metrics.csv`` of an earlier start; needed only when the version was given, so is the same."""
         if self._directory.automatic or self._directory.settled:
             return
         folder, file = self.log_dir, ExperimentWriter.NAME_METRICS_FILE
         if folder is not None and log_files.size_of(log_files.below(folder, file)):
             name = log_files.free_name(folder, "metrics", ".csv")
-            info(f"No checkpoint was found, so the rows of an earlier start in {folder!r} are put aside as {name}.")
+            info(f"No checkpoint was found, so the rows of an earlier start in {folder!r} are moved to {name}.")
             log_files.rename(log_files.below(folder, file), log_files.below(folder, name))
             self._experiment = None
 
@@ -220,7 +192,7 @@ class CSVLogger(Logger):
 
 
 class ExperimentWriter:
-    """Keeps rows until `save` writes them to ``metrics.csv``; a row is forgotten only after it has been written.
+    """Keeps rows until `save` writes them to ``metrics.csv``; a row is dropped only after it has been written.
 
     Attributes:
         metrics_file_path: The file.
@@ -247,7 +219,7 @@ class ExperimentWriter:
         """Write the rows that are not written yet."""
         if not self.metrics:
             return
-        self._look()
+        self._read_position()
         names = dict.fromkeys(self._columns or ["step"])
         for row in self.metrics:
             names.update(dict.fromkeys(row))
@@ -264,19 +236,19 @@ class ExperimentWriter:
         self.metrics.clear()
 
     def position(self) -> dict[str, Any]:
-        """Return what is in the file now, after it has reached the disk: rows, columns, bytes and a checksum."""
-        self._look()
+        """Flush the file to disk and return its number of rows, columns, bytes, and a checksum."""
+        self._read_position()
         log_files.flush(self.metrics_file_path)
         return {"rows": self._rows, "columns": list(self._columns or []), "bytes": self._size, "crc32": self._sum}
 
     def begins_with(self, position: dict[str, Any]) -> bool:
-        """Whether the file has what `position` speaks of, and perhaps more."""
+        """Whether the file begins with the rows of `position`."""
         return self._as_at(position) is not None
 
     def cut(self, position: dict[str, Any]) -> None:
-        """Make the file what it was: without later rows, and without columns that later rows have brought."""
+        """Restore the file at `position`, without later rows and the columns that they added."""
         text = self._as_at(position)
-        assert text is not None, "begins_with was asked"
+        assert text is not None, "begins_with returned True"
         log_files.remove(self.metrics_file_path + ".part")
         if not text:
             log_files.remove(self.metrics_file_path)
@@ -285,7 +257,7 @@ class ExperimentWriter:
         self._columns = None
 
     def _as_at(self, position: dict[str, Any]) -> str | None:
-        """The file's text as it was at `position`; None when it is another file."""
+        """Return the file's text at `position`; None when it is another file."""
         text = self._read()
         data, size = _encoded(text), position["bytes"]
         if size <= len(data) and zlib.crc32(data[:size]) == position["crc32"]:
@@ -294,8 +266,8 @@ class ExperimentWriter:
         before = _text([row[: len(columns)] for row in kept])
         return before if zlib.crc32(_encoded(before)) == position["crc32"] else None
 
-    def _look(self) -> None:
-        """See what another process has left in the file. Its last line is dropped if that died while writing it."""
+    def _read_position(self) -> None:
+        """Read the rows that another process has left in the file; drop its last line if that is incomplete."""
         if self._columns is not None:
             return
         text = self._read()
@@ -342,7 +314,7 @@ class ExperimentWriter:
 
 
 def _encoded(text: str) -> bytes:
-    return text.encode(errors="backslashreplace")  # a name that is no valid text must not keep its row from the file
+    return text.encode(errors="backslashreplace")  # a row is written even if a name is not valid text
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -350,7 +322,7 @@ def _rows(text: str) -> list[list[str]]:
 
 
 class _Lines(list[str]):
-    """Takes lines from `csv.writer` and ends them in a plain newline; asked for one, csv leaves a CR unquoted."""
+    """Lines of `csv.writer` that end in a plain newline; with that lineterminator, csv would leave a CR unquoted."""
 
     def write(self, line: str) -> None:
         self.append(line.removesuffix("\r\n") + "\n")

@@ -1,4 +1,4 @@
-"""TensorBoard's event files in a folder: how long they are, and cutting them back to that."""
+"""TensorBoard's event files in a folder: their sizes, truncation and renaming."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import time
 from lightlib.loggers import log_files
 from lightlib.loggers.run_directory import HPARAMS_FILE
 
-__all__ = ["begin_with", "cut", "put_aside", "sizes", "wait_for_a_later_name"]
+__all__ = ["begin_with", "cut", "rename_all", "sizes", "wait_for_a_later_name"]
 
 _SECOND = re.compile(r"tfevents\.(\d+)\.")
 
-_MARK = "tfevents"  # by which TensorBoard knows them
+_MARK = "tfevents"  # TensorBoard reads files with this in their names
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the size of each event file in `folder`, and in the folders that several curves in one diagram make.
+    """Return the size of each event file in `folder`, and in its folders for several curves in one diagram.
 
-    A folder with an ``hparams.yaml`` of its own is another run's.
+    A folder with an ``hparams.yaml`` of its own belongs to another run.
     """
     found = dict.fromkeys(_events(log_files.file_names(folder)), 0)
     for name in log_files.folder_names(folder):
@@ -31,8 +31,8 @@ def sizes(folder: str) -> dict[str, int]:
 def wait_for_a_later_name(folder: str) -> None:
     """Wait until the second of the newest event file is over, at most two seconds.
 
-    The names begin with the second in which a file was made. TensorBoard reads files in the order of their names, and
-    of two with the same second the newer may come first; then it ignores the other.
+    The names begin with the second in which a file was created. TensorBoard reads files in the order of their names. Of
+    two with the same second the newer may come first, and TensorBoard then ignores the other.
     """
     seconds = [int(found[1]) for name in sizes(folder) if (found := _SECOND.search(name))]
     deadline = time.monotonic() + 2
@@ -41,13 +41,13 @@ def wait_for_a_later_name(folder: str) -> None:
 
 
 def begin_with(folder: str, known: dict[str, int]) -> bool:
-    """Whether the files of `known` are there, and as long as they were or longer; their names tell run from run."""
+    """Whether the files of `known` exist and are not shorter than they were; their names are unique to a run."""
     present = sizes(folder)
     return bool(known) and all(present.get(name, -1) >= size for name, size in known.items())
 
 
 def cut(folder: str, known: dict[str, int]) -> None:
-    """Make the files as long as they were, and remove those that came later: a record is never cut in two."""
+    """Truncate the files to their saved sizes, at the end of a record, and remove files that were created later."""
     for name, size in sizes(folder).items():
         if name not in known:
             log_files.remove(log_files.below(folder, name))
@@ -55,8 +55,8 @@ def cut(folder: str, known: dict[str, int]) -> None:
             log_files.cut(log_files.below(folder, name), known[name])
 
 
-def put_aside(folder: str) -> None:
-    """Give the files names by which TensorBoard does not know them."""
+def rename_all(folder: str) -> None:
+    """Give the files names that TensorBoard ignores."""
     for name in sizes(folder):
         log_files.rename(log_files.below(folder, name), log_files.below(folder, name.replace(_MARK, "earlier")))
 

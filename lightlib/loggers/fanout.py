@@ -1,4 +1,4 @@
-"""Fanout: hands everything to all loggers, and keeps what one of them raises away from the training."""
+"""Fanout: calls all loggers, and reports their exceptions without ending the training."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Fanout"]
 
 
 class Fanout:
-    """All loggers of a run as one. False when there is none.
+    """All loggers of a run as one. False when there are none.
 
-    A logger that raises is reported once for each of its methods; the others still get the call, the training goes on,
-    and the logger is called again next time. How often it failed is said at the end.
+    The first exception of each method of a logger is reported. The remaining loggers are still called, training
+    continues, and the logger is called again next time. The number of failures is reported at the end.
 
     Example:
         >>> from lightlib.loggers.logger import DummyLogger
@@ -38,7 +38,7 @@ class Fanout:
         return bool(self.loggers)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None) -> None:
-        """Hand `metrics` to all loggers."""
+        """Pass `metrics` to all loggers."""
         for logger in self.loggers:
             try:
                 logger.log_metrics(metrics, step)
@@ -46,19 +46,19 @@ class Fanout:
                 self._report(logger, "log_metrics", error)
 
     def log_hyperparams(self, params: Any) -> None:
-        """Hand `params` to all loggers."""
+        """Pass `params` to all loggers."""
         self._call("log_hyperparams", params)
 
     def log_graph(self, model: nn.Module, input_array: Any = None) -> None:
-        """Hand `model` to all loggers."""
+        """Pass `model` to all loggers."""
         self._call("log_graph", model, input_array)
 
     def save(self) -> None:
-        """Let all loggers write what they still hold."""
+        """Flush all loggers."""
         self._call("save")
 
     def finalize(self, status: str) -> None:
-        """Tell all loggers that the run ends, and say how often each has failed."""
+        """Finalize all loggers with the status of the run, and report how often each has failed."""
         self._call("finalize", status)
         for (index, method), failures in self._failures.items():
             if failures > 1:
@@ -66,13 +66,13 @@ class Fanout:
         self._failures.clear()
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
-        """Tell all loggers that a checkpoint has been written."""
+        """Notify all loggers that a checkpoint has been written."""
         self._call("after_save_checkpoint", checkpoint_callback)
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Return where each logger is, as plain values for a checkpoint; an empty list off rank zero.
+        """Return the position of each logger, as plain values for a checkpoint; an empty list off rank zero.
 
-        Call `save` before: what is on disk then is what the state speaks of.
+        Call `save` first: the state describes the files on disk.
         """
         if rank_zero_only.rank != 0:
             return []
@@ -87,29 +87,29 @@ class Fanout:
         return states
 
     def load_state_dict(self, states: Any) -> None:
-        """Let each logger go on where it was; call it on all processes, before `Logger.prepare`.
+        """Restore the position of each logger; call it on all processes, before `Logger.prepare`.
 
         Args:
-            states: What `state_dict` returned; None when the checkpoint holds nothing of the kind. Each logger gets the
-                state of one of the same class, the second of a class that of the second.
+            states: What `state_dict` returned; None when the checkpoint has no such states. Loggers and states are
+                matched by class, in order.
         """
         if rank_zero_only.rank != 0:
             return
-        left = [one for one in states or [] if isinstance(one, Mapping)]
+        unused = [state for state in states or [] if isinstance(state, Mapping)]
         for logger in self.loggers:
-            found = next((one for one in left if one.get("logger") == type(logger).__name__), None)
-            if found is None:
+            saved = next((state for state in unused if state.get("logger") == type(logger).__name__), None)
+            if saved is None:
                 continue
-            left.remove(found)
-            if not found.get("state"):
+            unused.remove(saved)
+            if not saved.get("state"):
                 continue
             try:
-                logger.load_state_dict(found["state"])
+                logger.load_state_dict(saved["state"])
             except Exception as error:  # noqa: BLE001 - likewise
                 self._report(logger, "load_state_dict", error)
 
     def start_anew(self) -> None:
-        """Let all loggers put aside what an earlier start of this run left; call it before `Logger.prepare`."""
+        """Let all loggers move the logs of an earlier start out of the way; call it before `Logger.prepare`."""
         if rank_zero_only.rank == 0:
             self._call("start_anew")
 
@@ -126,6 +126,6 @@ class Fanout:
         if self._failures[key] == 1:
             warn(
                 f"{type(logger).__name__}.{method} raised {type(error).__name__}: {error}\n"
-                "  The training goes on, without what this call would have logged, and this logger is called again "
-                "next time. Further failures of this kind are counted, and told at the end of the run."
+                "  Training continues without these values, and this logger is called again next time. Further "
+                "failures of this kind are counted, and reported at the end of the run."
             )

@@ -1,4 +1,4 @@
-"""Hyperparameters made plain for files and servers: nested things flattened, secrets masked."""
+"""Hyperparameters as plain values for files and servers: flattened, with secrets masked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plain(params: Any) -> dict[str, Any]:
             become their `repr`; arrays and tensors with one element become numbers.
 
     A value is masked as ``"***"`` when its name contains password, secret, credential, api_key or the like, or when it
-    is a string whose name ends in token (but not ``pad_token``, ``eos_token`` and the like). None is left as it is.
+    is a string whose name ends in token (but not ``pad_token``, ``eos_token`` and the like). None stays None.
 
     Example:
         >>> plain({"lr": 0.1, "optimizer": {"betas": (0.9, 0.99)}, "hf_token": "hf_abc", "max_tokens": 512})
@@ -61,7 +61,7 @@ def flatten(params: Any, separator: str = "/") -> dict[str, int | float | str | 
 
 
 def from_omegaconf(value: Any) -> Any:
-    """Return a container of OmegaConf as dicts and lists, with what `${…}` stands for; anything else as it is."""
+    """Return an OmegaConf container as dicts and lists, with `${…}` resolved; any other object unchanged."""
     if type(value).__module__.partition(".")[0] != "omegaconf":
         return value
     from omegaconf import OmegaConf  # optional: omegaconf
@@ -70,7 +70,7 @@ def from_omegaconf(value: Any) -> Any:
         return value
     try:
         return OmegaConf.to_container(value, resolve=True)
-    except Exception:  # noqa: BLE001  of a resolver of the user's: a name that stands for nothing stays as it is written
+    except Exception:  # noqa: BLE001  of a resolver of the user's: unknown names stay unresolved
         return OmegaConf.to_container(value, resolve=False)
 
 

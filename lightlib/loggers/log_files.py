@@ -1,4 +1,4 @@
-"""Files of logs, local or at a URL: their sizes, and cutting them back to what they were."""
+"""Log files, local or at a URL: their sizes, truncation, removal and renaming."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def _names(folder: str, kind: str) -> list[str]:
 
 
 def flush(path: str) -> None:
-    """Let the system write what it still holds of a local file and its folder: it is there after a power failure."""
+    """Flush a local file and its folder to the disk, so that they survive a power failure."""
     if is_url(path) or not os.path.isfile(path):
         return
-    for one in (path, os.path.dirname(path)) if os.name == "posix" else (path,):
-        handle = os.open(one, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    for each in (path, os.path.dirname(path)) if os.name == "posix" else (path,):
+        handle = os.open(each, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
         try:
             os.fsync(handle)
         finally:
@@ -96,7 +96,7 @@ def rename(old: str, new: str) -> None:
 
 
 def free_name(folder: str, stem: str, ending: str) -> str:
-    """Return the first of ``stem-v1.ending``, ``stem-v2.ending``, … that nothing in `folder` has.
+    """Return the first of ``stem-v1.ending``, ``stem-v2.ending``, … that is unused in `folder`.
 
     Example:
         >>> free_name("/nowhere", "metrics", ".csv")

@@ -1,4 +1,4 @@
-"""Logger: what receives the numbers of a run, and what the loggers share."""
+"""Logger: the interface for recording the metrics of a run, and functions that the loggers share."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Logger(ABC):
 
     The Trainer calls `prepare` before training starts, `log_hyperparams` and `log_graph` once, `log_metrics` every
     ``log_every_n_steps`` optimizer steps and at the end of every epoch, `save` and `state_dict` with every checkpoint,
-    and `finalize` at the end; `load_state_dict` before all of these when a run goes on. What a logger raises in any of
-    these but `prepare` is reported and does not end the training.
+    and `finalize` at the end; `load_state_dict` before all of these when a run is resumed. An exception in any of these
+    except `prepare` is reported and does not end the training.
 
     Example:
         >>> class Print(Logger):
@@ -55,12 +55,12 @@ class Logger(ABC):
     @property
     @abstractmethod
     def name(self) -> str | None:
-        """The name of the experiment: what several runs have in common."""
+        """The name of the experiment, which groups several runs."""
 
     @property
     @abstractmethod
     def version(self) -> int | str | None:
-        """The number or name of this run. None when it is not known (yet) in this process."""
+        """The number or name of this run; None while it is unknown in this process."""
 
     @property
     def save_dir(self) -> str | None:
@@ -79,16 +79,16 @@ class Logger(ABC):
 
     @property
     def earlier_log_dirs(self) -> list[str]:
-        """What `log_dir` was in earlier runs, any of which a run that is resumed may be; none if one was asked for."""
+        """The values of `log_dir` of earlier runs that a resumed run may continue; none if the user chose the run."""
         return []
 
     def run_dir(self, root: str) -> str | None:
-        """Return the folder of what belongs to this run, its checkpoints for instance; None while that is not known.
+        """Return the folder of this run's files, such as its checkpoints; None while it is unknown.
 
         It is `log_dir`; for a logger without one, it is made of `save_dir`, `name` and `version`.
 
         Args:
-            root: What takes the place of `save_dir`, when there is none.
+            root: Used instead of `save_dir`, when there is none.
         """
         if self.log_dir is not None:
             return self.log_dir
@@ -100,17 +100,17 @@ class Logger(ABC):
         )
 
     def earlier_run_dirs(self, root: str) -> list[str]:
-        """Return what `run_dir` was in earlier runs, any of which a run that is resumed may be."""
+        """Return the values of `run_dir` of earlier runs that a resumed run may continue."""
         return self.earlier_log_dirs
 
     @property
     def group_separator(self) -> str:
-        """What stands between the parts of a metric's name, as in ``val/loss``."""
+        """The separator in metric names, as in ``val/loss``."""
         return "/"
 
     @property
     def experiment(self) -> Any:
-        """The object of the client library, to be used for what `Logger` does not offer; None when there is none."""
+        """The client library's object, for features that `Logger` does not have; None when there is none."""
         return None
 
     def prepare(self) -> None:
@@ -121,7 +121,7 @@ class Logger(ABC):
         """
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Take over from rank zero what only rank zero could choose, for example the version.
+        """Receive the values that only rank zero could choose, for example the version.
 
         Called on every process, after `prepare`; `broadcast(value)` returns rank zero's value everywhere.
         """
@@ -143,27 +143,32 @@ class Logger(ABC):
         """Record the model's graph, where the logger can show one."""
 
     def save(self) -> None:
-        """Write what is still held in memory."""
+        """Flush values that are still in memory."""
 
     def finalize(self, status: str) -> None:
-        """Called when a run ends. `status` is ``"success"`` or ``"failed"``. The logger may be used again later."""
+        """Called when a run ends. The logger may be used again later.
+
+        Args:
+            status: ``"success"``; ``"failed"`` after an exception, also one in the teardown; or ``"interrupted"`` when
+                Ctrl-C or a signal stopped the run.
+        """
         self.save()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where this logger is, as plain values for a checkpoint; called on rank zero, after `save`.
+        """Return the position of this logger, as plain values for a checkpoint; called on rank zero, after `save`.
 
-        What is needed to go on with the very log of this run, and to drop what is logged after this moment.
+        A resumed run uses it to continue the same log, and to drop values that were logged after the checkpoint.
         """
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on where a logger of this class was; called on rank zero, before `prepare`.
+        """Restore the position of a logger of this class; called on rank zero, before `prepare`.
 
-        The run goes on from a checkpoint and logs once more what was logged after it, so that is dropped here.
+        Drop the values that were logged after the checkpoint: the resumed run logs them again.
         """
 
     def start_anew(self) -> None:
-        """Put aside what an earlier start of the same run logged, for no checkpoint of it is there to go on from.
+        """Move the logs of an earlier start of this run out of the way: it left no checkpoint to resume from.
 
         Called on rank zero, before `prepare`.
         """
@@ -173,7 +178,7 @@ class Logger(ABC):
 
 
 class DummyExperiment:
-    """Accepts every call and does nothing: stands for `experiment` on all processes but rank zero."""
+    """Accepts every call and does nothing; replaces `experiment` on all processes except rank zero."""
 
     def nop(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
@@ -191,7 +196,7 @@ class DummyExperiment:
 
 
 class DummyLogger(Logger):
-    """A logger that accepts everything and records nothing; it stands for the loggers in ``fast_dev_run``."""
+    """A logger that accepts everything and records nothing; replaces the loggers in ``fast_dev_run``."""
 
     def __init__(self) -> None:
         self._experiment = DummyExperiment()
@@ -241,7 +246,7 @@ def folder_of(*parts: str | None) -> str:
 
 
 def rank_zero_experiment(function: Callable[[L], T]) -> Callable[[L], T]:
-    """Decorator of `experiment`: other processes than rank zero get an object that does nothing.
+    """Decorator of `experiment`: processes other than rank zero get an object that does nothing.
 
     Example:
         >>> class Board(DummyLogger):
@@ -291,7 +296,7 @@ def number(name: str, value: Any) -> float:
 
 
 def missing_package(logger: str, package: str, install: str, error: ImportError) -> MisconfigurationException:
-    """Return the error which says that `logger` needs `package`, and how to install it."""
+    """Return the error for a `logger` without its `package`, and the command to install it."""
     return MisconfigurationException(
         f"{logger} needs the package {package!r}, which cannot be imported: {error}",
         expected=f"{package!r} installed in this environment.",

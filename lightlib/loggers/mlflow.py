@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from lightlib.errors import MisconfigurationException
-from lightlib.loggers.checkpoint_files import new_checkpoints, runs_with_checkpoints, settings, uploads_at_once
+from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads, runs_with_checkpoints
 from lightlib.loggers.hyperparameters import flatten
 from lightlib.loggers.logger import Logger, folder_of, missing_package, number, prefixed, rank_zero_experiment
 from lightlib.report import described, rank_zero_only, warn
@@ -27,8 +27,8 @@ class MLFlowLogger(Logger):
 
     The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
     mlflow 3.17.2 on SQLite and on a directory.
-    A training that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) goes on with the same run. What was
-    logged after the checkpoint stays there and is logged once more: MLflow cannot take it back.
+    A training that resumes from its checkpoint (``ckpt_path="last"`` or ``"auto"``) continues the same run. Values
+    logged after the checkpoint appear twice, because MLflow cannot delete them.
     In names of metrics and parameters, characters that MLflow refuses become ``_``; values of parameters are cut at 250
     characters.
 
@@ -69,16 +69,14 @@ class MLFlowLogger(Logger):
         self._experiment_name = experiment_name
         self._run_name = run_name
         self._tags = tags
-        self._log_model = log_model
+        self._uploads = CheckpointUploads(log_model)
         self._prefix = prefix
         self._artifact_location = artifact_location
         self._run_id = run_id
-        self._goes_on = False  # with a run that a checkpoint named, and not the user
+        self._run_of_checkpoint = False  # whether a checkpoint, not the user, chose the run
         self._wait = {} if synchronous is None else {"synchronous": synchronous}
         self._experiment_id: str | None = None
         self._client: Any = None
-        self._uploaded: dict[str, float] = {}
-        self._checkpoint_callback: Any = None
 
     def __repr__(self) -> str:
         known = {"experiment_name": self._experiment_name, "run_name": self._run_name, "run_id": self._run_id}
@@ -118,7 +116,7 @@ class MLFlowLogger(Logger):
         return None if self._client is None else super().run_dir(root)
 
     def earlier_run_dirs(self, root: str) -> list[str]:
-        """Return the folders of the experiment's runs on this machine; none when a run was asked for."""
+        """Return the folders of the experiment's runs on this machine; none when the user chose a run."""
         if self._run_id is not None:
             return []
         with self._explained() as client:
@@ -137,7 +135,7 @@ class MLFlowLogger(Logger):
 
     @contextmanager
     def _explained(self) -> Iterator[Any]:
-        """Lend a client; what it cannot do, or cannot be made for, becomes an error that says what to do."""
+        """Yield a client; turn its exceptions into errors that explain the fix."""
         try:
             from mlflow import MlflowClient  # optional: mlflow
             from mlflow.exceptions import MlflowException  # optional: mlflow
@@ -165,10 +163,10 @@ class MLFlowLogger(Logger):
             try:
                 info = client.get_run(self._run_id).info
             except MlflowException as error:
-                if not self._goes_on:
+                if not self._run_of_checkpoint:
                     raise
                 where = f"The run {self._run_id} of the checkpoint is not at {self._tracking_uri!r}"
-                warn(f"{where}; a new one is begun: {error}")
+                warn(f"{where}; a new one is started: {error}")
         if info is not None:
             self._experiment_id = info.experiment_id
             if info.status != "RUNNING":
@@ -195,7 +193,7 @@ class MLFlowLogger(Logger):
         _ = self.experiment
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Take over the ids of the run that rank zero started."""
+        """Set the ids of the run that rank zero started."""
         self._experiment_id, self._run_id = broadcast((self._experiment_id, self._run_id))
 
     def state_dict(self) -> dict[str, Any]:
@@ -204,9 +202,9 @@ class MLFlowLogger(Logger):
 
     @rank_zero_only
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the run of the checkpoint, unless this logger was given a run."""
+        """Continue the run of the checkpoint, unless the user chose one."""
         if self._run_id is None:
-            self._run_id, self._goes_on = state_dict["run_id"], True
+            self._run_id, self._run_of_checkpoint = state_dict["run_id"], True
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -232,34 +230,30 @@ class MLFlowLogger(Logger):
 
     @rank_zero_only
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
-        """Upload the checkpoint now, or remember to do so at the end, as `log_model` says."""
-        if uploads_at_once(self._log_model, checkpoint_callback):
-            self._upload(checkpoint_callback)
-        elif self._log_model is True:
-            self._checkpoint_callback = checkpoint_callback
+        """Upload the checkpoint now or at the end of the run, depending on `log_model`."""
+        self._upload(self._uploads.after_save(checkpoint_callback))
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         """Upload remaining checkpoints and set the status of the run."""
         if self._client is None:
             return
-        if self._checkpoint_callback is not None:
-            self._upload(self._checkpoint_callback)
+        self._upload(self._uploads.at_end())
         self._client.set_terminated(self._run_id, _STATUS.get(status, status.upper()))
 
-    def _upload(self, callback: Any) -> None:
-        for checkpoint in new_checkpoints(callback, self._uploaded):
+    def _upload(self, checkpoints: list[CheckpointFile]) -> None:
+        for checkpoint in checkpoints:
             file_name = os.path.basename(checkpoint.path)
             place = f"model/checkpoints/{os.path.splitext(file_name)[0]}"
             if os.path.isdir(checkpoint.path):
                 self.experiment.log_artifacts(self.run_id, checkpoint.path, f"{place}/{file_name}")
             else:
                 self.experiment.log_artifact(self.run_id, checkpoint.path, place)
-            description = {"score": checkpoint.score, "aliases": list(checkpoint.aliases), **settings(callback)}
+            description = {"score": checkpoint.score, "aliases": list(checkpoint.aliases), **checkpoint.settings}
             self.experiment.log_dict(self.run_id, description, f"{place}/metadata.json")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None, "_checkpoint_callback": None}
+        return {**self.__dict__, "_client": None}
 
 
 def _database_in(directory: str) -> str:
@@ -276,6 +270,6 @@ def _local_store(directory: str) -> str:
 
 
 def _accepted(name: str) -> str:
-    """Return `name` with ``_`` for what MLflow refuses: other characters than words, ``/ . - :``, and ``..`` parts."""
+    """Return `name` with ``_`` in place of characters other than words and ``/ . - :``, and of ``..`` parts."""
     parts = re.sub(r"[^/\w.\- :]", "_", name).split("/")
     return "/".join("_" if part in ("", ".", "..") else part for part in parts)

@@ -1,4 +1,4 @@
-"""NeptuneLogger: a name that says why it is gone."""
+"""NeptuneLogger: raises an error that explains why it was removed."""
 
 from __future__ import annotations
 

@@ -24,14 +24,13 @@ class RunDirectory:
     Args:
         save_dir: A path, in which ``~`` and ``$NAME`` are expanded, or a URL that fsspec knows.
         name: The directory of all versions; an empty string or None leaves this level out.
-        version: A number n gives ``version_n``, a string is taken as it is, None takes the next free number.
-        owner: A logger whose `root_dir` and `version` say where this is: a subclass may override them, or what they are
-            made of.
+        version: A number n gives ``version_n``, a string is taken unchanged, None takes the next free number.
+        owner: The logger, whose `root_dir` and `version` are used: a subclass may override them.
         names_itself: Whether the owner's class overrides `version`.
 
     Attributes:
         automatic: Whether the version was not given.
-        settled: Whether a run has begun in this directory; until then a run that is resumed may choose its own.
+        settled: Whether a run has started in this directory; until then a resumed run may choose its own.
 
     The next free version is taken by *creating* its directory, which succeeds in one process only. So reading `version`
     or `path` creates the directory, when `version` is None and this is rank zero. On the other processes the version is
@@ -73,7 +72,7 @@ class RunDirectory:
 
     @property
     def root_dir(self) -> str:
-        """The directory of all versions, as the arguments say."""
+        """The directory of all versions by the arguments."""
         return self.join(self.save_dir, self.name)
 
     @property
@@ -84,7 +83,7 @@ class RunDirectory:
 
     @property
     def version(self) -> int | str | None:
-        """The version of this run; chosen now if it was not given. None where it is not known: not on rank zero."""
+        """The version of this run, chosen now if it was not given; None while it is unknown off rank zero."""
         if self._version is None and rank_zero_only.rank == 0:
             try:
                 self._version = self._take_remote() if is_url(self.root) else self._take()
@@ -98,7 +97,7 @@ class RunDirectory:
 
     @property
     def path(self) -> str | None:
-        """The directory of this run; None where the version is not known."""
+        """The directory of this run; None while the version is unknown."""
         version = self._owner.version
         if version is None:
             return None
@@ -115,30 +114,34 @@ class RunDirectory:
         return version
 
     def described(self) -> dict[str, Any]:
-        """Return the arguments of this, the version as far as it is known."""
+        """Return the arguments, with the version if it is known."""
         return {"save_dir": self.save_dir, "name": self.name, "version": self._version}
 
+    def settle(self) -> None:
+        """Note that a run has started in this directory."""
+        self.settled = True
+
     def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Take over the version that rank zero chose."""
+        """Set the version that rank zero chose."""
         if not self._names_itself:
             self._version = broadcast(self.version)
 
     def earlier(self) -> list[str]:
-        """Return the directories of the numbered versions, the newest first; none when this one is certain."""
+        """Return the directories of the numbered versions, the newest first; none when this one is fixed."""
         if self.settled or not self.automatic:
             return []
         found = sorted(_numbers(_entries(self.root)), reverse=True)
         return [self.join(self.root, f"version_{number}") for number in found]
 
     def place(self) -> dict[str, Any]:
-        """Return which directory this is, as plain values for a checkpoint."""
+        """Return the root and the version, as plain values for a checkpoint."""
         root = self.root if is_url(self.root) else os.path.realpath(self.root)
         return {"root": root, "version": self._known_version}
 
     def path_of(self, place: dict[str, Any]) -> str | None:
-        """Return the directory that `place` spoke of, if a resumed run may go on there; None when it may not.
+        """Return the directory that `place` describes, if a resumed run may continue there; else None.
 
-        That it was in another root, before it was moved, is for the caller to judge (see `is_same_root`).
+        It may have been moved from another root; the caller decides whether that matters (see `is_same_root`).
         """
         version = place.get("version")
         if isinstance(version, bool) or not isinstance(version, (int, str)):
@@ -150,11 +153,11 @@ class RunDirectory:
         return self.join(self.root, f"version_{version}" if isinstance(version, int) else version)
 
     def is_same_root(self, place: dict[str, Any]) -> bool:
-        """Whether `place` spoke of a directory in the same root."""
+        """Whether `place` describes a directory in the same root."""
         return bool(place.get("root") == self.place()["root"])
 
     def adopt(self, place: dict[str, Any]) -> None:
-        """Go on in the directory that `place` spoke of. One that was taken before and is still empty is given back."""
+        """Continue in the directory that `place` describes. Remove one that was created earlier and is still empty."""
         if self._names_itself:
             return
         before, self._version = self._version, place["version"]
@@ -209,7 +212,7 @@ class RunDirectory:
                 version += 1
 
     def _take_remote(self) -> int:
-        """As `_take`, but with a file that only one can create: an object store has no directories."""
+        """As `_take`, but with a file that only one process can create: an object store has no directories."""
         files, root = filesystem(self.root)
         files.makedirs(root, exist_ok=True)
         version = max(_numbers(_entries(self.root)), default=-1) + 1

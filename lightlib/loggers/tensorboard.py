@@ -15,9 +15,10 @@ import torch
 
 from lightlib.loggers import event_files, log_files
 from lightlib.loggers.hyperparameters import flatten, plain
-from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
-from lightlib.loggers.run_directory import HPARAMS_FILE, RunDirectory, check_inside
-from lightlib.report import PossibleUserWarning, described, info, rank_zero_only, warn
+from lightlib.loggers.logger import missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.run_directory import HPARAMS_FILE, check_inside
+from lightlib.loggers.version_logger import VersionLogger
+from lightlib.report import PossibleUserWarning, info, rank_zero_only, warn
 from lightlib.tree import map_children
 
 if TYPE_CHECKING:
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["TensorBoardLogger"]
 
 
-class TensorBoardLogger(Logger):
-    """Writes to ``save_dir/name/version_N`` what ``tensorboard --logdir save_dir`` shows.
+class TensorBoardLogger(VersionLogger):
+    """Writes event files to ``save_dir/name/version_N``, for ``tensorboard --logdir save_dir``.
 
-    A run that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) takes up its version; event files are
-    cut back to where they were at the checkpoint, for the run logs once more what came after it: TensorBoard shows each
-    value once, as if the run had never been stopped.
+    A run that resumes from its checkpoint (``ckpt_path="last"`` or ``"auto"``) continues its version. Event files are
+    truncated to their sizes at the checkpoint, because the run logs the later values again: TensorBoard shows each
+    value once, as for an uninterrupted run.
 
     Args:
         save_dir: A path (``~`` is expanded), or a URL that tensorboard can write to.
         name: The directory of all versions; an empty string leaves this level out.
-        version: A number n gives ``version_n``, a string is taken as it is. Default: the next free number.
+        version: A number n gives ``version_n``, a string is taken unchanged. Default: the next free number.
         log_graph: Whether to record the model's graph, traced with its `example_input_array`.
         default_hp_metric: Whether hyperparameters logged without metrics get the metric ``hp_metric`` = -1, without
             which TensorBoard's page of hyperparameters stays empty.
@@ -70,42 +71,18 @@ class TensorBoardLogger(Logger):
         sub_dir: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        names_itself = type(self).version is not TensorBoardLogger.version
-        self._directory = RunDirectory(save_dir, name, version, self, names_itself)
+        super().__init__(save_dir, name, version)
         self._log_graph = log_graph
         self._default_hp_metric = default_hp_metric
         self._prefix = prefix
         self._sub_dir = check_inside("sub_dir", os.fspath(sub_dir or ""))
         self._writer_arguments = kwargs
         self._next_step = 0
-        self._told = self._drawn = False  # whether the hyperparameters and the graph have been logged
+        self._logged_hparams = self._logged_graph = False
         self._has_hparams = False
         self._experiment: SummaryWriter | None = None
         self._summary: Callable[[], Any]
         self.hparams: dict[str, Any] = {}
-
-    def __repr__(self) -> str:
-        return described(self, **self._directory.described())
-
-    @property
-    def name(self) -> str:
-        """The directory of all versions, below `save_dir`."""
-        return self._directory.name
-
-    @property
-    def version(self) -> int | str | None:
-        """The version of this run. Reading it on rank zero takes the next free one, if none was given."""
-        return self._directory.version
-
-    @property
-    def save_dir(self) -> str:
-        """The directory of all experiments."""
-        return self._directory.save_dir
-
-    @property
-    def root_dir(self) -> str:
-        """``save_dir/name``."""
-        return self._directory.join(self.save_dir, self.name)
 
     @property
     def sub_dir(self) -> str | None:
@@ -137,7 +114,7 @@ class TensorBoardLogger(Logger):
             self._summary = Summary
             if path is not None:
                 event_files.wait_for_a_later_name(path)
-            # SummaryWriter opens its files by name, so nobody may know the name before and put a link there.
+            # SummaryWriter opens its files by name, so its name must not be predictable: a link could be there.
             suffix = f".{secrets.token_hex(4)}{self._writer_arguments.get('filename_suffix', '')}"
             self._experiment = SummaryWriter(path, **{**self._writer_arguments, "filename_suffix": suffix})
         return self._experiment
@@ -149,11 +126,7 @@ class TensorBoardLogger(Logger):
             MisconfigurationException: The package tensorboard is missing, or the directory cannot be written.
         """
         _ = self.experiment
-        self._directory.settled = True
-
-    def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Take over the version that rank zero chose."""
-        self._directory.share(broadcast)
+        self._directory.settle()
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float | Mapping[str, float]], step: int | None = None) -> None:
@@ -176,7 +149,7 @@ class TensorBoardLogger(Logger):
         if summary.value:
             try:
                 writer.file_writer.add_summary(summary, step)
-            except OSError:  # the thread that writes the file has ended, say with a full disk: next time a new file
+            except OSError:  # the thread that writes the file has ended, as with a full disk: open a new file next time
                 self._experiment = None
                 raise
 
@@ -188,18 +161,18 @@ class TensorBoardLogger(Logger):
 
         Args:
             params: A mapping, a dataclass or a Namespace, possibly nested.
-            metrics: The metrics to show beside them; a number means ``{"hp_metric": number}``. TensorBoard keeps the
+            metrics: The metrics to show next to them; a number means ``{"hp_metric": number}``. TensorBoard keeps the
                 names of the first call: to choose your own, set ``default_hp_metric=False``.
             step: The step of these metrics. Default: 0.
 
-        What was logged before, by this run or the one that it goes on with, is not logged once more.
+        Hyperparameters that this run, also before it was resumed, has logged are not logged again.
         """
         before = dict(self.hparams)
         self.hparams.update(plain(params))
-        if metrics is None and self._told and self.hparams == before:
+        if metrics is None and self._logged_hparams and self.hparams == before:
             return
         self._write_hparams()
-        self._told = True
+        self._logged_hparams = True
         if metrics is None:
             metrics = -1.0 if self._default_hp_metric else {}
         if not isinstance(metrics, Mapping):
@@ -221,7 +194,7 @@ class TensorBoardLogger(Logger):
             input_array: A tensor, a tuple of positional or a dict of keyword arguments of `forward`: all tensors, or
                 lists and dicts of tensors. Default: ``model.example_input_array``.
         """
-        if not self._log_graph or self._drawn:
+        if not self._log_graph or self._logged_graph:
             return
         inputs = getattr(model, "example_input_array", None) if input_array is None else input_array
         if inputs is None:
@@ -234,7 +207,7 @@ class TensorBoardLogger(Logger):
         strategy = getattr(getattr(model, "_trainer", None), "strategy", None)
         if strategy is not None and not strategy.runs_alone:
             warn(
-                f"The graph of {type(model).__name__} is not logged: it is spread over processes, and a forward would "
+                f"The graph of {type(model).__name__} is not logged: it is sharded over processes, and a forward would "
                 "need all of them. Log it in a run of one process, or with strategy='ddp'.",
                 PossibleUserWarning,
             )
@@ -242,7 +215,7 @@ class TensorBoardLogger(Logger):
         try:
             with _quiet_trace(model) as device:
                 self.experiment.add_graph(model, _arguments(model, inputs, device), use_strict_trace=False)
-            self._drawn = True
+            self._logged_graph = True
         except Exception as error:  # noqa: BLE001 - it runs the user's forward, which may raise anything
             warn(
                 f"The graph of {type(model).__name__} is not logged, because it cannot be traced: "
@@ -253,7 +226,7 @@ class TensorBoardLogger(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Write to disk what is still in the queue, and an ``hparams.yaml`` if there is none yet."""
+        """Write the queue to disk, and an ``hparams.yaml`` if there is none yet."""
         if self._experiment is not None and self._experiment.file_writer is not None:
             self._experiment.flush()
             if not self._has_hparams:
@@ -266,7 +239,7 @@ class TensorBoardLogger(Logger):
         self._has_hparams = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the version, what was logged once, and how long the event files are now."""
+        """Return the version, the hyperparameters, and the present length of the event files."""
         if rank_zero_only.rank != 0 or not self._directory.is_known:
             return {}
         folder = self.log_dir
@@ -278,16 +251,16 @@ class TensorBoardLogger(Logger):
             **self._directory.place(),
             "next_step": self._next_step,
             "hparams": self.hparams,
-            "told": self._told,
-            "drawn": self._drawn,
+            "told": self._logged_hparams,
+            "drawn": self._logged_graph,
             "files": sizes,
         }
 
     @rank_zero_only
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on in the version of the checkpoint, and drop the events that were written after it.
+        """Continue the version of the checkpoint, and drop the events that were written after it.
 
-        Event files that are not those which the checkpoint speaks of are left as they are, and said.
+        If the event files are not those that the checkpoint describes, warn and leave them unchanged.
         """
         path = self._directory.path_of(state_dict)
         if path is None:
@@ -299,8 +272,8 @@ class TensorBoardLogger(Logger):
         is_same = event_files.begin_with(folder, files)
         if not is_same:
             warn(
-                f"The event files in {folder!r} are not as the checkpoint knows them: some are missing or shorter. "
-                + ("They are left as they are." if here else "The run logs to a new version.")
+                f"The event files in {folder!r} do not match the checkpoint: some are missing or shorter. "
+                + ("They stay unchanged." if here else "The run logs to a new version.")
             )
         if not here and not is_same:
             return
@@ -308,24 +281,24 @@ class TensorBoardLogger(Logger):
         self._directory.adopt(state_dict)
         self._next_step, self._has_hparams = state_dict["next_step"], False
         self.hparams = dict(state_dict["hparams"])
-        self._told, self._drawn = state_dict["told"], state_dict["drawn"]
+        self._logged_hparams, self._logged_graph = state_dict["told"], state_dict["drawn"]
         if is_same:
             event_files.cut(folder, files)
 
     @rank_zero_only
     def start_anew(self) -> None:
-        """Rename the event files of an earlier start, when the version was given and so is the same again."""
+        """Rename the event files of an earlier start; needed only when the version was given, so is the same."""
         if self._directory.automatic or self._directory.settled:
             return
         folder = self.log_dir
         if folder is not None and event_files.sizes(folder):
-            info(f"No checkpoint was found, so the event files of an earlier start in {folder!r} are put aside.")
+            info(f"No checkpoint was found, so the event files of an earlier start in {folder!r} are renamed.")
             self.finalize("interrupted")
-            event_files.put_aside(folder)
+            event_files.rename_all(folder)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Close the event file. When the logger is used again, another one is opened beside it."""
+        """Close the event file. When the logger is used again, it opens another one in the same directory."""
         if self._experiment is not None:
             writer, self._experiment = self._experiment, None
             writer.close()
@@ -336,7 +309,7 @@ class TensorBoardLogger(Logger):
 
 
 def _one_part(name: str, slashes: bool = False) -> str:
-    """Return `name` without what could make a path of it; `slashes` stay where torch replaces them itself."""
+    """Return `name` without path separators; `slashes` stay where torch replaces them itself."""
     name = name.replace("\\", "_")
     return name if slashes else name.replace("/", "_")
 
@@ -345,7 +318,7 @@ def _one_part(name: str, slashes: bool = False) -> str:
 def _quiet_trace(model: nn.Module) -> Iterator[torch.device]:
     """Yield the model's device, and keep the modes, random numbers and standard output as they are.
 
-    The tracer prints errors, and sets all parts of a model to the mode of the whole, also those that are frozen.
+    The tracer prints errors, and sets all submodules to the mode of the model, even frozen ones.
     """
     modes = {part: part.training for part in model.modules()}
     tensors = [*model.parameters(), *model.buffers()]
@@ -378,6 +351,6 @@ def _arguments(model: nn.Module, inputs: Any, device: torch.device) -> Any:
 def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(device)
-    if isinstance(value, Mapping):  # the tracer takes dicts, not their like
+    if isinstance(value, Mapping):  # the tracer takes only dicts
         return {key: _moved(item, device) for key, item in value.items()}
     return map_children(lambda item: _moved(item, device), value)

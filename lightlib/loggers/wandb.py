@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.loggers.checkpoint_files import new_checkpoints, runs_with_checkpoints, settings, uploads_at_once
+from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads, runs_with_checkpoints
 from lightlib.loggers.hyperparameters import plain
 from lightlib.loggers.logger import Logger, folder_of, missing_package, prefixed, rank_zero_experiment
 from lightlib.report import described, rank_zero_only, warn
@@ -25,8 +25,8 @@ class WandbLogger(Logger):
 
     The tests of this class use a stand-in for the documented interface of the client, not a server. Tried by hand with
     wandb 0.31.0 in offline mode.
-    A training that goes on from its checkpoint (``ckpt_path="last"`` or ``"auto"``) goes on with the same run. What was
-    logged after the checkpoint stays there and is logged once more: wandb cannot take it back.
+    A training that resumes from its checkpoint (``ckpt_path="last"`` or ``"auto"``) continues the same run. Values
+    logged after the checkpoint appear twice, because wandb cannot delete them.
 
     Args:
         name: The name of the run.
@@ -73,7 +73,7 @@ class WandbLogger(Logger):
                 fix="set log_model=False, or offline=False.",
             )
         self._save_dir = os.path.expanduser(os.fspath(save_dir if dir is None else dir))
-        self._log_model = log_model
+        self._uploads = CheckpointUploads(log_model)
         self._prefix = prefix
         self._checkpoint_name = checkpoint_name
         self._add_file_policy = add_file_policy
@@ -88,8 +88,6 @@ class WandbLogger(Logger):
             **({"mode": "offline"} if offline else {}),
             **kwargs,
         }
-        self._uploaded: dict[str, float] = {}
-        self._checkpoint_callback: Any = None
 
     def __repr__(self) -> str:
         known = {name: self._init[name] for name in ("name", "project")}
@@ -113,7 +111,7 @@ class WandbLogger(Logger):
         return self._save_dir
 
     def earlier_run_dirs(self, root: str) -> list[str]:
-        """Return the folders of the project's runs on this machine; none when a run was asked for."""
+        """Return the folders of the project's runs on this machine; none when the user chose a run."""
         return [] if self.version is not None else runs_with_checkpoints(folder_of(self.save_dir, self.name))
 
     @property
@@ -125,13 +123,13 @@ class WandbLogger(Logger):
             if wandb.run is not None:
                 warn(
                     f"A wandb run is in progress already ({wandb.run.id}); WandbLogger continues it. "
-                    "Call `wandb.finish()` before if a new one is wanted."
+                    "Call `wandb.finish()` first to start a new one."
                 )
                 self._experiment = wandb.run
             else:
                 os.makedirs(self._save_dir, exist_ok=True)
                 self._experiment = wandb.init(**self._init)
-            if self._init.get("sync_tensorboard"):  # the x axis is the one that wandb reads from TensorBoard's events
+            if self._init.get("sync_tensorboard"):  # wandb reads the x axis from TensorBoard's events
                 self._experiment.define_metric("*", step_metric="global_step")
             else:
                 self._experiment.define_metric(_STEP)
@@ -147,7 +145,7 @@ class WandbLogger(Logger):
         _ = self.experiment
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Take over the id of the run that rank zero started."""
+        """Set the id of the run that rank zero started."""
         self._init["id"] = broadcast(self.version)
 
     def state_dict(self) -> dict[str, Any]:
@@ -156,7 +154,7 @@ class WandbLogger(Logger):
 
     @rank_zero_only
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the run of the checkpoint, unless this logger was given a run."""
+        """Continue the run of the checkpoint, unless the user chose one."""
         if self._experiment is None and self._init["id"] is None:
             self._init["id"] = state_dict["id"]
 
@@ -247,7 +245,7 @@ class WandbLogger(Logger):
         self.experiment.watch(model, log=log, log_freq=log_freq, log_graph=log_graph)
 
     def unwatch(self, model: nn.Module) -> None:
-        """End what `watch` began."""
+        """Undo `watch`."""
         self.experiment.unwatch(model)
 
     def use_artifact(self, artifact: str, artifact_type: str | None = None) -> Any:
@@ -280,21 +278,18 @@ class WandbLogger(Logger):
 
     @rank_zero_only
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
-        """Upload the checkpoint now, or remember to do so at the end, as `log_model` says."""
-        if uploads_at_once(self._log_model, checkpoint_callback):
-            self._upload(checkpoint_callback)
-        elif self._log_model is True:
-            self._checkpoint_callback = checkpoint_callback
+        """Upload the checkpoint now or at the end of the run, depending on `log_model`."""
+        self._upload(self._uploads.after_save(checkpoint_callback))
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         """Upload the checkpoints of a run that succeeded. The run stays open: `wandb.finish()` closes it."""
-        if status == "success" and self._checkpoint_callback is not None:
-            self._upload(self._checkpoint_callback)
+        if status == "success":
+            self._upload(self._uploads.at_end())
 
-    def _upload(self, callback: Any) -> None:
-        run, wandb = self.experiment, _client()
-        for checkpoint in new_checkpoints(callback, self._uploaded):
+    def _upload(self, checkpoints: list[CheckpointFile]) -> None:
+        for checkpoint in checkpoints:
+            run, wandb = self.experiment, _client()
             file_name = os.path.basename(checkpoint.path)
             artifact = wandb.Artifact(
                 name=self._checkpoint_name or f"model-{run.id}",
@@ -302,7 +297,7 @@ class WandbLogger(Logger):
                 metadata={
                     "score": checkpoint.score,
                     "original_filename": file_name,
-                    "ModelCheckpoint": settings(callback),
+                    "ModelCheckpoint": checkpoint.settings,
                 },
             )
             if os.path.isdir(checkpoint.path):
@@ -313,7 +308,7 @@ class WandbLogger(Logger):
 
     def __getstate__(self) -> dict[str, Any]:
         init = {**self._init, "id": self.version}
-        return {**self.__dict__, "_init": init, "_experiment": None, "_checkpoint_callback": None}
+        return {**self.__dict__, "_init": init, "_experiment": None}
 
 
 def _client() -> Any:

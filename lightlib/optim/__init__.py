@@ -15,5 +15,5 @@ __all__ = ["LAMB", "LARS", "Lion"]
 
 _get, _names = lazy.attributes(__name__, {"LAMB": "lamb", "LARS": "lars", "Lion": "lion"})
 
-if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+if not TYPE_CHECKING:  # type checkers see only the names above
     __getattr__, __dir__ = _get, _names

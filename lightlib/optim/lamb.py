@@ -1,4 +1,4 @@
-"""LAMB: Adam whose step is scaled, for each parameter, to the size of the parameter."""
+"""LAMB: Adam with the step of each parameter scaled by the norm of the parameter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LARS: SGD with momentum whose rate is scaled, for each parameter, to the size of the parameter."""
+"""LARS: SGD with momentum, with the rate of each parameter scaled by the norm of the parameter."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class LARS(PerParameter):
         v = momentum * v + rate * (g + weight_decay * w)
         w = w - v
 
-    Where the norm of the parameter or of the gradient is 0, the rate is `lr`. The rate is a part of the momentum, so a
-    schedule takes effect little by little (in torch's SGD the whole momentum is scaled by the rate of the moment).
+    Where the norm of the parameter or of the gradient is 0, the rate is `lr`. The momentum includes the rate, so a
+    schedule takes effect gradually (torch's SGD scales the entire momentum by the current rate).
 
     Args:
         params: Parameters, named parameters, or groups of them. Biases and the parameters of normalization layers are

@@ -1,4 +1,4 @@
-"""PerParameter: what these optimizers share, a loop over parameters and checks of their options."""
+"""PerParameter: base of these optimizers, with the loop over parameters and the checks of options."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class PerParameter(Optimizer, ABC):
 
         Args:
             parameter: The parameter.
-            gradient: Its gradient; turned around where `maximize` is set.
-            state: What is kept of this parameter; empty at its first step.
+            gradient: Its gradient; negated where `maximize` is set.
+            state: The state of this parameter; empty at its first step.
             group: The options.
         """
 
@@ -57,7 +57,7 @@ class PerParameter(Optimizer, ABC):
         """Step all parameters that have a gradient.
 
         Args:
-            closure: Computes the loss and the gradients anew.
+            closure: Computes the loss and the gradients again.
 
         Returns:
             What the closure returned, or None.
@@ -84,7 +84,7 @@ class PerParameter(Optimizer, ABC):
             ArgumentTypeError: An option has the wrong type.
             MisconfigurationException: An option is out of its range.
         """
-        if isinstance(param_group, dict):  # torch says what is wrong with anything else
+        if isinstance(param_group, dict):  # torch raises the error for any other type
             for name, value in {**self.defaults, **param_group}.items():
                 self._check(name, value)
         super().add_param_group(param_group)

@@ -1,4 +1,4 @@
-"""Profilers: how long what takes. Every name is imported on first use."""
+"""Profilers: measure the time of hooks and steps. Each is imported when its name is first used."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ _get, _names = lazy.attributes(
     },
 )
 
-if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+if not TYPE_CHECKING:  # type checkers see only the names above
     __getattr__, __dir__ = _get, _names

@@ -15,9 +15,9 @@ __all__ = ["AdvancedProfiler"]
 
 
 class AdvancedProfiler(Profiler):
-    """Measures every function that is called, per action. Python runs several times slower meanwhile.
+    """Measures every function call, per action. Python runs several times slower meanwhile.
 
-    Python has one profiler at a time: what an action within an action does is listed under the inner one only.
+    Python runs one profiler at a time: calls in a nested action are listed under that action only.
 
     Args:
         dirpath: The folder of the files; the trainer's `log_dir` when only `filename` is given.
@@ -62,7 +62,7 @@ class AdvancedProfiler(Profiler):
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         super().setup(stage, local_rank, log_dir)
-        if self._over:  # what was measured belongs to the run before
+        if self._over:  # the measurements belong to the previous run
             self.profiled_actions.clear()
             self._over = False
 

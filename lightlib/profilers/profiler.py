@@ -1,4 +1,4 @@
-"""Profiler: the interface of what measures named actions, and where its summary goes."""
+"""Profiler: the interface for measuring named actions and writing a summary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PassThroughProfiler", "Profiler", "not_started", "started_twice"]
 
 
 class Profiler(ABC):
-    """Base of all profilers: `start` and `stop` say when an action begins and ends, `summary` what came of it.
+    """Base of all profilers: `start` and `stop` mark where an action begins and ends, `summary` returns the result.
 
     The trainer measures its hooks and steps under names such as ``[LightningModule]Net.training_step``,
     ``[LightningDataModule]Data.prepare_data``, ``[Callback]ModelCheckpoint.on_train_end``,
@@ -61,15 +61,15 @@ class Profiler(ABC):
 
     @abstractmethod
     def start(self, action_name: str) -> None:
-        """An action begins."""
+        """Start measuring an action."""
 
     @abstractmethod
     def stop(self, action_name: str) -> None:
-        """An action ends."""
+        """Stop measuring an action."""
 
     @contextmanager
     def profile(self, action_name: str) -> Iterator[str]:
-        """Measure what is done in the `with` block."""
+        """Measure the `with` block as an action."""
         self.start(action_name)
         try:
             yield action_name
@@ -77,21 +77,21 @@ class Profiler(ABC):
             self.stop(action_name)
 
     def summary(self) -> str:
-        """Return what was measured, as text; an empty string when there is nothing to say."""
+        """Return the measurements as text; an empty string when there are none."""
         return ""
 
     def watch(self, module: nn.Module) -> None:
-        """Take note of the module that will be trained; called before `setup`."""
+        """Receive the module that will be trained; called before `setup`."""
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         """Prepare for a run. `stage` is ``fit``, ``validate``, ``test`` or ``predict``."""
         self.stage, self.local_rank, self._log_dir = stage, local_rank or 0, log_dir
 
     def teardown(self, stage: str | None) -> None:
-        """Let go of everything at the end of a run, also after an exception."""
+        """Release everything at the end of a run, also after an exception."""
 
     def describe(self) -> None:
-        """Write the summary into a file, on every rank one of its own, or show it on rank zero."""
+        """Write the summary into a file per rank, or print it on rank zero."""
         text = self.summary()
         if not text:
             return
@@ -111,7 +111,7 @@ class Profiler(ABC):
 
 
 class PassThroughProfiler(Profiler):
-    """Measures nothing: what a trainer without a profiler has.
+    """Measures nothing; the default of the Trainer.
 
     Example:
         >>> with PassThroughProfiler().profile("nothing"):

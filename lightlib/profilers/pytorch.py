@@ -31,7 +31,7 @@ class PyTorchProfiler(Profiler):
     """Records operators, kernels and memory of a few batches with `torch.profiler.profile`.
 
     By default one batch passes unrecorded, one warms the profiler up and three are recorded, once; give a `schedule`
-    for more. A batch is a training batch in `fit`, and one of the stage's own elsewhere.
+    for more. A batch is a training batch in `fit`, and a batch of the stage in the other calls.
 
     Args:
         dirpath: The folder of the files; the trainer's `log_dir` when it is None.
@@ -154,7 +154,7 @@ class PyTorchProfiler(Profiler):
         self._open.clear()
 
     def stop_recording(self) -> None:
-        """End the recording; what was recorded is written and summarised."""
+        """End the recording, write it and summarise it."""
         for name, record in reversed(self._open.items()):
             if record is not None:
                 record.__exit__(None, None, None)

@@ -55,7 +55,7 @@ class SimpleProfiler(Profiler):
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         super().setup(stage, local_rank, log_dir)
-        if self._over:  # what was measured belongs to the run before
+        if self._over:  # the measurements belong to the previous run
             self.recorded_durations.clear()
             self._over = False
         if not self.current_actions and not self.recorded_durations:

@@ -55,7 +55,7 @@ CALLS = [
 def test_the_others_still_get_the_call(call):
     before, after = Recorder(), Recorder()
     fanout = Fanout([before, Broken(), after])
-    match = rf"Broken\.{call[0]} raised ConnectionError: no route to host\n  The training goes on.*called again"
+    match = rf"Broken\.{call[0]} raised ConnectionError: no route to host\n  Training continues.*called again"
     with pytest.warns(LightlibWarning, match=match) as seen:
         getattr(fanout, call[0])(*call[1:])
     assert before.calls == after.calls == [call]

@@ -140,7 +140,9 @@ class TestCSV:
         logger.log_metrics({"x": 1.0}, 0)
         state = saved(logger)
         Path(logger.log_dir, "metrics.csv").write_text("step,x\n0,9.0\n1,9.0\n")
-        with pytest.warns(LightlibWarning, match=r"metrics.csv is not as the checkpoint.*its first 1 rows.*as it is\."):
+        with pytest.warns(
+            LightlibWarning, match=r"does not match the checkpoint.*its first 1 rows.*continued unchanged\."
+        ):
             again = resumed(state, CSVLogger(tmp_path))
         again.log_metrics({"x": 2.0}, 2)
         assert (again.version, text(again)) == (0, b"step,x\n0,9.0\n1,9.0\n2,2.0\n")
@@ -152,7 +154,7 @@ class TestCSV:
         other = begun(CSVLogger(tmp_path / "other"))
         other.log_metrics({"x": 5.0}, 0)
         other.save()
-        with pytest.warns(LightlibWarning, match=r"left alone, and the run logs to a new version\."):
+        with pytest.warns(LightlibWarning, match=r"stays unchanged, and the run logs to a new version\."):
             again = resumed(state, CSVLogger(tmp_path / "other"))
         assert (again.version, text(other)) == (1, b"step,x\n0,5.0\n")
 
@@ -251,7 +253,7 @@ class TestTensorBoard:
         logger.finalize("failed")
         (file,) = Path(logger.log_dir).glob("*tfevents*")
         file.unlink()
-        with pytest.warns(LightlibWarning, match=r"not as the checkpoint knows them.*They are left as they are\."):
+        with pytest.warns(LightlibWarning, match=r"do not match the checkpoint.*They stay unchanged\."):
             again = resumed(state, TensorBoardLogger(tmp_path))
         again.finalize("success")
         assert again.version == 0

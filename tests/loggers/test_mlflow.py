@@ -261,7 +261,7 @@ def test_a_run_that_was_asked_for_stays():
 def test_a_run_of_the_checkpoint_that_is_gone_gives_way_to_a_new_one():
     logger = MLFlowLogger("known")
     logger.load_state_dict({"run_id": "gone"})
-    with pytest.warns(LightlibWarning, match="The run gone of the checkpoint is not at .*; a new one is begun: no run"):
+    with pytest.warns(LightlibWarning, match="run gone of the checkpoint is not at .*; a new one is started: no run"):
         logger.prepare()
     assert logger.run_id == "r"
     with pytest.raises(MisconfigurationException, match="no run with id gone"):
