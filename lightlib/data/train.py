@@ -1,4 +1,4 @@
-"""TrainData: the training loaders of a run as one resumable stream of batches; no user object is changed."""
+"""TrainData: the training loaders as one resumable stream of batches; no user object is changed."""
 
 from __future__ import annotations
 
