@@ -45,7 +45,7 @@ from lightlib.core.setup.loaders import check_given, find, holds_nothing
 from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.values.hparams import plain_hparams
 from lightlib.errors import ArgumentTypeError, SIGTERMException
-from lightlib.launch.start.subprocess import is_shell
+from lightlib.launch.start.program import is_shell
 from lightlib.loggers.fanout import Fanout
 from lightlib.profilers.profiler import PassThroughProfiler, Profiler
 

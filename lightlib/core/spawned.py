@@ -15,7 +15,7 @@ from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment.detect import own
 from lightlib.launch.start.spawn import launch_function
-from lightlib.launch.start.subprocess import is_shell
+from lightlib.launch.start.program import is_shell
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer

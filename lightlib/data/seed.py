@@ -16,7 +16,7 @@ import torch
 
 from lightlib import report
 from lightlib.errors import MisconfigurationException
-from lightlib.launch.environment.clusters import NAMES
+from lightlib.launch.environment.variables import NAMES
 from lightlib.launch.environment.detect import started
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Launch: where the processes of a run come from, and what they tell each other."""
+"""Launch: start or detect the processes of a run, and propagate failures and stops between them."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ _get, _names = lazy.attributes(
     },
 )
 
-if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+if not TYPE_CHECKING:  # type checkers see only the names above
     __getattr__, __dir__ = _get, _names

@@ -144,7 +144,7 @@ def test_ranks_with_different_models():
         pytest.param("kill", 0, 1, "Rank 0 was killed by SIGKILL (often: out of memory).", marks=slow),
         ("sleep", 1, 1, "No progress for 0.5 s. Rank 1 has been at train, epoch 0, batch 5, step 5 in "),
         pytest.param("exit", 1, 3, "SystemExit: 3", marks=slow),
-        pytest.param("leave", 1, 1, "Rank 1 ended with exit code 0 before it had done its part.", marks=slow),
+        pytest.param("leave", 1, 1, "Rank 1 ended with exit code 0 before the function had returned.", marks=slow),
     ],
 )
 def test_copies_of_the_process(what, rank, code, last):

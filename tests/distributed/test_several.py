@@ -57,7 +57,7 @@ def test_all_verbs_again_and_a_second_trainer():
 def test_a_trainer_with_another_number_of_devices():
     ended = run("several.py", "other")
     assert ended.code == 1
-    message = "The Trainer asks for devices=3, but lightlib has started 2 processes on this machine"
+    message = "The Trainer has devices=3, but lightlib has started 2 processes on this machine"
     assert message in ended.lines[-3]
     assert "fitted again" not in ended.text
 

@@ -260,8 +260,8 @@ class TestGiven:
     @pytest.mark.parametrize(
         ("name", "text"),
         [
-            ("slurm", r"'slurm' was asked for, but SLURM has not started(.|\n)*SLURM_PROCID and SLURM_NTASKS"),
-            ("torchrun", r"'torchrun' was asked for(.|\n)*RANK and WORLD_SIZE(.|\n)*start the program with torchrun"),
+            ("slurm", r"'slurm' was requested, but SLURM has not started(.|\n)*SLURM_PROCID and SLURM_NTASKS"),
+            ("torchrun", r"'torchrun' was requested(.|\n)*RANK and WORLD_SIZE(.|\n)*start the program with torchrun"),
             ("mpi", r"OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE or PALS_RANKID"),
         ],
     )

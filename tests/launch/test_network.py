@@ -100,9 +100,11 @@ def test_it_is_said(machine, monkeypatch):
     said = []
     monkeypatch.setattr(network.report, "info", said.append)
     machine("here")
-    assert said == [
-        "The name of this machine leads to itself only: GLOO_SOCKET_IFNAME=eth1 is set to reach the others."
-    ]
+    text = (
+        "The name of this machine resolves to a loopback address: GLOO_SOCKET_IFNAME=eth1 is set, so that other "
+        "machines can reach it."
+    )
+    assert said == [text]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux")

@@ -44,7 +44,7 @@ def test_asks_for_the_job(scontrol, monkeypatch, caplog):
     with caplog.at_level("INFO", logger="lightlib"):
         assert SLURMEnvironment().requeue("interrupted.ckpt")
     assert said.read_text() == "requeue 71"
-    assert "SLURM job 71 is queued again." in caplog.text
+    assert "SLURM job 71 is requeued." in caplog.text
 
 
 @pytest.mark.processes
@@ -60,16 +60,20 @@ def test_a_job_of_an_array(scontrol, monkeypatch):
 def test_what_goes_wrong_is_a_warning(scontrol, monkeypatch):
     monkeypatch.setenv("PATH", "")
     plugin = SLURMEnvironment()
-    with pytest.warns(LightlibWarning, match="SIGUSR1 asked for this job to be queued again, but it is no SLURM job"):
+    with pytest.warns(LightlibWarning, match="SIGUSR1 requested that this job be requeued, but it is not a SLURM job"):
         assert not plugin.requeue("a.ckpt")
     monkeypatch.setenv("SLURM_JOB_ID", "71")
-    with pytest.warns(LightlibWarning, match="no command `scontrol` on this machine. Call: scontrol requeue 71"):
+    with pytest.warns(
+        LightlibWarning, match="the command `scontrol` is not on this machine. Call: scontrol requeue 71"
+    ):
         assert not plugin.requeue("a.ckpt")
     said = scontrol(code=1, error="slurm_requeue error: Requested operation is presently disabled")
     with pytest.warns(LightlibWarning, match="`scontrol requeue 71` failed: slurm_requeue error: Requested operation"):
         assert not plugin.requeue("a.ckpt")
     said.unlink()
-    with pytest.warns(LightlibWarning, match="there is no checkpoint from which it could go on. Add a ModelCheckpoint"):
+    with pytest.warns(
+        LightlibWarning, match="there is no checkpoint from which it could resume. Add a ModelCheckpoint"
+    ):
         assert not plugin.requeue(None)
     assert not said.exists()
 
@@ -89,7 +93,9 @@ def test_arguments(monkeypatch):
         with pytest.raises(ArgumentTypeError, match=rf"SLURMEnvironment\({next(iter(given))}="):
             SLURMEnvironment(**given)
     for name in ("SIGTERM", "SIGINT", "SIGKILL"):
-        with pytest.raises(MisconfigurationException, match=rf"requeue_signal=signal.{name}\).\n.*no other meaning"):
+        with pytest.raises(
+            MisconfigurationException, match=rf"requeue_signal=signal.{name}\).\n.*without another meaning"
+        ):
             SLURMEnvironment(requeue_signal=getattr(signal, name))
     monkeypatch.delattr(signal, "SIGUSR1")
     with pytest.raises(MisconfigurationException, match="a system without SIGUSR1"):
@@ -151,7 +157,7 @@ class TestInARun:
     def test_without_a_checkpoint_it_is_not_queued_again(self, scontrol, monkeypatch):
         said = scontrol()
         monkeypatch.setenv("SLURM_JOB_ID", "71")
-        with pytest.warns(LightlibWarning, match="there is no checkpoint from which it could go on"):
+        with pytest.warns(LightlibWarning, match="there is no checkpoint from which it could resume"):
             self.stopped(None, signal.SIGUSR1, plugins=SLURMEnvironment(), accumulate_grad_batches=2)
         assert not said.exists()
 

@@ -263,12 +263,12 @@ class TestFailures:
             assert ends(pid_in(tmp_path / "one"))
             raise RuntimeError("Connection closed by peer")
 
-        assert str(self.failed(fail)) == "Rank 1 ended with exit code 0 before it had done its part."
+        assert str(self.failed(fail)) == "Rank 1 ended with exit code 0 before the function had returned."
 
     @pytest.mark.parametrize("rank", [0, 1])
     def test_one_leaves_as_if_all_was_done_and_nobody_complains(self, rank):
         error = self.failed(lambda mine: os._exit(0) if mine == rank else None)
-        assert str(error) == f"Rank {rank} ended with exit code 0 before it had done its part."
+        assert str(error) == f"Rank {rank} ended with exit code 0 before the function had returned."
 
     def test_a_result_that_cannot_be_sent(self):
         assert "pickle" in str(self.failed(lambda rank: lambda: None))
@@ -384,7 +384,7 @@ class TestRefusals:
     @pytest.mark.processes
     def test_a_fork_after_cuda(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-        with pytest.raises(MisconfigurationException, match=r"CUDA was used in this process already(.|\n)*ddp_spawn"):
+        with pytest.raises(MisconfigurationException, match=r"CUDA was already used in this process(.|\n)*ddp_spawn"):
             fork(print)
 
     @pytest.mark.processes
@@ -403,7 +403,9 @@ class TestRefusals:
         """)
         assert (code, out) == (1, "once\n")
         line = Path("train.py").read_text().splitlines().index("main()") + 1
-        assert f"each imports train.py again, and line {line} of it, which starts them, is not protected" in err
+        assert (
+            f"imports train.py again in each process, and line {line} of it, which starts them, is not guarded" in err
+        )
         assert 'if __name__ == "__main__":' in err
 
     @pytest.mark.processes

@@ -19,8 +19,9 @@ from lightlib import registry
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import Environment
 from lightlib.launch.start import subprocess as launch
+from lightlib.launch.start.child import how_it_ended
 from lightlib.launch.start.output import Output
-from lightlib.launch.start.subprocess import SubprocessLauncher, how_it_ended
+from lightlib.launch.start.subprocess import SubprocessLauncher
 from lightlib.strategies import MeshStrategy
 from tests.processes.programs import HANGS_AFTER, environment
 
@@ -159,8 +160,8 @@ class TestPlaces:
             hang()
         """)
         assert code == 0, err
-        assert "This Trainer asks for 3 processes, but this program has started 2 for an earlier one." in out
-        assert "Fix: Trainer(devices=2), or a program of its own" in out
+        assert "This Trainer requests 3 processes, but this program has started 2 for an earlier one." in out
+        assert "Fix: Trainer(devices=2), or a separate program" in out
 
     def test_another_number_is_refused_everywhere(self):
         code, out, err = run("""
@@ -170,7 +171,7 @@ class TestPlaces:
         except ValueError as error:
             print(str(error).splitlines()[0])
         """)
-        what = "The Trainer asks for devices=3, but lightlib has started 2 processes on this machine "
+        what = "The Trainer has devices=3, but lightlib has started 2 processes on this machine "
         what += "(LOCAL_WORLD_SIZE=2, WORLD_SIZE=2)."
         assert (code, sorted(out.splitlines())) == (0, sorted([what, f"[rank 1] {what}"])), err
 
@@ -605,14 +606,14 @@ class TestRefusals:
             process.start()
             process.join()
         """)
-        assert "but this is a process that multiprocessing has started" in err
+        assert "but this process was started by multiprocessing" in err
         assert code == 0
 
     def test_several_machines_without_a_launcher(self, monkeypatch):
         monkeypatch.setattr(sys, "argv", ["train.py", "--name", "a b"])
         monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
         self.refused(
-            r"num_nodes=2, but nothing says which of the 2 machines this is"
+            r"num_nodes=2, but it is unknown which of the 2 machines this is"
             r"(.|\n)*torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=FIRST_HOST:29400 "
             r"--rdzv-id=1 train.py --name 'a b'",
             Environment(world_size=8, local_size=4, num_nodes=2),

@@ -158,7 +158,7 @@ def test_a_position_that_is_written_before_the_look_makes_that_exact_at_any_spee
             if self.batch == 5:
                 self.watch.request("stop")
                 if self.watch.rank == slow:
-                    assert self.watch._agreements["stop"].decided.wait(HANGS_AFTER)
+                    assert self.watch._stops["stop"].decided.wait(HANGS_AFTER)
                 self.flags.add("stop")
             self.looked = self.batch
             if "stop" in self.flags and self.position() >= self.watch.agree("stop", self.position()):
@@ -267,7 +267,7 @@ def test_a_failure_ends_the_wait_for_an_agreement():
         made[1]._position = _no_position  # it never answers
 
         def fail_when_asked() -> None:
-            while made[0]._agreements["stop"].asked_at is None:
+            while made[0]._stops["stop"].requested_at is None:
                 time.sleep(0.002)
             made[1].fail(ValueError("boom"))
 
@@ -290,13 +290,13 @@ def test_a_rank_that_does_not_answer_is_named():
         made[2].timing = replace(QUICK, answer=0.05)
 
         def wait_for_rank_0(kind: str) -> None:
-            while made[0]._agreements[kind]._bound is None:
+            while made[0]._stops[kind]._bound is None:
                 time.sleep(0.002)
 
         for watch in made:
             watch.start(lambda: (3,), wait_for_rank_0 if watch.rank == 2 else lambda kind: None, str)
         made[1]._position = _no_position
-        with pytest.raises(OtherRankError, match=r"Rank 1 did not answer for 0.05 s when a stop was asked for\."):
+        with pytest.raises(OtherRankError, match=r"Rank 1 did not answer a stop request for 0.05 s\."):
             made[2].agree("terminate", (3,))
         for watch in made:
             watch.fail(RuntimeError())
@@ -317,7 +317,7 @@ def test_a_rank_that_has_not_begun_the_run_is_waited_for(monkeypatch):
         def begin_late() -> None:
             looked.wait(HANGS_AFTER)
             made[1].start(lambda: (0,), lambda kind: None, str)
-            while made[1]._agreements["terminate"]._bound is None:
+            while made[1]._stops["terminate"]._bound is None:
                 time.sleep(0.002)
             answered.set()
 

@@ -79,11 +79,11 @@ def rank_0_is_interrupted_others_sleep(rank: int, watch: Watch) -> None:
     if rank != 0:
         watch.timing = replace(ENDS_RANKS, poll=HANGS_AFTER)
         begin(watch)
-        watch._do(lambda: None)
+        watch._on_thread(lambda: None)
         tell("rank 1 does not look")
         heard("rank 0 sleeps")
         watch.timing = ENDS_RANKS
-        watch._wake.set()
+        watch._thread.wake()
         time.sleep(1000)
     begin(watch)
     heard("rank 1 does not look")
@@ -157,8 +157,8 @@ def killed_unseen(rank: int, watch: Watch) -> None:
 def test_a_rank_that_is_killed_and_nobody_says_so():
     first, second = watched_ranks(2, killed_unseen, replace(PATIENT, reason=0.1))
     assert (first.code, second.code) == (1, -9)
-    assert "Rank 0 lost its connection to another rank, and no rank said why" in first.text
-    assert "What rank 0 saw:\nTraceback" in first.text
+    assert "Rank 0 lost its connection to another rank, and no rank reported why" in first.text
+    assert "The error on rank 0:\nTraceback" in first.text
 
 
 def host_killed(rank: int, watch: Watch) -> None:
@@ -176,7 +176,7 @@ def host_killed(rank: int, watch: Watch) -> None:
 def test_rank_0_is_killed_and_the_store_with_it():
     first, second = watched_ranks(2, host_killed, ENDS_RANKS)
     assert (first.code, second.code) == (-9, 1)
-    assert "The process that keeps the store of the ranks is gone" in second.text
+    assert "The process that hosts the store of the ranks is gone" in second.text
 
 
 def exit_silently(rank: int, watch: Watch) -> None:
@@ -292,7 +292,7 @@ def test_a_failure_that_was_caught_is_not_one_of_the_next_run():
     watch.stop()
     begin(watch)
     store.allowed.set()
-    while not watch._do(watch._look_for_failure):
+    while not watch._on_thread(watch._look_for_failure):
         pass
     assert watch.failure is None
     watch.stop()

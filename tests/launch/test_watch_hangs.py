@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import distributed, nn
 
-from lightlib.launch.watch.hang_report import Place, place_of_thread, verdict
+from lightlib.launch.watch.hang_report import RankLocation, location_of_thread, verdict
 from lightlib.launch.watch.watch import Watch
 from tests.launch.watched_ranks import PATIENT, End, heard, is_at, tell, watched_ranks
 
@@ -71,8 +71,8 @@ def test_a_rank_that_sleeps_is_named_with_its_line():
         f"No progress for 0.2 s. Rank 1 has been at step 7 in {__file__}:{line} sleeps: `time.sleep(1e5)`. "
         "Ranks 0, 2 wait for it in a barrier of step 7."
     )
-    assert second.text.strip() == "Rank 1 ends: rank 1 did not come to where the others wait."
-    assert third.text.strip() == "Rank 2 ends: rank 1 did not come to where the others wait."
+    assert second.text.strip() == "Rank 1 ends: rank 1 did not reach the collective in which the other ranks wait."
+    assert third.text.strip() == "Rank 2 ends: rank 1 did not reach the collective in which the other ranks wait."
 
 
 def sleeps_in_training(rank: int, watch: Watch) -> None:
@@ -164,7 +164,7 @@ def test_without_a_rank_that_waits_nothing_happens():
 
 def slow_but_moving(rank: int, watch: Watch) -> None:
     """At each look a rank has stood for longer than the timeout, or moves: rank 0 once it has asked three times."""
-    inquiry, step = watch._inquiry, [0]
+    inquiry, step = watch._hang_detector, [0]
 
     def position() -> tuple[int, ...]:
         inquiry._since -= 2 * watch.timeout
@@ -198,7 +198,7 @@ def different_groups(rank: int, watch: Watch) -> None:
 def test_all_wait_in_one_line():
     first, second = watched_ranks(2, different_groups, ENDS_RANKS, TIMEOUT)
     assert (first.code, second.code) == (1, 1)
-    said = "All ranks wait in the same line, and none goes on: their groups or sizes differ, or the network has failed."
+    said = "All ranks are blocked in the same line: their groups or tensor sizes differ, or the network has failed."
     assert f"No progress for 0.2 s. {said} Rank 0 has been at step 5, " in first.text
     assert "waiting in the all-reduce in " in first.text
 
@@ -215,7 +215,10 @@ def different_collectives(rank: int, watch: Watch) -> None:
 def test_all_wait_for_different_things():
     first, second = watched_ranks(2, different_collectives, ENDS_RANKS, TIMEOUT)
     assert (first.code, second.code) == (1, 1)
-    assert "No progress for 0.2 s. All ranks wait, not for the same: Rank 0 has been at step 5, " in first.text
+    assert (
+        "No progress for 0.2 s. The ranks are blocked in different collectives: Rank 0 has been at step 5, "
+        in first.text
+    )
     assert "waiting in the all-reduce in " in first.text
 
 
@@ -235,8 +238,8 @@ def test_a_rank_that_does_not_come_to_the_run():
 
 
 # the words
-def place(rank: int, step: int, waits: str = "a barrier", still: float = 99.0) -> Place:
-    return Place(rank, (step,), f"step {step}", f"train.py:{rank} main", "go()", waits, "", still)
+def place(rank: int, step: int, waits: str = "a barrier", still: float = 99.0) -> RankLocation:
+    return RankLocation(rank, (step,), f"step {step}", f"train.py:{rank} main", "go()", waits, "", still)
 
 
 def test_the_rank_that_is_behind_is_named_when_all_wait():
@@ -266,15 +269,15 @@ def test_who_has_moved_is_asked_again_later():
 
 
 def test_a_wait_for_data_and_an_event_are_no_collectives():
-    seen: list[Place] = []
+    seen: list[RankLocation] = []
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
     while sys._current_frames()[thread.ident].f_code.co_name != "wait":
         time.sleep(0.002)
-    seen.append(place_of_thread(0, thread.ident or 0))
+    seen.append(location_of_thread(0, thread.ident or 0))
     done.set()
     thread.join()
     assert seen[0].waits == ""
-    here = place_of_thread(0, threading.get_ident())
+    here = location_of_thread(0, threading.get_ident())
     assert here.line.split()[-1] == sys._getframe().f_code.co_name

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import distributed
 
-from lightlib.launch.watch.hang_report import place_of_thread
+from lightlib.launch.watch.hang_report import location_of_thread
 from lightlib.launch.watch.timing import Timing
 from lightlib.launch.watch.watch import Watch
 from tests.processes import warm
@@ -122,7 +122,7 @@ def heard(*notes: str) -> None:
 
 def is_at(rank: int, thread: int, at: str) -> bool:
     """Whether a thread is at a line, or in a collective and has no Python left to run before it waits."""
-    place, frame = place_of_thread(rank, thread), sys._current_frames()[thread]
+    place, frame = location_of_thread(rank, thread), sys._current_frames()[thread]
     waits = ".wait(" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return place.source == at or (place.waits == at and (waits or frame.f_code.co_name == "_engine_run_backward"))
 

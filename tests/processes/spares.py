@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lightlib.launch.start import subprocess as launcher
+from lightlib.launch.start.child import FOLLOW_PARENT
 from tests.processes import warm
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -82,7 +82,7 @@ def _understood(args: list[str], variables: dict[str, str]) -> tuple[list[str], 
     if args[:1] != [sys.executable]:
         return [], False
     words = args[1:]
-    follows = words[:4] == ["-I", "-S", "-c", launcher._FOLLOW]  # how lightlib's own launcher starts a rank
+    follows = words[:4] == ["-I", "-S", "-c", FOLLOW_PARENT]  # how lightlib's own launcher starts a rank
     if follows:
         words = words[4:]
     if words[:1] == ["-u"]:

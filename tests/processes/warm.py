@@ -230,7 +230,7 @@ def become(fds: list[int], env: Mapping[str, str], cwd: str, *, new_session: boo
     launcher: Any = sys.modules["lightlib.launch.start.subprocess"]
     launcher._FOLDER = os.getcwd()
     if os.environ.get(launcher.PARENT) == str(os.getppid()):
-        launcher._say_nothing_when_interrupted()
+        launcher._hide_interrupts()
 
 
 def _warm_up() -> None:

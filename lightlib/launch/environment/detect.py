@@ -1,9 +1,8 @@
-"""Environment: which of how many processes this is: asked for, or found in what a launcher has left."""
+"""Detects the rank and world size of this process, from the arguments or a launcher's variables."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,8 @@ from lightlib import registry
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.launch.environment import clusters
 from lightlib.launch.environment.environment import EXPORTED, Environment, HeldPort, free_port, threads_per_process
+from lightlib.launch.environment.read_variables import Variables, check_arguments, integer, read, required
+from lightlib.launch.environment.variables import NAMES, OWN
 
 __all__ = [
     "ENDED",
@@ -20,16 +21,16 @@ __all__ = [
     "HeldPort",
     "detect",
     "free_port",
+    "launcher_process",
     "local",
     "own",
     "started",
     "threads_per_process",
 ]
 
-Variables = Mapping[str, str]
 LAUNCHED = "LIGHTLIB_LAUNCHED"
 PARENT = "LIGHTLIB_PARENT"
-ENDED = "LIGHTLIB_ENDED"  # the file in which a process says why it is ended
+ENDED = "LIGHTLIB_ENDED"  # the file in which a process reports why it is ended
 _BY_YOU = "you, once on each machine (NODE_RANK is set)"
 
 
@@ -41,22 +42,22 @@ def detect(
     *,
     automatic: int = 1,
 ) -> Environment:
-    """Return the place of this process: what was asked for, else what a launcher has left in the variables.
+    """Return the environment of this process: the requested one, else the one in a launcher's variables.
 
-    The innermost launcher wins: lightlib's own children, torchrun, RANK and WORLD_SIZE (Kubeflow or set by hand),
-    Open MPI and other MPIs within SLURM, SLURM's srun, LSF's jsrun. A launcher that started a single process has
-    nothing to say, except torchrun and variables set by hand.
+    The innermost launcher wins: lightlib's child processes, torchrun, RANK and WORLD_SIZE (Kubeflow or set by hand),
+    Open MPI and other MPIs within SLURM, SLURM's srun, LSF's jsrun. A launcher that started a single process is
+    ignored, except torchrun and variables set by hand.
 
     Args:
-        devices: Processes per machine that the Trainer's arguments ask for; None is ``"auto"``: as many as there are.
-        num_nodes: Machines that they ask for. 1, the default, is taken for "whatever there is".
+        devices: Processes per machine in the Trainer's arguments; None is ``"auto"``: as many as there are.
+        num_nodes: Machines in the Trainer's arguments. 1, the default, means as many as there are.
         given: An Environment, the name of one, or an object with the methods of Lightning's ClusterEnvironment.
         variables: Default: those of this process.
-        automatic: What ``"auto"`` means where nobody else has started the processes. Default 1.
+        automatic: The meaning of ``"auto"`` if no launcher has started the processes. Default 1.
 
     Raises:
         MisconfigurationException: The variables are incomplete, contradict each other, or contradict the arguments.
-        UnknownNameError: Nothing has the given name.
+        UnknownNameError: No environment has the given name.
         ArgumentTypeError: `given` is something else.
 
     Example:
@@ -69,24 +70,24 @@ def detect(
     """
     ours = own(variables)
     if ours is not None and not (isinstance(given, Environment) and given.launched):
-        return clusters.agreed(ours, clusters.OWN, devices or automatic, num_nodes, variables)
-    if LAUNCHED in variables:  # set for the process that started this one, and not meant for it
+        return check_arguments(ours, OWN, devices or automatic, num_nodes, variables)
+    if LAUNCHED in variables:  # inherited from the process that started this one
         variables = {name: value for name, value in variables.items() if name not in (*EXPORTED, LAUNCHED, PARENT)}
     if given is not None:
-        return _asked_for(given, devices, num_nodes, variables, automatic)
-    found = _told(variables, devices, num_nodes)
-    if found is not None:
-        return found
-    clusters.refuse_halves(variables)
-    clusters.tell_srun(variables)
+        return _requested(given, devices, num_nodes, variables, automatic)
+    launched = _from_launcher(variables, devices, num_nodes)
+    if launched is not None:
+        return launched
+    clusters.check_pair(variables)
+    clusters.warn_without_srun(variables)
     return local(variables, devices or automatic, num_nodes)
 
 
-def _told(variables: Variables, devices: int | None = None, num_nodes: int = 1) -> Environment | None:
+def _from_launcher(variables: Variables, devices: int | None = None, num_nodes: int = 1) -> Environment | None:
     for find in (clusters.torchrun, clusters.plain, clusters.mpi, clusters.slurm, clusters.lsf):
-        found: Environment | None = find(variables, devices, num_nodes)
-        if found is not None:
-            return found
+        environment: Environment | None = find(variables, devices, num_nodes)
+        if environment is not None:
+            return environment
     return None
 
 
@@ -97,25 +98,41 @@ def started(variables: Variables = os.environ) -> bool:
         >>> started({}), started({"PMI_RANK": "0", "PMI_SIZE": "2", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "2"})
         (False, True)
     """
-    return (own(variables) or _told(variables)) is not None
+    return (own(variables) or _from_launcher(variables)) is not None
 
 
 def own(variables: Variables = os.environ) -> Environment | None:
-    """Return the place that lightlib's own launcher gave to this very process, or None."""
+    """Return the environment that lightlib's own launcher gave to this process, or None."""
     if variables.get(LAUNCHED) != str(os.getpid()) and variables.get(PARENT) != str(os.getppid()):
         return None
-    return clusters.read(clusters.OWN, variables, None, 1)
+    return read(OWN, variables, None, 1)
+
+
+def launcher_process() -> int:
+    """Return the process id of lightlib's launcher if it is, or was until it ended, the parent of this one; else 0."""
+    text = os.environ.get(PARENT, "")
+    if not text.isdigit():
+        return 0
+    parent = int(text)
+    if os.getppid() == parent:
+        return parent
+    try:
+        os.kill(parent, 0)
+    except ProcessLookupError:
+        return parent
+    except OSError:
+        return 0
+    return 0  # it lives and is not our parent: a rank has started this program
 
 
 def local(variables: Variables = os.environ, devices: int | None = None, num_nodes: int = 1) -> Environment:
-    """Return the first place on this machine; lightlib is to start the others.
+    """Return the environment of the first process on this machine; lightlib starts the rest.
 
-    With several machines, MASTER_ADDR, MASTER_PORT and NODE_RANK say which one this is; the program is then started
-    once on each.
+    With several machines, the program is started once on each, with MASTER_ADDR, MASTER_PORT and NODE_RANK set.
     """
     size = devices or 1
     several = num_nodes > 1 and "NODE_RANK" in variables
-    node = clusters.whole(variables, "NODE_RANK") if several else 0
+    node = integer(variables, "NODE_RANK") if several else 0
     if node >= num_nodes:
         raise MisconfigurationException(
             f"NODE_RANK={node}, but the Trainer has num_nodes={num_nodes}.",
@@ -129,39 +146,39 @@ def local(variables: Variables = os.environ, devices: int | None = None, num_nod
         local_size=size,
         node_rank=node,
         num_nodes=num_nodes,
-        address=clusters.required(variables, "MASTER_ADDR", _BY_YOU, "<host of node 0>") if several else "127.0.0.1",
-        port=clusters.whole(variables, "MASTER_PORT", _BY_YOU) if several else 0,
+        address=required(variables, "MASTER_ADDR", _BY_YOU, "<host of node 0>") if several else "127.0.0.1",
+        port=integer(variables, "MASTER_PORT", _BY_YOU) if several else 0,
     )
 
 
-def _asked_for(given: Any, devices: int | None, num_nodes: int, variables: Variables, automatic: int) -> Environment:
+def _requested(given: Any, devices: int | None, num_nodes: int, variables: Variables, automatic: int) -> Environment:
     if given == "local":
         return local(variables, devices or automatic, num_nodes)
     if isinstance(given, str):
         find = registry.get("environments", given)
-        if given not in clusters.NAMES:
-            return _asked_for(find(), devices, num_nodes, variables, automatic)
-        found: Environment | None = find(variables, devices, num_nodes)
-        if found is None:
+        if given not in NAMES:
+            return _requested(find(), devices, num_nodes, variables, automatic)
+        launched: Environment | None = find(variables, devices, num_nodes)
+        if launched is None:
             raise _absent(given)
-        return found
-    place = given if isinstance(given, Environment) else _adapted(given, devices, num_nodes)
-    names = replace(clusters.OWN, title=f"the environment {place.name!r}", devices_fix="")
-    return clusters.agreed(place, names, devices, num_nodes, {})
+        return launched
+    environment = given if isinstance(given, Environment) else _adapted(given, devices, num_nodes)
+    names = replace(OWN, title=f"the environment {environment.name!r}", devices_fix="")
+    return check_arguments(environment, names, devices, num_nodes, {})
 
 
 def _absent(name: str) -> MisconfigurationException:
-    told = " or ".join(f"{names.rank} and {names.size}" for names in clusters.NAMES[name])
-    title = clusters.NAMES[name][0].title
+    variables = " or ".join(f"{names.rank} and {names.size}" for names in NAMES[name])
+    title = NAMES[name][0].title
     return MisconfigurationException(
-        f"The environment {name!r} was asked for, but {title} has not started this process as one of several.",
-        expected=f"{told} in the environment.",
+        f"The environment {name!r} was requested, but {title} has not started this process as one of several.",
+        expected=f"{variables} in the environment.",
         fix=f"start the program with {title}, or leave the environment out: it is detected.",
     )
 
 
 def _adapted(given: Any, devices: int | None, num_nodes: int) -> Environment:
-    """Return the place that an object with the methods of Lightning's ClusterEnvironment tells."""
+    """Return the environment given by an object with the methods of Lightning's ClusterEnvironment."""
     wanted = ("world_size", "global_rank", "local_rank", "node_rank")
     if isinstance(given, type) or not all(callable(getattr(given, name, None)) for name in wanted):
         raise ArgumentTypeError(

@@ -1,4 +1,4 @@
-"""Environment: the place of one process among all processes of a run."""
+"""Environment: the rank of one process among all processes of a run; and the ports of this machine."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Environment:
-    """The place of this process among all processes of a run.
+    """The rank of this process among all processes of a run.
 
     Args:
-        name: Who starts the processes: ``"torchrun"``, ``"slurm"``, ``"mpi"``, ``"kubeflow"``, ``"lsf"``,
-            ``"variables"`` (set by hand), ``"local"`` (lightlib itself), or a third party's name.
+        name: The launcher: ``"torchrun"``, ``"slurm"``, ``"mpi"``, ``"kubeflow"``, ``"lsf"``, ``"variables"`` (set by
+            hand), ``"local"`` (lightlib itself), or a third party's name.
         rank: The number of this process. Default 0.
-        world_size: How many processes there are. Default 1.
+        world_size: Number of processes. Default 1.
         local_rank, local_size: The same on this machine. Default 0 and 1.
-        node_rank, num_nodes: The number of this machine, and how many there are. Default 0 and 1.
-        address, port: Where rank 0 is to be met. Port 0 (default) is chosen when the processes are started.
-        launched: Whether the processes exist already. If not, lightlib starts the others on this machine.
+        node_rank, num_nodes: The number of this machine, and the number of machines. Default 0 and 1.
+        address, port: The rendezvous address of rank 0. Port 0 (default) is chosen when the processes are started.
+        launched: Whether the processes exist already. If not, lightlib starts the rest of them on this machine.
 
     Raises:
         ArgumentTypeError: A number is not an int.
@@ -70,12 +70,12 @@ class Environment:
                     expected="an int.",
                     fix=f"Environment({field.name}={field.default!r})",
                 )
-        for one, of in (("rank", "world_size"), ("local_rank", "local_size"), ("node_rank", "num_nodes")):
-            if not 0 <= getattr(self, one) < getattr(self, of):
+        for number, count in (("rank", "world_size"), ("local_rank", "local_size"), ("node_rank", "num_nodes")):
+            if not 0 <= getattr(self, number) < getattr(self, count):
                 raise MisconfigurationException(
-                    f"Environment({one}={getattr(self, one)}, {of}={getattr(self, of)}).",
-                    expected=f"{one} from 0 to {of} - 1.",
-                    fix=f"count {one} from 0, and give {of} for all.",
+                    f"Environment({number}={getattr(self, number)}, {count}={getattr(self, count)}).",
+                    expected=f"{number} from 0 to {count} - 1.",
+                    fix=f"count {number} from 0, and give {count} for all.",
                 )
         if self.local_size > self.world_size:
             raise MisconfigurationException(
@@ -91,11 +91,11 @@ class Environment:
 
     @property
     def is_global_zero(self) -> bool:
-        """Whether this is the process that writes files and speaks to the user."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0
 
     def at(self, local_rank: int, port: int | None = None) -> Environment:
-        """Return the place of the process with this number on the same machine, which exists then."""
+        """Return the environment of the process with this local rank, launched."""
         return replace(
             self,
             rank=self.rank - self.local_rank + local_rank,
@@ -105,7 +105,7 @@ class Environment:
         )
 
     def export(self) -> dict[str, str]:
-        """Return the place as the variables that torch reads: RANK, WORLD_SIZE, MASTER_ADDR and so on."""
+        """Return the variables that torch reads: RANK, WORLD_SIZE, MASTER_ADDR and so on."""
         values = (self.rank, self.world_size, self.local_rank, self.local_size, self.node_rank, self.address, self.port)
         return dict(zip(EXPORTED, map(str, values), strict=True))
 
@@ -118,16 +118,16 @@ class Environment:
 
 
 class HeldPort:
-    """A free TCP port of this machine, by chance one of 10000 to 29999, that nobody else finds free until it is closed.
+    """A free TCP port of this machine, drawn from 10000 to 29999 and reserved until it is closed.
 
-    It is none of those that the system gives to whoever asks for any: the next connection of another program cannot
-    take it, as it could one from ``bind(0)`` (RFC 6335 and Linux begin those above 30000). On Linux a socket is bound
-    there that does not listen. One with SO_REUSEADDR can be bound beside it and listen, as that of torch's store; one
-    without cannot, as that with which the next HeldPort looks. Other systems would let nobody in: there it keeps
-    nothing, and two runs that begin at once may choose the same port.
+    It is not an ephemeral port, so the next connection of another program cannot take it, unlike one from ``bind(0)``
+    (RFC 6335 and Linux begin those above 30000). On Linux a socket is bound to it that does not listen. Another socket
+    with SO_REUSEADDR can still be bound and listen there, such as that of torch's store; one without cannot, such as
+    that of the next HeldPort. Other systems would reject both: there nothing is reserved, and two runs that begin at
+    the same time may choose the same port.
 
     Args:
-        given: A port that somebody else has chosen, which is taken as it is. Default 0: none.
+        given: A port that the user or a launcher has chosen; it is used as is. Default 0: none.
 
     Attributes:
         port: Its number.
@@ -136,10 +136,10 @@ class HeldPort:
         LightlibError: All are in use.
 
     Example:
-        >>> one, other = HeldPort(), HeldPort()
-        >>> one.port == other.port
+        >>> first, second = HeldPort(), HeldPort()
+        >>> first.port == second.port
         False
-        >>> one.close(), other.close()
+        >>> first.close(), second.close()
         (None, None)
     """
 
@@ -163,26 +163,26 @@ class HeldPort:
             return
         raise LightlibError(
             f"All ports from {_PORTS[0]} to {_PORTS[-1]} of this machine are in use.",
-            expected="one at which the processes of the run can meet.",
-            fix="end what uses them (`ss -ltn` shows it), or set MASTER_PORT.",
+            expected="a free port for the rendezvous of the processes.",
+            fix="end the programs that use them (`ss -ltnp` lists them), or set MASTER_PORT.",
         )
 
     def close(self) -> None:
-        """Let others find it free, unless somebody listens there."""
+        """Release the port."""
         if self._descriptor is not None:
             socket.close(self._descriptor)
             self._descriptor = None
 
 
 def free_port() -> int:
-    """Return a port as of a `HeldPort`, without holding it."""
+    """Return a free port as `HeldPort` chooses it, without reserving it."""
     held = HeldPort()
     held.close()
     return held.port
 
 
 def threads_per_process(local_size: int) -> int | None:
-    """Return how many threads each of the processes of this machine should use; None if OMP_NUM_THREADS says it."""
+    """Return the number of threads for each process of this machine; None if OMP_NUM_THREADS is set."""
     if "OMP_NUM_THREADS" in os.environ:
         return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""SLURMEnvironment: a job of SLURM is queued again when it is about to be ended, if asked for."""
+"""SLURMEnvironment: requeues a SLURM job before its time limit, on a signal."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ __all__ = ["SLURMEnvironment"]
 
 
 class SLURMEnvironment:
-    """Given as ``Trainer(plugins=SLURMEnvironment())``: on a signal the run saves itself, and its job is queued again.
+    """Passed as ``Trainer(plugins=SLURMEnvironment())``: on a signal the run is saved and its job requeued.
 
-    The job script asks SLURM for the signal some time before the end, ``#SBATCH --signal=USR1@120``, and starts the
-    program by ``srun``. When the signal comes, the run stops at the next optimizer step, writes ``interrupted.ckpt``
-    beside the other checkpoints, and rank zero calls ``scontrol requeue``; the program ends with code 143. Started
-    again it has to go on where it was: call ``trainer.fit(…, ckpt_path="auto")``. Without this plugin no signal queues
-    a job again.
+    The job script requests the signal some time before the time limit, ``#SBATCH --signal=USR1@120``, and starts the
+    program with ``srun``. On the signal the run stops at the next optimizer step, writes ``interrupted.ckpt`` next to
+    the other checkpoints, and rank zero calls ``scontrol requeue``; the program ends with code 143. The requeued job
+    must resume: call ``trainer.fit(…, ckpt_path="auto")``. Without this plugin no signal requeues a job.
 
-    Which process this is of how many is found as without it.
+    Rank and world size are detected as without the plugin.
 
     Args:
-        auto_requeue: False takes the signal as any program does.
+        auto_requeue: False leaves the signal its usual meaning.
         requeue_signal: The signal. Default: SIGUSR1.
 
     Raises:
         ArgumentTypeError: `auto_requeue` is not a bool, or `requeue_signal` not a signal.
-        MisconfigurationException: A signal that ends the run anyway or cannot be caught, or a system without SIGUSR1.
+        MisconfigurationException: The signal ends the run anyway or cannot be caught, or the system has no SIGUSR1.
 
     Example:
         >>> SLURMEnvironment().requeue_signal.name
@@ -47,7 +46,7 @@ class SLURMEnvironment:
         chosen = default if requeue_signal is None else requeue_signal
         if chosen is None:
             raise MisconfigurationException(
-                "SLURMEnvironment() on a system without SIGUSR1.", expected="Linux.", fix="leave the plugin out."
+                "SLURMEnvironment() on a system without SIGUSR1.", expected="Linux.", fix="remove the plugin."
             )
         if not isinstance(chosen, signal.Signals):
             raise ArgumentTypeError(
@@ -58,7 +57,7 @@ class SLURMEnvironment:
         if chosen.name in ("SIGKILL", "SIGSTOP", "SIGTERM", "SIGINT"):
             raise MisconfigurationException(
                 f"SLURMEnvironment(requeue_signal=signal.{chosen.name}).",
-                expected="a signal that has no other meaning: SIGTERM and SIGINT end a run without queueing it again.",
+                expected="a signal without another meaning: SIGTERM and SIGINT end a run without requeueing it.",
                 fix="SLURMEnvironment(requeue_signal=signal.SIGUSR1), and #SBATCH --signal=USR1@120",
             )
         self.auto_requeue = auto_requeue
@@ -66,7 +65,7 @@ class SLURMEnvironment:
 
     @staticmethod
     def job_id(variables: Mapping[str, str] = os.environ) -> str | None:
-        """Return by which name SLURM knows this job, also as a part of an array; None outside of SLURM.
+        """Return SLURM's id of this job, also within a job array; None outside of SLURM.
 
         Example:
             >>> SLURMEnvironment.job_id({"SLURM_JOB_ID": "71", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "1"})
@@ -76,40 +75,41 @@ class SLURMEnvironment:
         return f"{array}_{task}" if array and task else variables.get("SLURM_JOB_ID") or None
 
     def requeue(self, checkpoint: str | None, patience: float = 60.0) -> bool:
-        """Let SLURM queue this job again, which ends it. To be called on rank zero, when all else is done.
+        """Have SLURM requeue this job, which ends it. Call it on rank zero, as the last action.
 
-        Nothing is raised: what went wrong is a warning, for the run has been saved.
+        Failures are warnings, not errors, because the run has been saved.
 
         Args:
-            checkpoint: From where the job will go on; without any it is not queued again, for it would never end.
+            checkpoint: The checkpoint from which the job will resume; without one it is not requeued, because it would
+                never finish.
             patience: Seconds for `scontrol` to answer.
 
         Returns:
-            Whether SLURM has taken it.
+            Whether SLURM has requeued the job.
         """
         job, command = self.job_id(), shutil.which("scontrol")
-        asked = f"{self.requeue_signal.name} asked for this job to be queued again, but"
+        requested = f"{self.requeue_signal.name} requested that this job be requeued, but"
         if checkpoint is None:
-            report.warn(f"{asked} there is no checkpoint from which it could go on. Add a ModelCheckpoint.")
+            report.warn(f"{requested} there is no checkpoint from which it could resume. Add a ModelCheckpoint.")
         elif job is None:
-            report.warn(f"{asked} it is no SLURM job: SLURM_JOB_ID is not set.")
+            report.warn(f"{requested} it is not a SLURM job: SLURM_JOB_ID is not set.")
         elif command is None:
-            report.warn(f"{asked} there is no command `scontrol` on this machine. Call: scontrol requeue {job}")
+            report.warn(f"{requested} the command `scontrol` is not on this machine. Call: scontrol requeue {job}")
         else:
-            return _call(command, job, asked, patience)
+            return _call(command, job, requested, patience)
         return False
 
 
-def _call(command: str, job: str, asked: str, patience: float) -> bool:
+def _call(command: str, job: str, requested: str, patience: float) -> bool:
     line = [command, "requeue", job]
     try:
         done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=patience)  # noqa: S603
         reason = (done.stderr or done.stdout).strip() or f"code {done.returncode}"
     except (OSError, subprocess.TimeoutExpired) as error:
-        report.warn(f"{asked} `scontrol requeue {job}` failed: {error}")
+        report.warn(f"{requested} `scontrol requeue {job}` failed: {error}")
         return False
     if done.returncode:
-        report.warn(f"{asked} `scontrol requeue {job}` failed: {reason}")
+        report.warn(f"{requested} `scontrol requeue {job}` failed: {reason}")
         return False
-    report.info(f"SLURM job {job} is queued again.")
+    report.info(f"SLURM job {job} is requeued.")
     return True

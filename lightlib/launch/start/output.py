@@ -1,4 +1,4 @@
-"""What another process prints, passed on line by line with a tag that says whose it is."""
+"""Output: passes on the output of another process line by line, with a tag."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ _TORCHS_TAG = re.compile(r"^\[rank\d+\]: ")
 
 
 class Output(threading.Thread):
-    """Reads a pipe and writes its lines to this process's stdout or stderr, in order and whole.
+    """Reads a pipe and writes its lines to this process's stdout or stderr, in order and complete.
 
-    Of a progress bar, which is drawn over and over on one line, the last state is passed on. A line without an end is
-    passed on when nothing has followed for a while.
+    For a progress bar that is redrawn on one line, only the last state is passed on. A line without an end is passed on
+    once nothing has followed for a while.
 
     Args:
-        pipe: What is read, to its end.
-        tag: Stands before each line: ``"[rank 1] "``.
-        stream: ``"stdout"`` or ``"stderr"``: looked up in `sys` for each line, for a progress bar may replace them.
+        pipe: The pipe, read to its end.
+        tag: Printed before each line: ``"[rank 1] "``.
+        stream: ``"stdout"`` or ``"stderr"``; looked up in `sys` for each line, because a progress bar may replace it.
 
     Attributes:
         tail: The last 200 lines.
-        muted: Keep the tail, and pass nothing on.
     """
 
     def __init__(self, pipe: IO[bytes], tag: str, stream: str) -> None:
         super().__init__(name=f"lightlib {tag}{stream}", daemon=True)
         self.tail: deque[str] = deque(maxlen=_KEPT)
-        self.muted = False
+        self._silent = False
         self._pipe, self._tag, self._stream = pipe, tag, stream
         self._open = ""
         self._changed = time.monotonic()
@@ -50,11 +49,15 @@ class Output(threading.Thread):
         self.settle(0.0)
 
     def settle(self, seconds: float) -> None:
-        """Pass on a line without an end, when nothing has followed for so many seconds."""
+        """Pass on a line without an end once nothing has followed for so many seconds."""
         with self._lock:
             if _last_state(self._open) and time.monotonic() - self._changed >= seconds:
                 self._pass_on([self._open])
                 self._open = ""
+
+    def silence(self) -> None:
+        """Keep the tail, but pass nothing on any more."""
+        self._silent = True
 
     def _take(self, text: str) -> None:
         with self._lock:
@@ -66,26 +69,26 @@ class Output(threading.Thread):
                 self._pass_on(lines)
 
     def _pass_on(self, lines: list[str]) -> None:
-        # torch tags tracebacks itself once there is a process group
+        # torch tags tracebacks by itself once there is a process group
         shown = [_TORCHS_TAG.sub("", _last_state(line)) for line in lines]
         self.tail.extend(shown)
-        if self.muted:
+        if self._silent:
             return
         stream = getattr(sys, self._stream)
         text = "".join(f"{self._tag}{line}\n" for line in shown)
         encoding = getattr(stream, "encoding", None) or "utf-8"
         data = text.encode(encoding, "replace")
         try:
-            if stream is getattr(sys, f"__{self._stream}__"):  # past the line that this process is about to write
+            if stream is getattr(sys, f"__{self._stream}__"):  # bypass the buffered line of this process
                 while data:
                     data = data[os.write(stream.fileno(), data) :]
             else:
                 stream.write(data.decode(encoding))
                 stream.flush()
-        except Exception:  # noqa: BLE001  whatever stands in for it cannot take it; a full pipe would block the process
+        except Exception:  # noqa: BLE001  keep reading if the replaced stream fails: a full pipe would block the child
             return
 
 
 def _last_state(line: str) -> str:
-    """Return what a terminal shows of a line in the end: what was drawn after the last return to its start."""
+    """Return the last state of a redrawn line: the text after its last carriage return."""
     return next((part for part in reversed(line.split("\r")) if part.strip()), "")

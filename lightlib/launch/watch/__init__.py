@@ -1,1 +1,1 @@
-"""The watchdog: failures, stops and hangs, passed on between ranks."""
+"""The watchdog: propagates failures, stops and hangs between ranks."""

@@ -1,4 +1,4 @@
-"""Board: short notes that the processes of a run leave for each other in torch's store."""
+"""Board: short notes that the ranks exchange through torch's store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Store(Protocol):
-    """What is used of a `torch.distributed.Store`."""
+    """The part of `torch.distributed.Store` that the watch uses."""
 
     def clone(self) -> Store: ...
     def set(self, key: str, value: str) -> None: ...
@@ -27,17 +27,17 @@ class Store(Protocol):
 
 
 class StoreGoneError(Exception):
-    """The process that keeps the store does not answer any more."""
+    """The process that hosts the store no longer answers."""
 
 
 class Board:
-    """A client of a store, for one thread. No call waits for a note that is not there yet.
+    """A client of a store, for one thread. No call waits for a note that does not exist yet.
 
-    Every note raises the number `news`, so that one question tells whether there is anything to read.
+    Every note raises the counter `news`, so one read shows whether there is anything new.
 
     Args:
-        store: Where the notes are kept. The board opens a connection of its own, where the store can.
-        prefix: In front of every key.
+        store: Holds the notes. The board opens its own connection if the store supports it.
+        prefix: Put in front of every key.
     """
 
     def __init__(self, store: Store, prefix: str) -> None:
@@ -46,39 +46,39 @@ class Board:
 
     @classmethod
     def of_watches(cls, store: Store, name: str) -> Board:
-        """Return the board on which the watches of this name leave their notes."""
+        """Return the board of the watches of this name."""
         return cls(store, f"lightlib/watch/{name}/")
 
     def news(self) -> int:
-        """Return how many notes there have been."""
+        """Return how many notes have been written."""
         return self.count("news")
 
     def write(self, key: str, text: str) -> None:
-        """Write a note, over what is there."""
+        """Write a note, replacing an existing one."""
         _answered(lambda: self._store.set(self._prefix + key, text))
         self.count("news", 1)
 
     def write_first(self, key: str, text: str) -> str:
-        """Write a note unless there is one; return what is there."""
-        found: str = _answered(lambda: self._store.compare_set(self._prefix + key, "", text)).decode()
-        if found == text:
+        """Write a note unless it exists; return the note that is in the store."""
+        stored: str = _answered(lambda: self._store.compare_set(self._prefix + key, "", text)).decode()
+        if stored == text:
             self.count("news", 1)
-        return found
+        return stored
 
     def read(self, key: str) -> str | None:
-        """Return a note, or None when there is none."""
+        """Return a note, or None if it does not exist."""
         key = self._prefix + key
         return _answered(lambda: self._store.get(key).decode() if self._store.check([key]) else None)
 
     def read_all(self, keys: Sequence[str]) -> list[str]:
-        """Return notes that are there for certain, in one call where the store can."""
+        """Return notes that are known to exist, in one call if the store supports it."""
         full = [self._prefix + key for key in keys]
         if self._store.has_extended_api():
             return [note.decode() for note in _answered(lambda: self._store.multi_get(full))]
         return [_answered(lambda key=key: self._store.get(key)).decode() for key in full]  # type: ignore[misc]
 
     def count(self, key: str, by: int = 0) -> int:
-        """Add to a number and return it."""
+        """Add to a counter and return its value."""
         return _answered(lambda: self._store.add(self._prefix + key, by))
 
 
@@ -90,10 +90,10 @@ def _answered(call: Callable[[], T]) -> T:
 
 
 def _own_connection(store: Store) -> Store:
-    """A blocking call of another thread must not hold up this one."""
+    """Return a separate connection, so that another thread's blocking call does not block this one."""
     with contextlib.suppress(AttributeError, RuntimeError):
         return store.clone()
     kind: Any = getattr(distributed, "TCPStore", None)
     if kind is not None and isinstance(store, kind):  # before torch 2.7 there was no `clone`
         return cast(Store, kind(store.host, store.port, is_master=False, wait_for_workers=False))
-    return store  # of one process, or in a file: nothing blocks there
+    return store  # a HashStore or FileStore, which does not block

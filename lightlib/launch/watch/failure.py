@@ -1,4 +1,4 @@
-"""Failures: which rank failed first and why, and the last lines that a process writes."""
+"""Failure: which rank failed first and why, and the last lines that a process writes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 MAX_TEXT = 60_000  # characters of a traceback
-# What gloo, NCCL and the store say when another process is gone or does not come.
+# Errors of gloo, NCCL and the store when another process is gone or does not arrive.
 _GONE = (
     "connection closed by peer", "connection reset by peer", "connection refused", "broken pipe", "no route to host",
     "remote process exited", "remote error", "application timeout caused pair closure", "connection was likely closed",
@@ -50,16 +50,16 @@ _COMMON_CAUSES = {
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run ends on all ranks.
+    """The reason why a run ends on all ranks.
 
     Attributes:
-        rank: Whose failure it is; None when no rank could say.
+        rank: The rank that failed; None if it is unknown.
         kind: ``"exception"``, ``"interrupt"`` (Ctrl-C, twice), ``"death"``, ``"hang"`` or ``"lost"``: the connection
             to another process is gone.
         summary: One line, for the other ranks.
-        text: All of it, headed by the rank: what stands last on the terminal.
+        text: The full report, headed by the rank; printed as the last lines on the terminal.
         time: Seconds since the epoch.
-        round: Which of the runs of this program, counted from 1; 0 before the first.
+        round: The number of the run in this program, from 1; 0 before the first.
     """
 
     rank: int | None
@@ -71,26 +71,26 @@ class Failure:
 
     @classmethod
     def of_error(cls, rank: int, error: BaseException) -> Failure:
-        """An exception of this rank."""
+        """Return the failure for an exception on this rank."""
         kind = "interrupt" if isinstance(error, KeyboardInterrupt) else "exception"
         summary = f"rank {rank} failed: {_last_line(error)}"
         return cls(rank, kind, summary, f"Rank {rank} failed first:\n{_trace(error)}", _now())
 
     @classmethod
     def of_echo(cls, rank: int, error: BaseException) -> Failure:
-        """This rank lost another one, and nobody says why."""
+        """Return the failure for a lost connection without a reported cause."""
         return cls(
             rank,
             "lost",
-            f"rank {rank} lost its connection to another rank, which did not say why",
-            f"Rank {rank} lost its connection to another rank, and no rank said why: one that is killed (SIGKILL, "
-            f"out of memory) or calls os._exit cannot. What rank {rank} saw:\n{_trace(error)}",
+            f"rank {rank} lost its connection to another rank, which did not report why",
+            f"Rank {rank} lost its connection to another rank, and no rank reported why. A rank that is killed "
+            f"(SIGKILL, out of memory) or calls os._exit cannot report it. The error on rank {rank}:\n{_trace(error)}",
             _now(),
         )
 
     @classmethod
     def of_death(cls, rank: int, returncode: int, tail: str) -> Failure:
-        """A process ended without a word."""
+        """Return the failure for a process that ended without reporting why."""
         if returncode < 0:
             name = _signal_name(-returncode)
             cause = _COMMON_CAUSES.get(name)
@@ -104,13 +104,13 @@ class Failure:
         return cls(rank, "death", summary, text, _now())
 
     @classmethod
-    def lost(cls, rank: int | None, what: str) -> Failure:
-        """Another process is gone, as far as this one can tell."""
-        return cls(rank, "lost", what, f"{what[0].upper()}{what[1:]}.", _now())
+    def lost(cls, rank: int | None, summary: str) -> Failure:
+        """Return the failure for a process that is gone, as far as this one can see."""
+        return cls(rank, "lost", summary, f"{summary[0].upper()}{summary[1:]}.", _now())
 
     @classmethod
     def hang(cls, rank: int | None, summary: str, text: str) -> Failure:
-        """A rank does not come to where the others wait for it."""
+        """Return the failure for a rank that does not reach the collective in which other ranks wait."""
         return cls(rank, "hang", summary, text, _now())
 
     def to_json(self) -> str:
@@ -122,10 +122,10 @@ class Failure:
 
 
 class OtherRankError(LightlibError, RuntimeError):
-    """The run ends because of another rank; the text is the one of that rank.
+    """The run ends because another rank failed; the message is that rank's report.
 
     Attributes:
-        failure: What is known of it.
+        failure: The failure of that rank.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -137,7 +137,7 @@ class OtherRankError(LightlibError, RuntimeError):
 
 
 def is_echo(error: BaseException) -> bool:
-    """Whether an error only says that another process is gone or did not come.
+    """Whether an error is only the consequence of another process that is gone or did not arrive.
 
     Example:
         >>> is_echo(RuntimeError("[gloo/pair.cc:553] Connection closed by peer [10.0.0.2]:50381"))
@@ -149,7 +149,7 @@ def is_echo(error: BaseException) -> bool:
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether an error says that a collective waited for too long."""
+    """Whether an error is the timeout of a collective."""
     return any(_is_of_a_collective(link) and any(word in str(link).lower() for word in _LATE) for link in chain(error))
 
 
@@ -166,7 +166,7 @@ def _is_of_a_collective(error: BaseException) -> bool:
 
 
 def chain(error: BaseException) -> list[BaseException]:
-    """Return an error and those that it was raised from."""
+    """Return an error followed by its causes and contexts."""
     links: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in links:
@@ -200,7 +200,7 @@ def _now() -> float:
 
 
 def exit_code(error: BaseException | None) -> int:
-    """Return the code with which `sys.exit` ends a process; 0 for any other exception.
+    """Return the exit code of a `SystemExit`; 0 for any other exception.
 
     Example:
         >>> exit_code(SystemExit(3)), exit_code(SystemExit("out of data")), exit_code(ValueError("3"))
@@ -211,14 +211,14 @@ def exit_code(error: BaseException | None) -> int:
 
 
 def write_error_file(failure: Failure, rank: int) -> None:
-    """Tell what has started this process, and writes the last lines of all on the terminal, why it ends.
+    """Report the failure to the launcher that started this process, through a file.
 
-    For torchrun the first failing rank writes its traceback; another one writes a line that names the first, with a
-    later time, so that torchrun's summary finds the root cause.
+    For torchrun, the rank that failed first writes its traceback. Any other rank writes a line that names the first,
+    with a later time, so that torchrun's summary finds the root cause.
     """
-    own = os.environ.get(ENDED)
-    if own:
-        _write_file(own, failure.to_json())
+    ended = os.environ.get(ENDED)
+    if ended:
+        _write_file(ended, failure.to_json())
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not path:
         return
@@ -244,9 +244,9 @@ def end_process(
 
     Args:
         text: What to write to stderr; nothing when it is empty.
-        before: Called first, for at most a few seconds: ends other processes and hands on what they wrote.
+        before: Called first, for at most a few seconds: ends other processes and passes on their output.
         code: The exit code.
-        timing: For how long it may write, and `before` may take.
+        timing: Limits the time for `before` and for writing.
     """
     try:
         _bounded(_flush, timing.flush)
@@ -259,13 +259,13 @@ def end_process(
 
 
 def _bounded(call: Callable[[], None], seconds: float) -> None:
-    """A stream may be locked by a thread that never comes back: nothing is waited for without an end."""
+    """Run `call` for at most `seconds`: a stream may be locked by a thread that never returns."""
 
     def quiet() -> None:
         try:
             call()
-        except Exception as error:  # noqa: BLE001  the process ends; nothing may keep it
-            logging.getLogger("lightlib").debug("%r while the process was ended", error)
+        except Exception as error:  # noqa: BLE001  nothing may keep the process from ending
+            logging.getLogger("lightlib").debug("%r while the process was ending", error)
 
     thread = threading.Thread(target=quiet, daemon=True)
     thread.start()

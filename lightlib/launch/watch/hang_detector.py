@@ -1,4 +1,4 @@
-"""HangDetector: when a rank does not move, all ranks say where they are."""
+"""HangDetector: when a rank makes no progress, collects the location of every rank."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from lightlib.launch.watch.board import Board
-from lightlib.launch.watch.hang_report import Place, cpu_clock, cpu_seconds, place_of_thread, verdict
+from lightlib.launch.watch.hang_report import RankLocation, cpu_clock, cpu_seconds, location_of_thread, verdict
 from lightlib.launch.watch.stop_point import Position
 
 __all__ = ["HangDetector"]
 
 
 class HangDetector:
-    """The part of the watch that looks for hangs; used by the watch thread.
+    """Detects hangs for the watch; used by the watch thread.
 
     Args:
-        board: Where the ranks meet.
-        rank: This process.
+        board: The notes shared by all ranks.
+        rank: Rank of this process.
         world_size: Number of processes.
-        timeout: Seconds without progress after which a rank that waits asks the others.
+        timeout: Seconds without progress after which a waiting rank queries the other ranks.
         answer: Seconds that they have to answer.
     """
 
     def __init__(self, board: Board, rank: int, world_size: int, timeout: float, answer: float) -> None:
-        self.certain = False  # a collective has failed here: nobody can go on
-        self.error_place: Place | None = None  # where, when it was raised already
+        self.certain = False  # a collective has failed here, so no rank can continue
+        self.error_location: RankLocation | None = None  # where it failed
         self._board = board
         self._rank = rank
         self._world_size = world_size
@@ -45,24 +45,29 @@ class HangDetector:
         self._computed: tuple[float, float] | None = None  # seconds of computing, and when that was read
         self._busy = False
 
+    def note_error(self, location: RankLocation, certain: bool) -> None:
+        """Note where a collective failed; if `certain`, this rank cannot continue."""
+        self.error_location = location
+        self.certain = self.certain or certain
+
     @property
     def pending(self) -> bool:
-        """Whether answers are awaited."""
+        """Whether this rank waits for answers."""
         return self._mine
 
     def begin(self, position: Callable[[], Position], describe: Callable[[], str]) -> None:
-        """A run begins, in the thread that calls this."""
-        self.certain, self.error_place, self._computed, self._busy = False, None, None, False
+        """Begin a run; the calling thread is the one to watch."""
+        self.certain, self.error_location, self._computed, self._busy = False, None, None, False
         self._describe, self._last, self._since = describe, (), time.monotonic()
         self._thread, self._clock = threading.get_ident(), cpu_clock()
         self._position = position
 
     def end(self) -> None:
-        """There is no run here any more; the others may still ask where this rank is."""
+        """End the run; other ranks may still query this one."""
         self._position = None
 
     def step(self, news: bool) -> tuple[list[int], str] | None:
-        """Do what can be done now, and wait for nothing; return the verdict when this rank has come to one."""
+        """Do the next step without waiting; return the verdict if this rank has reached one."""
         self._note_progress()
         if self._mine:
             return self._conclude()
@@ -88,30 +93,30 @@ class HangDetector:
             return False
         if self.certain:
             return True
-        return time.monotonic() - self._since > self._timeout and bool(self._place().waits)
+        return time.monotonic() - self._since > self._timeout and bool(self._location().waits)
 
-    def _place(self) -> Place:
-        place = self.error_place or place_of_thread(self._rank, self._thread)
-        if self._busy and "(backward)" in place.waits:
-            place = replace(place, waits="", does="computing gradients (backward)")
+    def _location(self) -> RankLocation:
+        location = self.error_location or location_of_thread(self._rank, self._thread)
+        if self._busy and "(backward)" in location.waits:
+            location = replace(location, waits="", does="computing gradients (backward)")
         still = time.monotonic() - self._since
         if self._position is None:
-            return replace(place, still=still)
+            return replace(location, still=still)
         try:
             at = self._describe()
-        except Exception:  # noqa: BLE001  it belongs to the run, which may be half built
+        except Exception:  # noqa: BLE001  the function belongs to the run, which may be half built
             at = f"position {self._last}"
-        return replace(place, position=self._last, at=at, still=still)
+        return replace(location, position=self._last, at=at, still=still)
 
     def _answer_others(self) -> None:
         path = f"inquiry/{self._number}"
         if self._answered_at is None and self._board.read(f"{path}/by") is not None:
             self._answered_at = time.monotonic()
-            self._board.write(f"{path}/place/{self._rank}", self._place().to_json())
+            self._board.write(f"{path}/place/{self._rank}", self._location().to_json())
             self._board.count(f"{path}/answers", 1)
         if self._answered_at is None:
             return
-        late = time.monotonic() - self._answered_at > 3 * self._answer  # who asked is gone itself
+        late = time.monotonic() - self._answered_at > 3 * self._answer  # the rank that asked is gone
         if late or self._board.read(f"{path}/done") is not None:
             self._next()
             self._answer_others()
@@ -125,15 +130,15 @@ class HangDetector:
         if self._board.count(f"{path}/answers") < self._world_size and not late:
             return None
         notes = [self._board.read(f"{path}/place/{rank}") for rank in range(self._world_size)]
-        places = [Place.from_json(note) for note in notes if note is not None]
-        found = verdict(places, self._world_size, self._timeout, self.certain)
-        if found is None:
-            self._since = time.monotonic() - self._timeout / 2  # ask again when as much time has gone by
+        locations = [RankLocation.from_json(note) for note in notes if note is not None]
+        reached = verdict(locations, self._world_size, self._timeout, self.certain)
+        if reached is None:
+            self._since = time.monotonic() - self._timeout / 2  # ask again after half the timeout
         else:
             self.certain = False
         self._board.write(f"{path}/done", "")
         self._next()
-        return found
+        return reached
 
     def _next(self) -> None:
         self._number, self._mine, self._answered_at = self._number + 1, False, None

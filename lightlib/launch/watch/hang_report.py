@@ -1,4 +1,4 @@
-"""Hangs: where a rank is, what it waits for, and which ranks keep the others waiting."""
+"""Hang report: the location of each rank, its collective, and the ranks that block the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from types import FrameType, TracebackType
 
 import torch
 
-__all__ = ["Place", "cpu_clock", "cpu_seconds", "place_of_error", "place_of_thread", "verdict"]
+__all__ = ["RankLocation", "cpu_clock", "cpu_seconds", "location_of_error", "location_of_thread", "verdict"]
 
 _TORCH = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).resolve().parents[2])
@@ -34,8 +34,8 @@ _NAMES = {
     "broadcast_object_list": "the broadcast of an object",
     "reduce_scatter_tensor": "the reduce-scatter",
     "_engine_run_backward": "the all-reduce of gradients (backward)",
-    "agree": "the agreement about a stop",
-    "end_of_data": "the comparison of where the data end",
+    "agree": "the agreement on a stop",
+    "end_of_data": "the comparison of the numbers of batches",
 }
 _COLLECTIVE = ("torch.distributed", "torch.nn.parallel", "lightlib.strategies")
 _IN_WATCH = {("lightlib.launch.watch.watch", "agree"), ("lightlib.launch.watch.watch", "end_of_data")}
@@ -44,17 +44,17 @@ _WRAPPERS = ("wrapper", "decorator", "inner", "_fn", "_wrapper", "<lambda>")
 
 
 @dataclass
-class Place:
-    """Where a rank is.
+class RankLocation:
+    """The location of a rank.
 
     Attributes:
-        rank: Which one.
-        position: Its position in the run; empty when it is in none.
-        at: The same in words.
-        line: ``train.py:12 training_step``, the innermost line of the user's own code, or an empty string.
-        source: What stands there.
-        waits: The collective that it waits in, or an empty string.
-        does: What it does otherwise, as far as can be told, or an empty string.
+        rank: The rank.
+        position: Its position in the run; empty outside of a run.
+        at: The position in words.
+        line: ``train.py:12 training_step``, the innermost line of the user's code, or an empty string.
+        source: The source text of that line.
+        waits: The collective in which it waits, or an empty string.
+        does: Its activity if it does not wait and the activity is known, or an empty string.
         still: Seconds since its position last changed.
     """
 
@@ -71,43 +71,43 @@ class Place:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Place:
-        place = cls(**json.loads(text))
-        place.position = tuple(place.position)
-        return place
+    def from_json(cls, text: str) -> RankLocation:
+        location = cls(**json.loads(text))
+        location.position = tuple(location.position)
+        return location
 
 
-def place_of_thread(rank: int, thread: int) -> Place:
-    """Look where a thread of this process is: its own lines, and the collective it waits in."""
+def location_of_thread(rank: int, thread: int) -> RankLocation:
+    """Return the location of a thread of this process: the user's line, and the collective in which it waits."""
     frames: list[tuple[FrameType, int]] = []
     frame = sys._current_frames().get(thread)  # noqa: SLF001  it is documented, despite its name
     while frame is not None:
         frames.append((frame, frame.f_lineno))
         frame = frame.f_back
-    return _place(rank, frames)
+    return _location(rank, frames)
 
 
-def place_of_error(rank: int, error: BaseException) -> Place:
-    """Look where an error was raised, which has left the collective since."""
+def location_of_error(rank: int, error: BaseException) -> RankLocation:
+    """Return the location at which an error was raised; its collective has ended since."""
     frames: list[tuple[FrameType, int]] = []
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
         frames.insert(0, (trace.tb_frame, trace.tb_lineno))
         trace = trace.tb_next
-    place = _place(rank, frames)
-    place.waits = place.waits or "a collective"
-    return place
+    location = _location(rank, frames)
+    location.waits = location.waits or "a collective"
+    return location
 
 
 def cpu_clock() -> int | None:
-    """Return the clock that counts how long the calling thread computes, where the system has one."""
+    """Return the CPU-time clock of the calling thread, if the system has one."""
     with contextlib.suppress(AttributeError, OSError):
         return time.pthread_getcpuclockid(threading.get_ident())
     return None
 
 
 def cpu_seconds(clock: int | None) -> float | None:
-    """Read such a clock; None where there is none, where its thread has ended, or where waiting costs time too."""
+    """Read a CPU-time clock; None if there is none, its thread has ended, or waiting would count as computing."""
     if clock is None or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # a wait for a GPU spins
         return None
     with contextlib.suppress(OSError):
@@ -115,39 +115,39 @@ def cpu_seconds(clock: int | None) -> float | None:
     return None
 
 
-def _place(rank: int, frames: Sequence[tuple[FrameType, int]]) -> Place:
-    place = Place(rank, waits=_collective(frames))
-    if not place.waits:
-        place.does = _activity(frames)
-    own = next((pair for pair in frames if not pair[0].f_code.co_filename.startswith(_LIBRARIES)), None)
-    if own is not None:
-        frame, number = own
-        place.line = f"{_short(frame.f_code.co_filename)}:{number} {frame.f_code.co_name}"
-        place.source = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()[:120]
-    return place
+def _location(rank: int, frames: Sequence[tuple[FrameType, int]]) -> RankLocation:
+    location = RankLocation(rank, waits=_collective(frames))
+    if not location.waits:
+        location.does = _activity(frames)
+    users = next((pair for pair in frames if not pair[0].f_code.co_filename.startswith(_LIBRARIES)), None)
+    if users is not None:
+        frame, number = users
+        location.line = f"{_short(frame.f_code.co_filename)}:{number} {frame.f_code.co_name}"
+        location.source = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()[:120]
+    return location
 
 
 def _collective(frames: Sequence[tuple[FrameType, int]]) -> str:
-    """Return what the innermost frames wait in: the outermost function of torch.distributed that they belong to."""
+    """Return the collective in which the innermost frames wait: the outermost torch.distributed function of them."""
     if frames and _is_own_code(frames[0][0]):  # work.wait() is C: it has no frame
         frame, number = frames[0]
         source = linecache.getline(frame.f_code.co_filename, number, frame.f_globals)
         return f"`{source.strip()[:120]}`" if _CALLS.search(source) else ""
-    found = ""
+    collective = ""
     for frame, _ in frames:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
         if module.startswith(_COLLECTIVE) or name == "_engine_run_backward" or (module, name) in _IN_WATCH:
             if name not in _WRAPPERS:
-                found = _NAMES.get(name, f"{name} of {module}")
-        elif not found and _is_between(module):
+                collective = _NAMES.get(name, f"{name} of {module}")
+        elif not collective and _is_between(module):
             continue
         else:
             break
-    return found
+    return collective
 
 
 def _is_between(module: str) -> bool:
-    """Whether a frame may stand between a collective and the innermost one, and says nothing itself."""
+    """Whether frames of this module may be inside a collective without being one."""
     return module.partition(".")[0] in sys.stdlib_module_names or module in ("torch._ops", "torch._tensor")
 
 
@@ -173,66 +173,70 @@ def _short(file: str) -> str:
     return file if relative.startswith("..") else relative
 
 
-def verdict(places: Sequence[Place], world_size: int, timeout: float, certain: bool) -> tuple[list[int], str] | None:
-    """Say which ranks keep the others waiting.
+def verdict(
+    locations: Sequence[RankLocation], world_size: int, timeout: float, certain: bool
+) -> tuple[list[int], str] | None:
+    """Determine which ranks block the rest.
 
     Args:
-        places: What the ranks answered.
-        world_size: How many there are.
-        timeout: Seconds after which a rank that does not move is said to hang.
-        certain: A collective has failed already, so that nobody can go on.
+        locations: The answers of the ranks.
+        world_size: Number of processes.
+        timeout: Seconds without progress after which a rank counts as hung.
+        certain: A collective has failed already, so no rank can continue.
 
     Returns:
-        The ranks and the message, or None when somebody still moves.
+        The ranks and the message, or None if a rank still makes progress.
     """
     head = f"No progress for {timeout:g} s."
-    silent = sorted(set(range(world_size)) - {place.rank for place in places})
-    busy = [place for place in places if not place.waits]
-    waiting = [place for place in places if place.waits]
+    silent = sorted(set(range(world_size)) - {location.rank for location in locations})
+    busy = [location for location in locations if not location.waits]
+    waiting = [location for location in locations if location.waits]
     if silent:
         verb, possessive = ("does", "its") if len(silent) == 1 else ("do", "their")
-        said = (
+        cause = (
             f"{_ranks(silent)} {verb} not answer: {possessive} process is stopped or gone, or native code holds "
             "the interpreter."
         )
-        return silent, " ".join([head, said, *_others(waiting, len(silent))])
+        return silent, " ".join([head, cause, *_waiting_ranks(waiting, len(silent))])
     if busy:
-        if not certain and any(place.position and place.still < timeout / 2 for place in busy):
+        if not certain and any(location.position and location.still < timeout / 2 for location in busy):
             return None
-        sentences = [_sentence(place) for place in busy[:8]]
-        return [place.rank for place in busy], " ".join([head, *sentences, *_others(waiting, len(busy))])
-    if not certain and any(place.still < timeout / 2 for place in waiting):
+        sentences = [_sentence(location) for location in busy[:8]]
+        return [location.rank for location in busy], " ".join([head, *sentences, *_waiting_ranks(waiting, len(busy))])
+    if not certain and any(location.still < timeout / 2 for location in waiting):
         return None
-    first = min(place.position for place in waiting)
-    behind = [place for place in waiting if place.position == first]
+    first = min(location.position for location in waiting)
+    behind = [location for location in waiting if location.position == first]
     if len(behind) < len(waiting):
-        sentences = [_sentence(place) for place in behind[:8]]
-        ahead = [place for place in waiting if place.position != first]
-        return [place.rank for place in behind], " ".join([head, *sentences, *_others(ahead, len(behind))])
-    sentences = [_sentence(place) for place in waiting[:8]]
-    alike = len({(place.waits, place.line) for place in waiting}) == 1
-    said = (
-        "All ranks wait in the same line, and none goes on: their groups or sizes differ, or the network has failed."
-        if alike
-        else "All ranks wait, not for the same:"
+        sentences = [_sentence(location) for location in behind[:8]]
+        ahead = [location for location in waiting if location.position != first]
+        return [location.rank for location in behind], " ".join([head, *sentences, *_waiting_ranks(ahead, len(behind))])
+    sentences = [_sentence(location) for location in waiting[:8]]
+    same_line = len({(location.waits, location.line) for location in waiting}) == 1
+    cause = (
+        "All ranks are blocked in the same line: their groups or tensor sizes differ, or the network has failed."
+        if same_line
+        else "The ranks are blocked in different collectives:"
     )
-    return [place.rank for place in waiting], " ".join([head, said, *sentences])
+    return [location.rank for location in waiting], " ".join([head, cause, *sentences])
 
 
-def _sentence(place: Place) -> str:
-    parts = [f"at {place.at}" if place.at else "outside of the run"]
-    if place.waits or place.does:
-        parts.append(f"waiting in {place.waits}" if place.waits else place.does)
+def _sentence(location: RankLocation) -> str:
+    parts = [f"at {location.at}" if location.at else "outside of the run"]
+    if location.waits or location.does:
+        parts.append(f"waiting in {location.waits}" if location.waits else location.does)
     text = (
-        ", ".join(parts) + (f" in {place.line}" if place.line else "") + (f": `{place.source}`" if place.source else "")
+        ", ".join(parts)
+        + (f" in {location.line}" if location.line else "")
+        + (f": `{location.source}`" if location.source else "")
     )
-    return f"Rank {place.rank} has been {text}."
+    return f"Rank {location.rank} has been {text}."
 
 
-def _others(waiting: Iterable[Place], culprits: int) -> list[str]:
+def _waiting_ranks(waiting: Iterable[RankLocation], culprits: int) -> list[str]:
     groups: dict[tuple[str, str], list[int]] = {}
-    for place in waiting:
-        groups.setdefault((place.waits, place.at), []).append(place.rank)
+    for location in waiting:
+        groups.setdefault((location.waits, location.at), []).append(location.rank)
     whom = "it" if culprits == 1 else "them"
     return [
         f"{_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'} for {whom} in {waits}{f' of {at}' if at else ''}."

@@ -1,4 +1,4 @@
-"""StopConsensus: the boundary at which all ranks leave, found without a collective."""
+"""StopConsensus: chooses the boundary at which all ranks stop, without a collective."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from lightlib.launch.watch.board import Board
 __all__ = ["END", "Position", "StopConsensus", "next_after"]
 
 Position = tuple[int, ...]
-END: Position = (sys.maxsize,)  # behind every boundary: the run ends by itself
+END: Position = (sys.maxsize,)  # after every boundary: the run ends by itself
 
 
 def next_after(position: Position) -> Position:
-    """Return the first boundary that can follow `position`: its last number raised by one.
+    """Return the first boundary that can follow `position`: its last number plus one.
 
-    It is greater than `position`, and not greater than the boundary that comes next: that one raises the last number
-    too, or an earlier one.
+    It is greater than `position` and at most the next boundary, which raises the last number too, or an earlier one.
 
     Example:
         >>> next_after((3, 7))
@@ -30,22 +29,22 @@ def next_after(position: Position) -> Position:
 
 
 class StopConsensus:
-    """One wish to leave, as this rank sees it. The watch thread calls `step`; all else is for the main thread.
+    """One stop request, as this rank sees it. The watch thread calls `step`, the main thread everything else.
 
-    Every rank publishes a *bound*: a boundary that its main thread does not go beyond before there is a decision.
-    The watch thread raises the flag of the main thread FIRST and reads the position THEN: the main thread meets the
-    flag at the boundary after that position at the latest, asks here, and waits. So `next_after(position)` is a bound.
-    A main thread that waits here publishes the very boundary at which it waits. When all bounds are there, rank 0's
-    watch thread writes down the greatest: no rank is beyond it, and all come to it, because the ones that wait at
-    earlier boundaries go on. Nobody waits for a main thread that waits in a collective.
+    Every rank publishes a *bound*: a boundary that its main thread does not pass before there is a decision. The watch
+    thread FIRST raises the flag of the main thread and THEN reads its position: the main thread sees the flag at the
+    boundary after that position at the latest, asks here, and waits. So `next_after(position)` is a bound. A main
+    thread that waits here publishes the exact boundary at which it waits. When all bounds are published, rank 0's watch
+    thread chooses the greatest: no rank is past it, and every rank reaches it, because those that wait at earlier
+    boundaries continue. No rank waits for a main thread that waits in a collective.
 
     Args:
-        kind: What is wished for.
-        path: In front of all keys, the same on all ranks.
-        rank: This process.
+        kind: The kind of stop: "stop", "terminate" or "interrupt".
+        path: The prefix of all keys, the same on all ranks.
+        rank: Rank of this process.
         world_size: Number of processes.
-        patience: Seconds in which main threads may still arrive at an earlier boundary than their watch threads
-            could promise, when all ranks wish for the same at the same boundary.
+        patience: Seconds in which main threads may still arrive at an earlier boundary than their watch threads could
+            promise, if all ranks request the same stop at the same boundary.
     """
 
     def __init__(self, kind: str, path: str, rank: int, world_size: int, patience: float) -> None:
@@ -54,41 +53,50 @@ class StopConsensus:
         self.rank = rank
         self.world_size = world_size
         self.patience = patience
-        self.wished = False  # set from a signal handler too: an attribute, and no lock
-        self.exact: Position | None = None
-        self.asked_at: float | None = None
+        self.requested_at: float | None = None
         self.decided = threading.Event()
         self.decision: Position = END
+        self._requested = False  # may be set in a signal handler: without a lock
+        self._exact: Position | None = None
         self._bound: Position | None = None
         self._arrived = False
         self._complete_at: float | None = None
 
     @property
     def pending(self) -> bool:
-        """Whether it was asked for and is not decided."""
-        return (self.wished or self.asked_at is not None) and not self.decided.is_set()
+        """Whether it is requested and not decided."""
+        return (self._requested or self.requested_at is not None) and not self.decided.is_set()
+
+    def request(self) -> None:
+        """Request the stop. Safe in a signal handler."""
+        self._requested = True
+
+    def arrive(self, position: Position) -> None:
+        """Note that the main thread waits at this boundary, and request the stop; the first call counts."""
+        self._exact = self._exact or position
+        self._requested = True
 
     def step(
         self, board: Board, raise_flag: Callable[[str], None], position: Callable[[], Position], left: str
     ) -> None:
-        """Do what can be done now, and wait for nothing.
+        """Do the next step without waiting.
 
         Args:
-            board: Where the ranks meet.
-            raise_flag: Tells the main thread; may be called more than once.
-            position: Where the main thread is.
+            board: The notes shared by all ranks.
+            raise_flag: Notifies the main thread; may be called more than once.
+            position: Returns the position of the main thread.
             left: The key of the number of ranks that have ended this run.
         """
-        if self.decided.is_set() or not self._is_asked(board):
+        if self.decided.is_set() or not self._is_requested(board):
             return
         if self._bound is None:
             raise_flag(self.kind)
             self._publish(board, position)
-        elif not self._arrived and self.exact is not None:
+        elif not self._arrived and self._exact is not None:
             self._arrived = True
-            if self.exact < self._bound:
-                board.write(f"{self.path}/arrived/{self.rank}", json.dumps(self.exact))
-        some_left = board.count(left) > 0  # asked before the decision is read: who left by it has made it first
+            if self._exact < self._bound:
+                board.write(f"{self.path}/arrived/{self.rank}", json.dumps(self._exact))
+        some_left = board.count(left) > 0  # read before the decision: a rank that left because of it wrote it first
         note = board.read(f"{self.path}/decision")
         if note is None and self.rank == 0:
             note = self._decide(board, some_left)
@@ -99,28 +107,28 @@ class StopConsensus:
             self.decided.set()
 
     def missing(self, board: Board) -> list[int]:
-        """Return the ranks that have not published a bound; rank 0 when only its decision is missing."""
-        found = [r for r in range(self.world_size) if board.read(f"{self.path}/bound/{r}") is None]
-        return found or [0]
+        """Return the ranks that have not published a bound; rank 0 if only its decision is missing."""
+        ranks = [r for r in range(self.world_size) if board.read(f"{self.path}/bound/{r}") is None]
+        return ranks or [0]
 
-    def _is_asked(self, board: Board) -> bool:
-        if self.asked_at is None:
-            if self.wished:
+    def _is_requested(self, board: Board) -> bool:
+        if self.requested_at is None:
+            if self._requested:
                 board.write(f"{self.path}/asked", "")
             elif board.read(f"{self.path}/asked") is None:
                 return False
-            self.asked_at = time.monotonic()
+            self.requested_at = time.monotonic()
         return True
 
     def _publish(self, board: Board, position: Callable[[], Position]) -> None:
-        exact = self.exact
+        exact = self._exact
         bound = next_after(position()) if exact is None else exact
         board.write(f"{self.path}/bound/{self.rank}", json.dumps([bound, exact is not None]))
         board.count(f"{self.path}/bounds", 1)
         self._bound, self._arrived = bound, exact is not None
 
     def _decide(self, board: Board, some_left: bool) -> str | None:
-        if some_left:  # it published nothing, or a boundary that does not come
+        if some_left:  # it published nothing, or a boundary that it never reaches
             return board.write_first(f"{self.path}/decision", json.dumps(END))
         if board.count(f"{self.path}/bounds") < self.world_size:
             return None

@@ -1,4 +1,4 @@
-"""Timing: how often the watch of a rank looks, and how long it waits for the others."""
+"""Timing: the poll intervals and time limits of the watch."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ __all__ = ["PRODUCTION", "Timing"]
 
 @dataclass(frozen=True)
 class Timing:
-    """How often a `Watch` looks and how long it waits, in seconds; the defaults are for production.
+    """The poll intervals and time limits of a `Watch`, in seconds; the defaults are for production.
 
     Attributes:
-        poll: Between two looks at the store.
-        busy_poll: The same while the answers of other ranks are due.
-        look: Between two looks of a main thread that waits for another rank.
-        store: In which the store must have answered the main thread.
-        answer: In which the watch of each rank must have answered another one.
-        arrival: In which main threads may still arrive at the boundary at which all wish for a stop.
-        reason: In which the rank that failed first, or its launcher, must have announced why.
-        grace: That the main thread has to get out by itself after a failure, and again for its teardown.
-        short_grace: At most, for the same after a hang or Ctrl-C.
-        linger: That rank 0 waits at its exit for ranks that are still in the run.
-        summary: That torchrun has to notice the rank that failed first before another one ends.
-        join: In which the thread of a watch that is closed must have ended.
-        flush: For a process that ends to flush its streams.
-        before_end: For what is called before the last lines of a process.
-        last_lines: For a process that ends to write its last lines.
+        poll: Interval at which the watch thread polls the store.
+        busy_poll: The same while answers of other ranks are due.
+        look: Interval at which a main thread that waits for another rank polls.
+        store: Time for the store to answer the main thread.
+        answer: Time for the watch of each rank to answer another one.
+        arrival: Time for main threads to arrive at the boundary if all ranks request a stop at the same one.
+        reason: Time for the rank that failed first, or its launcher, to announce why.
+        grace: Time for the main thread to exit by itself after a failure, and again for its teardown.
+        short_grace: Upper limit for `grace` after a hang or Ctrl-C.
+        linger: Time that rank 0 waits at its exit for ranks that are still in the run.
+        summary: Time for torchrun to notice the rank that failed first before another one ends.
+        join: Time for the thread of a closed watch to end.
+        flush: Time for an ending process to flush its streams.
+        before_end: Time for the `before_end` call.
+        last_lines: Time for an ending process to write its last lines.
     """
 
     poll: float = 0.25

@@ -119,7 +119,7 @@ def lose_patience() -> None:
         time.sleep(0.01)
     watch = processes._watch[-1]
     print(f"timeout of the watch: {watch.timeout:g} s")
-    watch.timeout = watch._inquiry._timeout = given.patience
+    watch.timeout = watch._hang_detector._timeout = given.patience
 
 
 class Callback(L.Callback):

@@ -1,4 +1,4 @@
-"""Ends: ranks whose data end after different numbers of batches find that out by themselves."""
+"""EndOfData: ranks whose data end after different numbers of batches detect it by themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import pytest
 from torch import distributed
 
-from lightlib.launch.watch.ends import MORE
+from lightlib.launch.watch.end_of_data import MORE
 from lightlib.launch.watch.watch import OtherRankError, Watch
 from tests.launch.test_watch import QUICK, watches
 from tests.launch.watched_ranks import HANGS_AFTER

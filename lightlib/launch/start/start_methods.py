@@ -1,0 +1,89 @@
+"""Checks that a start method of multiprocessing can be used here, and pickles the function for it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lightlib.errors import MisconfigurationException
+from lightlib.launch.start.program import is_interactive
+
+__all__ = ["check_fork", "check_guard", "pickled"]
+
+
+def check_fork() -> None:
+    """Refuse a fork where the system has none, or after CUDA was used.
+
+    Raises:
+        MisconfigurationException: This process cannot be forked.
+    """
+    if not hasattr(os, "fork"):
+        raise MisconfigurationException(
+            f"The start method 'fork' was requested, which {sys.platform} does not have.",
+            expected="'spawn', or a script.",
+            fix='Trainer(strategy="ddp_spawn"), or Trainer(strategy="ddp") in a script.',
+        )
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise MisconfigurationException(
+            "CUDA was already used in this process, and a fork of it cannot use CUDA.",
+            expected="no tensor on a GPU and no call that initializes CUDA before the processes are started.",
+            fix="restart, and move tensors to the GPU only within the Module; in a script use "
+            'Trainer(strategy="ddp") or "ddp_spawn".',
+        )
+
+
+def check_guard(method: str) -> None:
+    """Refuse an unguarded script: a new process would run it up to this point again.
+
+    Raises:
+        MisconfigurationException: The calling line is not below `if __name__ == "__main__":`.
+    """
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    frame: Any = sys._getframe()  # noqa: SLF001  public in all but name
+    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is vars(main)):
+        frame = frame.f_back
+    named = main.__spec__ is not None and main.__spec__.name.endswith("__main__")  # not imported again
+    if frame is None or named or file is None or not Path(file).is_file():
+        return
+    tree, line = ast.parse(Path(file).read_bytes()), frame.f_lineno
+    within = next((node for node in tree.body if node.lineno <= line <= (node.end_lineno or node.lineno)), None)
+    if within is None or (isinstance(within, ast.If) and "__name__" in ast.unparse(within.test)):
+        return
+    raise MisconfigurationException(
+        f"The start method {method!r} imports {Path(file).name} again in each process, and line {line} of it, which "
+        "starts them, is not guarded.",
+        expected='the lines that start the training below `if __name__ == "__main__":`.',
+        fix='put them there, or use Trainer(strategy="ddp"), which needs no such line.',
+    )
+
+
+def pickled(function: Callable[[int], Any], method: str) -> bytes:
+    """Return the pickled function. Its tensors are copied; multiprocessing itself would share the parameters.
+
+    Raises:
+        MisconfigurationException: It cannot be pickled, or a new process could not load it.
+    """
+    try:
+        data = pickle.dumps(function)
+    except Exception as error:
+        raise MisconfigurationException(
+            f"The module or an object that it holds cannot be sent to a new process: {error}.",
+            expected=f"picklable objects, which the start method {method!r} needs: no lambdas, no classes or functions "
+            "defined in functions, no open files.",
+            fix='Trainer(strategy="ddp_fork"), which pickles nothing, or Trainer(strategy="ddp") in a script.',
+        ) from error
+    if (is_interactive() or not hasattr(sys.modules["__main__"], "__file__")) and b"__main__" in data:
+        raise MisconfigurationException(
+            f"The start method {method!r} was requested in a notebook or an interactive session, with classes or "
+            "functions that are defined in it: a new process cannot import them.",
+            expected="classes from a file that can be imported, or forked processes.",
+            fix='Trainer(strategy="ddp_notebook"), or write the classes to a file and import them.',
+        )
+    return data

@@ -1,0 +1,47 @@
+"""FirstFailure: the first failure of a run, as far as this rank knows."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from lightlib.launch.watch.failure import Failure
+
+__all__ = ["FirstFailure"]
+
+
+class FirstFailure:
+    """The first failure of a run that this rank knows of; the first one that it learns counts.
+
+    Attributes:
+        failure: The failure; None as long as there is none.
+        lethal: Whether it ends this process: the program cannot catch it and begin another run.
+        in_store: Whether it is in the store, so that rank 0 reports it.
+        in_run: Whether this rank was in a run when it learned of it.
+        known_at: When it learned of it, on the monotonic clock.
+        known: Set once it knows of one.
+    """
+
+    def __init__(self) -> None:
+        self.failure: Failure | None = None
+        self.lethal = self.in_store = self.in_run = False
+        self.known_at = 0.0
+        self.known = threading.Event()
+
+    def learn(self, failure: Failure, in_run: bool, lethal: bool = False, in_store: bool = False) -> None:
+        """Note a failure, unless one is known."""
+        if self.failure is None:
+            self.failure, self.known_at, self.in_run = failure, time.monotonic(), in_run
+        self.in_store = self.in_store or in_store
+        self.lethal = self.lethal or lethal
+        self.known.set()
+
+    def drop(self) -> None:
+        """Drop the failure of an earlier run, which the program has caught."""
+        self.failure = None
+
+    def begin_run(self) -> None:
+        """Forget the failure of an earlier run; a new run begins."""
+        self.failure = None
+        self.in_store = False
+        self.known.clear()
