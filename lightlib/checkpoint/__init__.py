@@ -1,4 +1,4 @@
-"""Checkpoints: written, read, looked into, verified and converted, from Python and the command line."""
+"""Checkpoints: write, read, inspect, verify and convert them, from Python and the command line."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ _get, _names = lazy.attributes(
     },
 )
 
-if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+if not TYPE_CHECKING:  # type checkers see only the names above
     __getattr__, __dir__ = _get, _names

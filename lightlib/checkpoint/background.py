@@ -1,4 +1,4 @@
-"""BackgroundWriter: one thread that writes checkpoints while training goes on, one after the other."""
+"""BackgroundWriter: a thread that writes checkpoints one after the other while training continues."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Call = Callable[[], object]
 
 
 class BackgroundWriter:
-    """Does jobs in their order, in a thread of its own, which ends when there is nothing to do.
+    """Runs jobs in order, in a separate thread, which ends when there are none.
 
-    Two saves never overlap: a new one waits for what is still being done, so that at any time one copy of the state
-    exists beside the state itself. When a job fails, those behind it are dropped, and the error waits to be taken.
-    What is to be called after a job is called by the thread that looks, and not by that of the job.
+    Two saves never overlap: a new one waits for the pending one, so at most one copy of the state exists in addition to
+    the state itself. When a job fails, the jobs after it are dropped, and the error is kept for `look` or `wait`.
+    Follow-up calls run in the thread that calls `look` or `wait`, not in the thread of the job.
 
     Attributes:
-        failed: What a job has raised, until somebody takes it; None when nothing went wrong.
+        failed: The exception of a failed job until `look` or `wait` has handled it; else None.
 
     Example:
         >>> writer, done = BackgroundWriter(), []
-        >>> writer.submit(lambda: done.append("written"), then=lambda: done.append("said"))
+        >>> writer.submit(lambda: done.append("written"), then=lambda: done.append("reported"))
         >>> writer.wait()
         >>> done
-        ['written', 'said']
+        ['written', 'reported']
     """
 
     def __init__(self) -> None:
@@ -44,22 +44,22 @@ class BackgroundWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether something is still to be done."""
+        """Whether jobs are pending."""
         return self._running
 
     def save(self, content: Any, write: Callable[[Any], object], then: Call | None = None) -> None:
-        """Copy `content`, and have `write(copy)` called by the thread; the caller is blocked for the copy alone.
+        """Copy `content` and have the thread call `write(copy)`; only the copy blocks the caller.
 
         Args:
             content: Tensors, plain values and containers of them. They may change as soon as this returns.
             write: Gets the copy.
-            then: Called after success, by whoever calls `wait` or `look`.
+            then: Called after success, within `wait` or `look`.
         """
         self.join()
         self.submit(partial(write, staged(content, self._buffers)), then)
 
     def submit(self, job: Call, then: Call | None = None) -> None:
-        """Have `job` done after those before it; it is dropped when one of them fails, or has failed."""
+        """Queue `job`; it is dropped if an earlier one fails or has failed."""
         with self._changed:
             if self.failed is not None:
                 return
@@ -69,17 +69,17 @@ class BackgroundWriter:
                 threading.Thread(target=self._work, name="lightlib-checkpoints", daemon=True).start()
 
     def after(self, call: Call) -> None:
-        """From within a job: have `call` called by whoever waits or looks next."""
+        """Called by a job: have the next `wait` or `look` run `call`."""
         with self._changed:
             self._then.append(call)
 
     def join(self) -> None:
-        """Wait until all is done or something failed. This raises nothing."""
+        """Wait until all jobs are done or one has failed; raise nothing."""
         with self._changed:
             self._changed.wait_for(lambda: not self._running)
 
     def look(self) -> Exception | None:
-        """Without waiting, call what is to be called after the jobs that are done; return an error once."""
+        """Run the follow-up calls of completed jobs without waiting; return the error of a failed job once."""
         if self._then:
             with self._changed:
                 calls, self._then = self._then, []
@@ -94,10 +94,10 @@ class BackgroundWriter:
         return error if isinstance(error, CheckpointWriteError) else _explained(error)
 
     def wait(self) -> None:
-        """Wait until all is done.
+        """Wait until all jobs are done.
 
         Raises:
-            CheckpointWriteError: A job failed; it is raised once.
+            CheckpointWriteError: A job failed; raised once.
         """
         self.join()
         error = self.look()
@@ -114,21 +114,21 @@ class BackgroundWriter:
                 job, then = self._jobs.popleft()
             try:
                 job()
-            except BaseException as error:  # noqa: BLE001  nobody is here to catch it: it waits to be taken
+            except BaseException as error:  # noqa: BLE001  `look` or `wait` returns or raises it
                 with self._changed:
                     self.failed = error
                     self._jobs.clear()
             else:
                 if then is not None:
                     self.after(then)
-            del job, then  # and the copy of the state
+            del job, then  # frees the copy of the state
 
 
 def _explained(error: Exception) -> CheckpointWriteError:
     explained = CheckpointWriteError(
         f"A checkpoint could not be written in the background: {type(error).__name__}: {error}",
         expected="a folder that can be written, and a state of tensors and plain values.",
-        fix="see the error above; ModelCheckpoint(async_save=False) raises it where the save begins.",
+        fix="see the error above; with ModelCheckpoint(async_save=False) it is raised where the save begins.",
     )
     explained.__cause__ = error
     return explained

@@ -1,4 +1,4 @@
-"""Formats: a checkpoint is a file or a directory; what is asked of one goes to the right code."""
+"""Formats: reads, writes and verifies a checkpoint, whether it is a file or a directory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from lightlib.checkpoint.file import archive, safetensors
+from lightlib.checkpoint.file.read_errors import unreachable
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, closest, nearest
@@ -20,18 +21,18 @@ FORMATS = ("file", "directory")
 def save(
     content: Mapping[str, Any], path: str, label: Label, kind: str = "file", group: Any = None, alone: bool = False
 ) -> None:
-    """Write a checkpoint: under its name it is whole, or not there.
+    """Write a checkpoint, which appears under its name only when it is complete.
 
     Args:
         content: Tensors, plain values and containers of them.
         path: A local path or a URL.
-        label: Which run writes it, and when.
-        kind: ``"file"``: this process writes all. ``"directory"``: every process calls this and writes its part.
+        label: The run that writes it, and its position.
+        kind: ``"file"``: this process writes everything. ``"directory"``: every process calls this and writes a shard.
         group: The processes that write a directory. Default: all.
-        alone: This process writes a directory by itself, whatever others there are.
+        alone: This process writes a directory by itself, even if there are several processes.
 
     Raises:
-        CheckpointWriteError: It could not be written; what was there before is as it was.
+        CheckpointWriteError: It could not be written; an existing checkpoint is unchanged.
     """
     if kind == "directory":
         _directories().save(content, path, label, group, alone)
@@ -40,31 +41,27 @@ def save(
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
-    """Whether there is anything at `path`.
+    """Whether `path` exists.
 
     Raises:
-        CheckpointError: It is a URL that cannot be reached.
+        CheckpointError: It is a URL that cannot be accessed.
     """
     try:
         return filesystem.exists(path)
     except (ImportError, OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{str(path)!r} cannot be reached: {error}",
-            expected="a path, or a URL whose protocol fsspec knows, with the package for it installed.",
-            fix="pip install s3fs for s3://, gcsfs for gs://, adlfs for abfs://; or use a local path.",
-        ) from error
+        raise unreachable(str(path), error) from error
 
 
 def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, Any]:
-    """Read a checkpoint. Nothing in it is run, unless `trust` says that it may be.
+    """Read a checkpoint. No code in it is run unless `trust` allows it.
 
     Args:
         path: A local path, a URL, or an open file.
-        map_location: As in torch.load; tensors of a directory are read later, to where they are needed.
-        trust: Also take Python objects that can only be read by running code that the file names.
+        map_location: As in torch.load; tensors of a directory are read later, to the device where they are needed.
+        trust: Also accept Python objects that can only be read by running code that the file names.
 
     Raises:
-        CheckpointError: It is missing, damaged, no checkpoint, or holds objects that only a trusted file may hold.
+        CheckpointError: It is missing, damaged, not a checkpoint, or has objects that need `trust`.
     """
     named = isinstance(path, (str, os.PathLike))
     if named and not exists(path):
@@ -75,12 +72,12 @@ def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, 
         return safetensors.load(path)
     try:
         return archive.load(path, map_location, trust=trust)
-    except FileNotFoundError as error:  # a link to nothing, or removed in this moment
+    except FileNotFoundError as error:  # a broken link, or removed meanwhile
         raise missing(path) from error
 
 
 def label_of(path: str | os.PathLike[str]) -> Label | None:
-    """Return which run wrote a checkpoint; None for what has no label or is damaged where it should be."""
+    """Return the label of a checkpoint; None if it has none or the label is damaged."""
     return (_directories() if filesystem.is_folder(path) else archive).label_of(path)  # type: ignore[no-any-return]
 
 
@@ -88,7 +85,7 @@ def verify(path: str | os.PathLike[str]) -> None:
     """Read a checkpoint from end to end and compare it with its checksums.
 
     Raises:
-        CheckpointError: It is missing or damaged; the text says where.
+        CheckpointError: It is missing or damaged; the message states where.
     """
     if not exists(path):
         raise missing(path)
@@ -96,22 +93,20 @@ def verify(path: str | os.PathLike[str]) -> None:
 
 
 def missing(path: Any) -> CheckpointError:
-    """Return the error for a checkpoint that is not there, with those that are."""
+    """Return the error for a missing checkpoint, which lists the existing ones."""
     if filesystem.is_remote(path):
         return CheckpointError(
             f"There is no checkpoint {str(path)!r}.",
             expected="an existing file.",
-            fix="correct the address; `ckpt_path=None` starts from nothing.",
+            fix="correct the address; `ckpt_path=None` starts a new run.",
         )
     folder, name = os.path.split(str(path))
-    there = sorted(one for one in filesystem.names_in(folder or ".") if one.endswith(".ckpt") and one[0] != ".")
-    near = closest(name, there)
+    existing = [entry for entry in filesystem.names_in(folder or ".") if entry.endswith(".ckpt") and entry[0] != "."]
+    near = closest(name, existing)
     return CheckpointError(
-        f"There is no checkpoint {str(path)!r}.{nearest(name, there)}",
-        expected=f"an existing file; in {folder or '.'!r} there are: {', '.join(there[:8]) or 'no .ckpt files'}.",
-        fix=f"use {os.path.join(folder, near)!r}."
-        if near
-        else "correct the path; `ckpt_path=None` starts from nothing.",
+        f"There is no checkpoint {str(path)!r}.{nearest(name, existing)}",
+        expected=f"an existing file; in {folder or '.'!r} there are: {', '.join(existing[:8]) or 'no .ckpt files'}.",
+        fix=f"use {os.path.join(folder, near)!r}." if near else "correct the path; `ckpt_path=None` starts a new run.",
     )
 
 

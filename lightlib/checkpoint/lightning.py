@@ -1,4 +1,4 @@
-"""Lightning's checkpoints: where the run was that wrote one, whichever hook it was written in."""
+"""Lightning's checkpoints: the position of the run that wrote one, in any hook."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["loader_states", "position"]
 
 
 def position(content: Mapping[str, Any], window: int = 1) -> dict[str, int]:
-    """Return where the run was: epochs completed, batches done in this epoch and in all, steps, the last validation.
+    """Return the position of the run: completed epochs, batches in this epoch and in total, steps, last validation.
 
-    A batch is done when it is processed: what is written in on_train_batch_end does not count it as completed yet. With
+    A batch counts when it is processed: a file written in on_train_batch_end does not count it as completed yet. With
     an epoch's last batch the schedules have been stepped, so the epoch has ended. The batches of an open accumulation
-    window are to be run again, for their gradients are not in the file.
+    window must be run again, because their gradients are not in the file.
 
     Args:
-        content: What the file holds.
-        window: Batches per optimizer step of the run that goes on from there.
+        content: The content of the file.
+        window: Batches per optimizer step of the run that resumes from it.
 
     Example:
         >>> count = {"ready": 5, "started": 5, "processed": 5, "completed": 4}
@@ -45,10 +45,10 @@ def position(content: Mapping[str, Any], window: int = 1) -> dict[str, int]:
 
 
 def loader_states(content: Mapping[str, Any]) -> list[Any]:
-    """Return the states of those loaders that keep their own position; in a job of several processes the first's."""
+    """Return the states of stateful loaders; in a job of several processes those of rank 0."""
     return list(_fit_loop(content).get("state_dict", {}).get("combined_loader") or [])
 
 
 def _fit_loop(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = content.get("loops", {}).get("fit_loop", {})
-    return found
+    state: Mapping[str, Any] = content.get("loops", {}).get("fit_loop", {})
+    return state

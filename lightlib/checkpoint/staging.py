@@ -1,4 +1,4 @@
-"""Staging: a copy of a state in the CPU's memory, to be written while training changes the state."""
+"""Staging: copies a state to CPU memory, so that it can be written while training changes it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lightlib.checkpoint.directory.tensors import dtensor_type
 
 __all__ = ["Buffers", "staged"]
 
-ALIGNMENT = 64  # bytes; torch reads and writes whole cache lines
+ALIGNMENT = 64  # bytes; torch reads and writes full cache lines
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 
 
 class Buffers:
-    """Memory for one copy of a state. It is used again for the next, for new memory costs more time than the copy.
+    """Memory for one copy of a state. It is reused for the next, because allocating costs more time than the copy.
 
     Attributes:
-        size: How many bytes are held: those of the largest state that was copied so far. A state of 200 MB of weights
-            with Adam's two averages takes 600 MB.
+        size: Bytes of memory: those of the largest state copied so far. A state of 200 MB of weights with Adam's two
+            averages takes 600 MB.
     """
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class Buffers:
         self._pinned = False
 
     def reserve(self, size: int, pinned: bool = False) -> None:
-        """Hold `size` bytes or more, and touch them, which takes longer than a copy does; `staged` calls this."""
+        """Allocate at least `size` bytes and touch them, which takes longer than a copy; `staged` calls this."""
         if size <= self.size and (self._pinned or not pinned):
             return
-        self._memory = torch.empty(0, dtype=torch.uint8)  # before there is more: two never exist at once
+        self._memory = torch.empty(0, dtype=torch.uint8)  # freed first: two never exist at once
         size = max(size, self.size)
         self._memory, self._pinned, self.size = _memory(size), pinned, size
         if pinned:
@@ -47,25 +47,25 @@ class Buffers:
             self._memory[::4096] = 0  # a byte of each page
 
     def part(self, start: int, size: int) -> torch.UntypedStorage:
-        """Return `size` bytes from `start` on, as a storage of its own."""
+        """Return `size` bytes from `start` on as a separate storage."""
         return self._memory.untyped_storage()[start : start + size]  # type: ignore[no-any-return]
 
 
 def _memory(size: int) -> Tensor:
-    """Return new memory, in few large pages where the system has them, and not shared with the workers of loaders."""
+    """Return new memory, in huge pages if the system has them, and not shared with the workers of loaders."""
     if size == 0 or not hasattr(mmap, "MADV_DONTFORK"):
         return torch.empty(size, dtype=torch.uint8)
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for advice in ("MADV_HUGEPAGE", "MADV_DONTFORK"):
-        with contextlib.suppress(OSError, AttributeError):  # a system that has no large pages
+        with contextlib.suppress(OSError, AttributeError):  # a system without huge pages
             mapped.madvise(getattr(mmap, advice))
     return torch.frombuffer(mapped, dtype=torch.uint8)
 
 
 def _pin(memory: Tensor) -> None:
-    """Let a GPU copy into `memory` while the CPU does something else.
+    """Pin `memory`, so that a GPU copies into it asynchronously.
 
-    torch's own pinned memory comes in powers of two, which may be almost twice of what is needed.
+    torch's own pinned memory comes in powers of two, almost twice the needed size in the worst case.
     """
     runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     if int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)) == 0:
@@ -78,13 +78,13 @@ def _unpin(address: int) -> None:
 
 
 def staged(content: Any, buffers: Buffers) -> Any:
-    """Return a copy of a state that does not change when the state does, with all tensors on the CPU.
+    """Return an independent copy of a state, with all tensors on the CPU.
 
-    Tensors that share memory do so in the copy. The copy is valid until the next call with the same buffers.
+    Tensors that share memory also share it in the copy. The copy is valid until the next call with the same buffers.
 
     Args:
         content: Tensors, plain values and containers of them; other objects are copied by `copy.deepcopy`.
-        buffers: Where tensors are copied to. They grow to the size of the state.
+        buffers: Memory for the tensors. It grows to the size of the state.
 
     Example:
         >>> weight = torch.ones(2)
@@ -92,14 +92,14 @@ def staged(content: Any, buffers: Buffers) -> Any:
         >>> weight.zero_(), copied["weight"], copied["epoch"], buffers.size
         (tensor([0., 0.]), tensor([1., 1.]), 3, 64)
     """
-    stage = _Stage()
-    result = stage.copied(content)
-    stage.fill(buffers)
+    copying = _StagedCopy()
+    result = copying.copied(content)
+    copying.fill(buffers)
     return result
 
 
-class _Stage:
-    """One copy. Tensors are made empty at first, and get their memory when it is known how much all need."""
+class _StagedCopy:
+    """One copy. Its tensors are created empty and get their memory once the total size is known."""
 
     def __init__(self) -> None:
         self._memo: dict[int, Any] = {}
@@ -153,7 +153,7 @@ class _Stage:
         return made
 
     def fill(self, buffers: Buffers) -> None:
-        """Copy what the tensors hold."""
+        """Copy the values of the tensors."""
         sizes = [-(-storage.nbytes() // ALIGNMENT) * ALIGNMENT for storage in self._storages.values()]
         devices = {storage.device.type for storage in self._storages.values()}
         buffers.reserve(sum(sizes), pinned="cuda" in devices)

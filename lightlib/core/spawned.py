@@ -14,8 +14,8 @@ from lightlib.core.module.overrides import overrides
 from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment.detect import own
-from lightlib.launch.start.spawn import launch_function
 from lightlib.launch.start.program import is_shell
+from lightlib.launch.start.spawn import launch_function
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer

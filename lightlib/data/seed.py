@@ -16,8 +16,8 @@ import torch
 
 from lightlib import report
 from lightlib.errors import MisconfigurationException
-from lightlib.launch.environment.variables import NAMES
 from lightlib.launch.environment.detect import started
+from lightlib.launch.environment.variables import NAMES
 
 __all__ = [
     "choose_seed",

@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from lightlib.checkpoint.directory.tensors import LazyTensor, whole
+from lightlib.checkpoint.directory.tensors import LazyTensor, read_tensors
 from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.tree import map_tensors
 
@@ -222,9 +222,9 @@ def load_optimizer_state(
         CheckpointError: The groups differ, or a parameter has no state in a state that has others.
     """
     if hasattr(optimizer, "consolidate_state_dict"):
-        _load_shared_out(optimizer, whole(saved))
+        _load_shared_out(optimizer, read_tensors(saved))
         return
-    groups = whole(saved["param_groups"])
+    groups = read_tensors(saved["param_groups"])
     if len(groups) != len(optimizer.param_groups):
         raise CheckpointError(
             f"The checkpoint's optimizer has {len(groups)} groups, this one has {len(optimizer.param_groups)}.",

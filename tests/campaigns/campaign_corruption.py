@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightlib import Module, Trainer, report
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.checkpoint import formats
-from lightlib.checkpoint.directory.tensors import whole
+from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.file import archive
 from lightlib.errors import CheckpointError
 
@@ -149,7 +149,7 @@ def damage(path: Path, chance: random.Random) -> str:
 def seen_by(path: Path) -> dict[str, str]:
     """Return what each way to read a checkpoint says about it; nothing where it noticed nothing."""
     ways: dict[str, Callable[[], object]] = {
-        "load": lambda: whole(formats.load(str(path), "cpu")),
+        "load": lambda: read_tensors(formats.load(str(path), "cpu")),
         "verify": lambda: formats.verify(str(path)),
     }
     said = dict.fromkeys(ways, "")

@@ -94,7 +94,7 @@ def _unclear(error: CheckpointWriteError, path: str) -> Iterator[str]:
         " MiB are free",
         "  Expected: ",
         "  Fix: ",
-        "earlier checkpoints are as they were",
+        "earlier checkpoints are unchanged",
     ):
         if part not in text:
             yield f"the error does not say {part!r}: {text}"

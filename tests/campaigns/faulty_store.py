@@ -316,6 +316,6 @@ def _forget(kind: Any) -> None:
 
 def quickly(set_attribute: Callable[[Any, str, Any], None]) -> None:
     """Make the pauses between tries short: `set_attribute` is monkeypatch.setattr or setattr."""
-    from lightlib.checkpoint.storage import remote
+    from lightlib.checkpoint.storage import retries
 
-    set_attribute(remote, "FIRST_DELAY", 0.01)
+    set_attribute(retries, "FIRST_DELAY", 0.01)

@@ -22,8 +22,8 @@ from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteE
 from tests.checkpoint.forged import pickled, tensor, zipped
 
 LABEL = Label(run="1f", serial=2, epoch=1, batch=30, step=15)
-WHOLE = "a whole file that Trainer.save_checkpoint or Lightning wrote."
-ANOTHER = "use another checkpoint; this one is truncated, damaged, or something else."
+WHOLE = "a complete file that Trainer.save_checkpoint or Lightning wrote."
+ANOTHER = "use another checkpoint; this one is truncated, damaged, or not a checkpoint."
 
 
 def content(version=2):
@@ -181,10 +181,10 @@ class TestRefusedToWrite:
         with pytest.raises(CheckpointWriteError) as caught:
             archive.save({"state_dict": {}, "mine": [1, {"x": threading.Lock()}]}, path, LABEL)
         what, expected, fix = str(caught.value).splitlines()
-        assert what.startswith(f"The checkpoint '{path}' could not be written: it holds an object that cannot be ")
+        assert what.startswith(f"The checkpoint '{path}' could not be written: it has an object that cannot be ")
         assert "pickled at ['mine'][1]['x'] (lock): " in what
         assert expected == "  Expected: tensors, numbers, strings, lists and dicts of them."
-        assert fix.endswith("earlier checkpoints are as they were.")
+        assert fix.endswith("earlier checkpoints are unchanged.")
         assert path.read_bytes() == before
 
     def test_what_torch_refuses(self, path):
@@ -304,7 +304,7 @@ class TestRead:
     def test_a_device_that_is_not_here(self):
         data = zipped(pickled({"state_dict": {"a": tensor(location="cuda:0")}}))
         assert error_of(io.BytesIO(data)).endswith(
-            '  Fix: pass map_location="cpu" to read what was saved on a device that is not here.'
+            '  Fix: pass map_location="cpu": it was saved on a device that this machine does not have.'
         )
         assert archive.load(io.BytesIO(data), "cpu")["state_dict"]["a"].equal(torch.zeros(10))
 
@@ -323,7 +323,7 @@ class TestRead:
     def test_a_protocol_that_is_not_known(self):
         pytest.importorskip("fsspec")
         text = error_of("nowhere://bucket/a.ckpt")
-        assert text.startswith("'nowhere://bucket/a.ckpt' cannot be reached: Protocol not known: nowhere")
+        assert text.startswith("'nowhere://bucket/a.ckpt' cannot be accessed: Protocol not known: nowhere")
 
     def test_a_folder(self, tmp_path):
         text = error_of(tmp_path)

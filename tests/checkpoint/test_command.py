@@ -40,7 +40,7 @@ DONE = [
     ("inspect last-directory", ["last-directory: a directory of lightlib (format 2)", "resume      yes"]),
     ("inspect torch.ckpt", ["torch.ckpt: a file of Lightning 2.6.0"]),
     ("inspect last.ckpt --tensors", ["  model.head.bias  float32 [3]"]),
-    ("verify last.ckpt last-directory", ["last.ckpt: whole.", "last-directory: whole.", "checksums compared."]),
+    ("verify last.ckpt last-directory", ["last.ckpt: intact.", "last-directory: intact.", "checksums compared."]),
     ("verify torch.ckpt", ["no checksum of its own"]),
     ("convert last.ckpt new", ["new: written, ", "7 tensors."]),
     ("convert last.ckpt new.ckpt --to file", ["new.ckpt: written"]),
@@ -73,9 +73,9 @@ FAILED = [
     ("verify damaged.ckpt", 1, ["'damaged.ckpt'", "could not be read", "Fix:"]),
     ("verify damaged.ckpt last.ckpt none.ckpt", 1, ["'damaged.ckpt'", "There is no checkpoint 'none.ckpt'"]),
     ("convert damaged.ckpt new", 1, ["'damaged.ckpt'"]),
-    ("convert last.ckpt torch.ckpt --to file", 1, ["There is a file 'torch.ckpt' already", "--overwrite"]),
+    ("convert last.ckpt torch.ckpt --to file", 1, ["The file 'torch.ckpt' already exists", "--overwrite"]),
     ("convert last.ckpt text.ckpt/new.ckpt --to file", 1, ["text.ckpt/new.ckpt", "Expected:", "Fix:"]),
-    ("consolidate last.ckpt new.ckpt", 2, ["is a file already"]),
+    ("consolidate last.ckpt new.ckpt", 2, ["is already a file"]),
     ("consolidate folder new.ckpt", 1, ["'folder'"]),
     ("export last.ckpt new.pt", 2, ["does not end in .safetensors", "'new.safetensors'"]),
     ("export last.ckpt w.safetensors --strip net.", 2, ["begins with 'net.'", "'model.'"]),
@@ -100,7 +100,7 @@ def test_commands_that_do_not(folder, capsys, line, code, texts):
 
 def test_a_damaged_one_does_not_keep_the_others_from_being_verified(folder, capsys):
     assert command.main(["verify", "damaged.ckpt", "last.ckpt"]) == 1
-    assert capsys.readouterr().out.startswith("last.ckpt: whole.")
+    assert capsys.readouterr().out.startswith("last.ckpt: intact.")
 
 
 def test_json_is_json(folder, capsys):
@@ -144,7 +144,7 @@ def test_warnings_are_one_line(folder, capsys):
     write(folder / "more", "file", state_dict={"a": content()["state_dict"]["steps"], "_extra_state": {"x": 1}})
     assert command.main(["export", "more/last.ckpt", "w.safetensors"]) == 0
     assert capsys.readouterr().err == (
-        "Warning: '_extra_state' of 'more/last.ckpt' are no tensors and are not written to 'w.safetensors'.\n"
+        "Warning: '_extra_state' of 'more/last.ckpt' are not tensors and are not written to 'w.safetensors'.\n"
     )
 
 
@@ -159,7 +159,7 @@ def test_the_commands_can_be_part_of_another_command_line(folder, capsys):
 def test_python_m(folder):
     done = programs.run("-m", "lightlib.checkpoint", "verify", "last.ckpt")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("last.ckpt: whole.")
+    assert done.stdout.startswith("last.ckpt: intact.")
     failed = programs.run("-m", "lightlib.checkpoint", "inspect", "none")
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr.startswith("Error: There is no checkpoint 'none'.")

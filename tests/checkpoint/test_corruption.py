@@ -72,4 +72,4 @@ def test_a_trailer_of_another_file(whole, tmp_path):
     archive.save({"state_dict": {"a": torch.arange(20.0)}, "lightlib": {"format": 2}}, tmp_path / "b.ckpt", Label())
     other = (tmp_path / "b.ckpt").read_bytes()
     trailer = other[other.rindex(b'{"version"') :]
-    assert "bytes were written before its end" in refused(whole[: whole.rindex(b'{"version"')] + trailer)
+    assert "bytes were written before its trailer" in refused(whole[: whole.rindex(b'{"version"')] + trailer)

@@ -16,7 +16,7 @@ from torch import distributed, nn
 
 from lightlib.checkpoint.directory import reader
 from lightlib.checkpoint.directory.index import gap_in
-from lightlib.checkpoint.directory.tensors import BLOCK, LazyTensor, Shards, whole
+from lightlib.checkpoint.directory.tensors import BLOCK, LazyTensor, Shards, read_tensors
 from lightlib.checkpoint.storage import filesystem, swap
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, CheckpointWriteError
@@ -70,7 +70,7 @@ def test_a_checkpoint_comes_back_as_it_was():
     assert isinstance(found["state_dict"]["weight"], LazyTensor)
     assert isinstance(found["optimizer_states"][0]["state"][0]["step"], LazyTensor)
     assert torch.equal(found["callbacks"]["EMA"]["mean"], given["callbacks"]["EMA"]["mean"])
-    assert_same(whole(found), given)
+    assert_same(read_tensors(found), given)
     assert reader.label_of("one.ckpt") == LABEL
     assert reader.verify("one.ckpt") == 7
     assert reader.is_directory("one.ckpt")
@@ -104,7 +104,7 @@ def test_a_module_loads_stored_tensors():
     reader.save({"state_dict": module.state_dict()}, "one.ckpt", LABEL)
     other.load_state_dict(reader.load("one.ckpt")["state_dict"])
     assert_same(dict(other.state_dict()), dict(module.state_dict()))
-    assert_same(whole(reader.load("one.ckpt")["state_dict"]), dict(module.state_dict()))
+    assert_same(read_tensors(reader.load("one.ckpt")["state_dict"]), dict(module.state_dict()))
 
 
 KINDS = [
@@ -147,7 +147,7 @@ def test_what_is_loaded_can_be_saved_again():
     reader.save(reader.load("one.ckpt"), "two.ckpt", LABEL)
     reader.save(reader.load("one.ckpt"), "one.ckpt", LABEL)
     for path in ("one.ckpt", "two.ckpt"):
-        assert_same(whole(reader.load(path)), given)
+        assert_same(read_tensors(reader.load(path)), given)
 
 
 def test_tensors_of_one_memory_are_written_once():
@@ -155,7 +155,7 @@ def test_tensors_of_one_memory_are_written_once():
     reader.save({"state_dict": {"a": weight, "b": weight}}, "one.ckpt", LABEL)
     assert filesystem.size_of("one.ckpt") < 6000
     reader.verify("one.ckpt")
-    assert_same(whole(reader.load("one.ckpt")["state_dict"]), {"a": weight, "b": weight})
+    assert_same(read_tensors(reader.load("one.ckpt")["state_dict"]), {"a": weight, "b": weight})
 
 
 def test_a_few_rows_are_read_without_the_others(monkeypatch: pytest.MonkeyPatch):
@@ -206,7 +206,7 @@ def test_an_older_checkpoint_of_the_name_is_replaced(kind: str, exchanging: bool
         monkeypatch.setattr(swap, "exchanged", lambda one, other: False)
     older(kind)
     given = saved()
-    assert_same(whole(reader.load("one.ckpt")), given)
+    assert_same(read_tensors(reader.load("one.ckpt")), given)
     assert not os.path.islink("one.ckpt")
     assert sorted(os.listdir(".")) == (["epoch.ckpt", "one.ckpt"] if kind == "link" else ["one.ckpt"])
     if kind == "link":
@@ -244,7 +244,7 @@ def test_at_every_instant_one_of_the_two_is_there(exchanging: bool, monkeypatch:
 def test_a_folder_with_other_things_is_left_alone(name: str):
     os.mkdir("runs")
     Path("runs", name).write_text("mine")
-    with pytest.raises(CheckpointWriteError, match="other things in it") as raised:
+    with pytest.raises(CheckpointWriteError, match="other files in it") as raised:
         saved("runs")
     assert name in str(raised.value)
     assert "runs/last.ckpt" in str(raised.value)
@@ -311,7 +311,7 @@ def test_a_flipped_bit_is_found_when_it_is_read():
     data[5] ^= 4
     shard.write_bytes(data)
     found = reader.load("one.ckpt")["state_dict"]
-    with pytest.raises(CheckpointError, match=r"'state_dict/weight' in 'shard-.*' have another checksum"):
+    with pytest.raises(CheckpointError, match=r"'state_dict/weight' in 'shard-.*' do not match their checksum"):
         found["weight"].read()
     found["scale"].read()
 
@@ -385,7 +385,7 @@ def test_a_hostile_index_is_refused(name: str):
     saved()
     changed(HOSTILE[name])
     with pytest.raises(CheckpointError):
-        whole(reader.load("one.ckpt"))
+        read_tensors(reader.load("one.ckpt"))
 
 
 def test_a_newer_format_is_named():
@@ -420,9 +420,9 @@ def test_parts_have_to_be_all_of_a_tensor():
     assert gap_in((4, 4), [((0, 0), (2, 4)), ((2, 0), (2, 2)), ((2, 2), (2, 2))]) is None
     assert gap_in((), [((), ())]) is None
     assert gap_in((0, 3), []) is None
-    assert gap_in((4, 4), [((0, 0), (2, 4))]) == "are not all of it"
+    assert gap_in((4, 4), [((0, 0), (2, 4))]) == "do not cover it"
     assert gap_in((4, 4), [((0, 0), (3, 4)), ((2, 0), (1, 4))]) == "overlap"
-    assert gap_in((4,), [((2,), (3,))]) == "reach beyond it"
+    assert gap_in((4,), [((2,), (3,))]) == "exceed it"
     assert gap_in((4,), [((0, 0), (2, 2))]) == "have another number of dimensions"
 
 
@@ -431,7 +431,7 @@ def test_a_store_has_no_half_checkpoint(monkeypatch: pytest.MonkeyPatch):
     path = "memory://bucket/one.ckpt"
     given = content()
     reader.save(given, path, LABEL)
-    assert_same(whole(reader.load(path)), given)
+    assert_same(read_tensors(reader.load(path)), given)
     first = filesystem.names_in(path)
     write = filesystem.write
 
@@ -445,7 +445,7 @@ def test_a_store_has_no_half_checkpoint(monkeypatch: pytest.MonkeyPatch):
         reader.save(content(2.0), path, LABEL)
     monkeypatch.undo()
     assert filesystem.names_in(path) == first
-    assert_same(whole(reader.load(path)), given)
+    assert_same(read_tensors(reader.load(path)), given)
     reader.save(content(3.0), path, LABEL)
     reader.verify(path)
     assert len(filesystem.names_in(path)) == 2
@@ -525,7 +525,7 @@ def test_any_layout_reads_what_any_other_wrote(tmp_path: Path):
     assert len(list(tmp_path.iterdir())) == 6
     for path in tmp_path.iterdir():
         reader.verify(path)
-        found = whole(reader.load(path))
+        found = read_tensors(reader.load(path))
         assert_same({name: found["state_dict"][name] for name in SHAPES}, values())
         assert [found["state_dict"][f"of {rank}"][0].item() for rank in range(4)] == [0, 1, 2, 3]
         assert [found["optimizer_states"][0]["state"][rank]["note"] for rank in range(4)] == ["0", "1", "2", "3"]
@@ -592,7 +592,7 @@ def on_another_machine(rank: int, folder: str) -> str:
 @pytest.mark.processes
 def test_processes_that_do_not_share_a_disk_are_told(tmp_path: Path):
     for text in ranks(2, on_another_machine, str(tmp_path)):
-        assert "what process 1 wrote is not there for the first one" in text
+        assert "the first process does not see the file of process 1" in text
         assert "Fix: use a shared file system" in text
     assert [path.name for path in tmp_path.rglob("*")] == ["elsewhere"]
 
@@ -656,6 +656,6 @@ def beside(rank: int, folder: str) -> None:
 def test_a_thread_writes_while_the_run_goes_on(tmp_path: Path):
     ranks(2, beside, str(tmp_path))
     for number in range(5):
-        found = whole(reader.load(tmp_path / str(number)))["state_dict"]
+        found = read_tensors(reader.load(tmp_path / str(number)))["state_dict"]
         assert sorted(found) == ["of 0", "of 1"]
         assert found["of 1"].unique().tolist() == [number]

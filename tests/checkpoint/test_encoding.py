@@ -156,13 +156,13 @@ def test_nesting_is_bounded_both_ways():
     deep: Any = []
     for _ in range(DEPTH + 1):
         deep = [deep]
-    with pytest.raises(CheckpointWriteError, match="within more than"):
+    with pytest.raises(CheckpointWriteError, match="nested more than"):
         encode(deep)
-    with pytest.raises(CheckpointError, match="within more than"):
+    with pytest.raises(CheckpointError, match="nested more than"):
         decode(deep, lambda name: None)
     circle: list[Any] = []
     circle.append(circle)
-    with pytest.raises(CheckpointWriteError, match="within more than"):
+    with pytest.raises(CheckpointWriteError, match="nested more than"):
         encode(circle)
 
 

@@ -36,8 +36,8 @@ SHELL = f"touch {CANARY}"
 PYTHON = f"open({CANARY!r}, 'w').close()"
 PLAIN = "  Expected: tensors and plain values, which is all that lightlib writes."
 TRUST = (
-    "  Fix: if you trust where the file comes from, pass trust=True to lightlib.checkpoint.load, or to fit and "
-    "load_from_checkpoint weights_only=False; it may run any code."
+    "  Fix: if you trust the source of the file, pass trust=True to lightlib.checkpoint.load, or weights_only=False to "
+    "fit and load_from_checkpoint; it may run any code."
 )
 SELF = "tests.checkpoint.test_malicious"
 
@@ -217,7 +217,7 @@ class TestCalls:
 
     def test_as_the_whole_content(self):
         Path("a.ckpt").write_bytes(zipped(pickled(Call(os.system, SHELL))))
-        assert "holds a Python object that can only" in refused("a.ckpt")
+        assert "has a Python object that can only" in refused("a.ckpt")
 
     def test_in_the_reference_to_a_storage(self):
         for k in range(5):
@@ -268,11 +268,13 @@ def _with_trailer(data):
     """Add the trailer that a liar would write."""
     from lightlib.checkpoint.file import records, trailer
 
-    source = records.Source(io.BytesIO(data))
+    source = records.SharedReader(io.BytesIO(data))
     comment = trailer.writer(Label(run="forged", step=9), "records")
     data = data[:-2] + len(comment(0, "0" * 64)).to_bytes(2, "little")
-    source = records.Source(io.BytesIO(data))
-    digest = records.digest(source, records.layout(records.Source(io.BytesIO(data + comment(0, "0" * 64)))), len(data))
+    source = records.SharedReader(io.BytesIO(data))
+    digest = records.digest(
+        source, records.layout(records.SharedReader(io.BytesIO(data + comment(0, "0" * 64)))), len(data)
+    )
     return data + comment(len(data), digest)
 
 
@@ -322,7 +324,7 @@ class TestOtherForms:
     )
     def test_names_that_lead_out_of_the_file(self, name):
         Path("a.ckpt").write_bytes(zipped(pickled(content()), more={name: b"payload"}))
-        assert f"its record {name!r} is not in the folder of the others" in refused("a.ckpt", needs_trust=False)
+        assert f"its record {name!r} is not in the same folder as the rest" in refused("a.ckpt", needs_trust=False)
         assert sorted(os.listdir()) == ["a.ckpt", "payload_module.py"]
 
     @pytest.mark.parametrize("record", ["../0", "../../../../etc/passwd", "/etc/passwd", "0/../0", "\0", ""])
@@ -384,7 +386,7 @@ class TestMuchFromLittle:
         second = data.index(b"PK\x01\x02", first + 1)
         data[second + 42 : second + 46] = data[first + 42 : first + 46]
         Path("a.ckpt").write_bytes(data)
-        assert "lies over another one" in refused("a.ckpt", needs_trust=False)
+        assert "overlaps another one" in refused("a.ckpt", needs_trust=False)
 
     @pytest.mark.parametrize("function", [bytearray, Named("__builtin__.bytearray")])
     def test_memory_by_a_call_that_torch_allows(self, function):
@@ -408,7 +410,7 @@ class TestMuchFromLittle:
         ("call", "reason"),
         [
             (lambda: tensor(2**50, record="1"), "record size (40 bytes) does not match expected size"),
-            (lambda: tensor(10, shape=(2**40,), stride=(0,)), "says to have 4398046511104 bytes, and has 40"),
+            (lambda: tensor(10, shape=(2**40,), stride=(0,)), "claims 4398046511104 bytes, but has 40"),
             (lambda: tensor(10, shape=(2**32, 2**32), stride=(0, 0)), "overflow"),
             (lambda: tensor(10, shape=(1000,)), "not resizable"),
             (lambda: tensor(10, offset=2**62, shape=(1,)), "overflow"),
@@ -459,16 +461,14 @@ class TestMuchFromLittle:
         itself = []
         itself.append(itself)
         Path("a.ckpt").write_bytes(zipped(pickled(content(mine=itself))))
-        assert "something in it holds itself" in refused("a.ckpt", needs_trust=False)
+        assert "an object in it contains itself" in refused("a.ckpt", needs_trust=False)
 
     def test_an_object_that_knows_what_holds_it(self):
         """As OmegaConf's containers do: the file is complete, and can be loaded by who trusts it."""
         config = pytest.importorskip("omegaconf").OmegaConf.create({"optimizer": {"lr": 0.1}})
         torch.save({"state_dict": Net().state_dict(), "hyper_parameters": config}, "a.ckpt")
         text = refused("a.ckpt").splitlines()[0]
-        assert (
-            "holds a Python object at ['hyper_parameters'] that can only be loaded by running code: omegaconf" in text
-        )
+        assert "has a Python object at ['hyper_parameters'] that can only be loaded by running code: omegaconf" in text
         assert archive.load("a.ckpt", trust=True)["hyper_parameters"] == config
 
     def test_a_thousand_million_laughs(self):

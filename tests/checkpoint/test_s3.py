@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lightlib.checkpoint.storage import filesystem, remote
+from lightlib.checkpoint.storage import filesystem, retries
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
 from tests.campaigns import faulty_store
 from tests.campaigns.faulty_store import BUCKET, PART, Faults
@@ -17,7 +17,7 @@ pytest.importorskip("s3fs", reason="pip install s3fs")
 pytest.importorskip("moto.server", reason="pip install 'moto[s3]' flask flask-cors")
 
 SMALL, LARGE = os.urandom(1000), os.urandom(PART * 2 + 1000)
-STORE = "a store that can be reached and written."
+STORE = "a store that can be accessed and written."
 CHECK = "check the address, the credentials and the quota."
 
 
@@ -96,7 +96,7 @@ class TestOneFault:
 
 class TestForGood:
     def test_throttled(self, store, folder, monkeypatch):
-        monkeypatch.setattr(remote, "ATTEMPTS", 3)
+        monkeypatch.setattr(retries, "ATTEMPTS", 3)
         path = filesystem.join(folder, "a.ckpt")
         filesystem.write(path, produce(b"older"))
         store.faults.always = {"UploadPart": "throttled 503"}
@@ -146,12 +146,12 @@ class TestForGood:
         assert read(path) == b"older"
 
     def test_an_upload_that_cannot_be_given_up_is_said(self, store, folder, monkeypatch):
-        monkeypatch.setattr(remote, "ATTEMPTS", 2)
+        monkeypatch.setattr(retries, "ATTEMPTS", 2)
         path = filesystem.join(folder, "a.ckpt")
         store.faults.always = {"UploadPart": "forbidden", "AbortMultipartUpload": "forbidden"}
         with (
             pytest.warns(
-                UserWarning, match=r"uploaded of 's3://.*a\.ckpt' could not be discarded: Access Denied\. It is no"
+                UserWarning, match=r"upload of 's3://.*a\.ckpt' could not be discarded: Access Denied\. It is not a"
             ),
             pytest.raises(CheckpointWriteError, match="Access Denied"),
         ):

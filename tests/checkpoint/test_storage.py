@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightlib.checkpoint.storage import claims, filesystem, local, remote, swap
+from lightlib.checkpoint.storage import claims, filesystem, local, retries, swap
 from lightlib.errors import CheckpointWriteError, MisconfigurationException
 from tests.processes import programs
 
@@ -22,7 +22,7 @@ fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
 
 MEMORY = "memory://run"
-STORE = "a store that can be reached and written."
+STORE = "a store that can be accessed and written."
 CHECK = "check the address, the credentials and the quota."
 
 
@@ -37,7 +37,7 @@ def read(path):
 
 @pytest.fixture(autouse=True)
 def _empty_memory(monkeypatch):
-    monkeypatch.setattr(remote, "FIRST_DELAY", 0.001)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.001)
     yield
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
@@ -223,7 +223,7 @@ class TestDisk:
             text = str(caught.value)
             assert text.startswith(f"The checkpoint {path!r} could not be written: [Errno {number}] ")
             assert " MiB are free there.\n  Expected: a writable directory with enough room.\n" in text
-            assert text.endswith("choose another directory; earlier checkpoints are as they were.")
+            assert text.endswith("choose another directory; earlier checkpoints are unchanged.")
         assert called == []
         assert sorted(os.listdir()) == ["file", "folder"]
 
@@ -400,7 +400,7 @@ held.release()
             "of the other.\n  Fix: ModelCheckpoint(dirpath='another/folder'), or end the other run first."
         )
         Path("run/.lightlib.lock").write_text("")
-        with pytest.raises(MisconfigurationException, match="a process that has not said its number yet"):
+        with pytest.raises(MisconfigurationException, match="a process that has not written its number yet"):
             filesystem.claim("run")
         other.stdin.close()
         other.wait()
@@ -476,7 +476,7 @@ while got < 100:
             raise OSError(errno.ENOLCK, "No locks available")
 
         monkeypatch.setattr(claims, "_lock", no_locks)
-        with pytest.warns(UserWarning, match="has no locks.*a second run that writes into it is not noticed"):
+        with pytest.warns(UserWarning, match="has no locks.*a second run that writes into it is not detected"):
             filesystem.claim(".").release()
 
     def test_where_nothing_can_be_claimed(self):
@@ -526,7 +526,7 @@ class TestRetries:
     )
     def test_what_may_be_mended_is_tried_again(self, error, monkeypatch):
         said = []
-        monkeypatch.setattr(remote.report, "info", said.append)
+        monkeypatch.setattr(retries.report, "info", said.append)
         calls = []
 
         def call():
@@ -576,17 +576,17 @@ class TestRetries:
 
         with pytest.raises(TimeoutError):
             filesystem.with_retries("asking", call)
-        assert len(calls) == remote.ATTEMPTS
-        monkeypatch.setattr(remote, "PATIENCE", -1)
+        assert len(calls) == retries.ATTEMPTS
+        monkeypatch.setattr(retries, "PATIENCE", -1)
         with pytest.raises(TimeoutError):
             filesystem.with_retries("asking", call)
-        assert len(calls) == remote.ATTEMPTS + 1
+        assert len(calls) == retries.ATTEMPTS + 1
 
     def test_the_pauses_grow_and_leave_the_users_random_numbers_alone(self, monkeypatch):
         import random
 
         pauses = []
-        monkeypatch.setattr(remote, "FIRST_DELAY", 0.5)
+        monkeypatch.setattr(retries, "FIRST_DELAY", 0.5)
         monkeypatch.setattr(time, "sleep", pauses.append)
         state = random.getstate()
 
@@ -597,7 +597,7 @@ class TestRetries:
             filesystem.with_retries("asking", call)
         assert random.getstate() == state
         assert all(0.25 * 2**i <= pause <= 0.5 * 2**i for i, pause in enumerate(pauses))
-        assert len(pauses) == remote.ATTEMPTS - 1
+        assert len(pauses) == retries.ATTEMPTS - 1
 
 
 class Faltering:

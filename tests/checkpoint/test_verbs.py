@@ -68,7 +68,7 @@ def test_inspect_prints_what_people_ask_for(tmp_path):
     expected = """\
 last.ckpt: a file of lightlib (format 2), SIZE kB
   run         5f0c, save 3
-  position    epoch 1, 4 batches into it, 14 batches in all, 7 steps
+  position    epoch 1, 4 batches into it, 14 batches in total, 7 steps
   written by  2 processes, ddp(2), 32-true, torch 2.13.0
   resume      yes
   parts       state_dict         4 tensors    28 numbers   68 bytes
@@ -94,7 +94,7 @@ def test_weights_alone_are_said_to_be_no_run(tmp_path):
     found = inspect(write(tmp_path, "file", weights_only=True))
     assert not found.resumable
     assert found.label.weights_only
-    assert "resume      no: it holds weights alone" in str(found)
+    assert "resume      no: it has only weights" in str(found)
 
 
 def test_inspect_as_json(tmp_path):
@@ -123,7 +123,7 @@ def read_bytes() -> int:
 def test_strange_values_in_known_places_are_an_error(tmp_path):
     for change in ({"lightlib": {"format": "new"}}, {"callbacks": 3}, {"hyper_parameters": [1]}):
         path = write(tmp_path, "file", **change)
-        with pytest.raises(CheckpointError, match="damaged or from elsewhere"):
+        with pytest.raises(CheckpointError, match="damaged or written by another program"):
             inspect(path)
 
 
@@ -252,10 +252,10 @@ def test_convert_to_safetensors(tmp_path):
         (lambda path: convert(path, "x.safetensors", "file"), MisconfigurationException, "wrong suffix"),
         (lambda path: convert("none.ckpt", "x"), CheckpointError, "There is no checkpoint 'none.ckpt'"),
         (lambda path: convert(path, path, "file", overwrite=True), MisconfigurationException, "are the same"),
-        (lambda path: convert(path, "there"), CheckpointWriteError, "There is a file 'there' already"),
-        (lambda path: convert(path, "there", overwrite=True), CheckpointWriteError, "There is a file 'there' already"),
-        (lambda path: convert(path, "folder", "file", overwrite=True), CheckpointWriteError, "There is a folder"),
-        (lambda path: consolidate(path, "x.ckpt"), MisconfigurationException, "is a file already"),
+        (lambda path: convert(path, "there"), CheckpointWriteError, "The file 'there' already exists"),
+        (lambda path: convert(path, "there", overwrite=True), CheckpointWriteError, "The file 'there' already exists"),
+        (lambda path: convert(path, "folder", "file", overwrite=True), CheckpointWriteError, "The folder"),
+        (lambda path: consolidate(path, "x.ckpt"), MisconfigurationException, "is already a file"),
         (lambda path: consolidate("none", "x.ckpt"), CheckpointError, "There is no checkpoint 'none'"),
         (lambda path: consolidate("folder", "x.ckpt"), CheckpointError, "folder"),
         (lambda path: export(path, "x.pt"), MisconfigurationException, r"does not end in \.safetensors"),
@@ -348,7 +348,7 @@ def test_views_and_strides_are_written_as_they_are_seen(tmp_path):
 
 def test_what_is_no_tensor_is_left_out_with_a_warning(tmp_path):
     path = write(tmp_path, "file", state_dict={"a": torch.ones(1), "_extra_state": {"x": 1}})
-    with pytest.warns(UserWarning, match="'_extra_state' of .* are no tensors"):
+    with pytest.warns(UserWarning, match="'_extra_state' of .* are not tensors"):
         export(path, "w.safetensors")
     assert list(load("w.safetensors")["state_dict"]) == ["a"]
 

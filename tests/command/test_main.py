@@ -382,6 +382,6 @@ def test_with_several_processes_the_error_of_the_first_that_failed_comes_last() 
     lines = done.stderr.rstrip().splitlines()
     assert done.returncode == 1, done.stderr
     assert lines[-3] == "lightlib.errors.CheckpointError: There is no checkpoint 'nowhere.ckpt'."
-    assert lines[-1] == "  Fix: correct the path; `ckpt_path=None` starts from nothing."
+    assert lines[-1] == "  Fix: correct the path; `ckpt_path=None` starts a new run."
     assert done.stderr.count(" failed first:\n") == 1
     assert "ended with exit code" not in done.stderr

@@ -18,13 +18,13 @@ from lightlib.errors import ArgumentTypeError, CheckpointError, Misconfiguration
 from tests.core.bad_input import Net, loader, refused, trainer
 
 BROKEN = CheckpointError
-WHOLE = "a whole file that Trainer.save_checkpoint or Lightning wrote."
-ANOTHER = "use another checkpoint; this one is truncated, damaged, or something else."
+WHOLE = "a complete file that Trainer.save_checkpoint or Lightning wrote."
+ANOTHER = "use another checkpoint; this one is truncated, damaged, or not a checkpoint."
 A_DICT = "a dict with 'state_dict', as Trainer.save_checkpoint writes it."
 PLAIN = "tensors and plain values, which is all that lightlib writes."
 TRUST = (
-    "if you trust where the file comes from, pass trust=True to lightlib.checkpoint.load, or to fit and "
-    "load_from_checkpoint weights_only=False; it may run any code."
+    "if you trust the source of the file, pass trust=True to lightlib.checkpoint.load, or weights_only=False to "
+    "fit and load_from_checkpoint; it may run any code."
 )
 SAME = "resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint."
 
@@ -103,14 +103,14 @@ class TestPaths:
             "nowhere/a.ckpt",
             "There is no checkpoint 'nowhere/a.ckpt'.",
             "an existing file; in 'nowhere' there are: no .ckpt files.",
-            "correct the path; `ckpt_path=None` starts from nothing.",
+            "correct the path; `ckpt_path=None` starts a new run.",
         )
 
     def test_a_protocol_that_is_not_known(self):
         with refused(
             BROKEN,
-            "'nowhere://bucket/a.ckpt' cannot be reached: Protocol not known: nowhere",
-            "a path, or a URL whose protocol fsspec knows, with the package for it installed.",
+            "'nowhere://bucket/a.ckpt' cannot be accessed: Protocol not known: nowhere",
+            "a path, or a URL with a protocol that fsspec knows and whose package is installed.",
             "pip install s3fs for s3://, gcsfs for gs://, adlfs for abfs://; or use a local path.",
         ):
             trainer().fit(Net(), loader(), ckpt_path="nowhere://bucket/a.ckpt")
@@ -120,7 +120,7 @@ class TestPaths:
             BROKEN,
             "There is no checkpoint 'memory://bucket/a.ckpt'.",
             "an existing file.",
-            "correct the address; `ckpt_path=None` starts from nothing.",
+            "correct the address; `ckpt_path=None` starts a new run.",
         ):
             trainer().fit(Net(), loader(), ckpt_path="memory://bucket/a.ckpt")
 
@@ -230,7 +230,7 @@ class TestDamaged:
     )  # fmt: skip
     def test_no_checkpoint(self, content, found, fix):
         torch.save(content, "a.ckpt")
-        refuses("a.ckpt", f"'a.ckpt' (*** bytes) holds no checkpoint: {found}.", A_DICT, fix)
+        refuses("a.ckpt", f"'a.ckpt' (*** bytes) is not a checkpoint: {found}.", A_DICT, fix)
 
 
 class TestCode:
@@ -238,7 +238,7 @@ class TestCode:
 
     def test_a_command(self):
         torch.save({"state_dict": {}, "other": Canary()}, "a.ckpt")
-        what = "'a.ckpt' (*** bytes) holds a Python object at ['other'] that can only be loaded by running code:"
+        what = "'a.ckpt' (*** bytes) has a Python object at ['other'] that can only be loaded by running code:"
         refuses("a.ckpt", f"{what} posix.mkdir.", PLAIN, TRUST)
         assert not os.path.exists("canary")
 
@@ -254,7 +254,7 @@ class TestCode:
     def test_a_foreign_class(self):
         torch.save({"state_dict": Net().state_dict(), "other": Stranger()}, "a.ckpt")
         what = (
-            "'a.ckpt' (*** bytes) holds a Python object at ['other'] that can only be loaded by running code: "
+            "'a.ckpt' (*** bytes) has a Python object at ['other'] that can only be loaded by running code: "
             "tests.core.test_bad_input_checkpoints.Stranger."
         )
         refuses("a.ckpt", what, PLAIN, TRUST)

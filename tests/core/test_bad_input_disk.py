@@ -23,7 +23,7 @@ ANOTHER_LOG_FOLDER = (
     "give the logger another save_dir (or the Trainer another default_root_dir), or change permissions."
 )
 ROOM = "a writable directory with enough room."
-FREE_SOME = "free some space or choose another directory; earlier checkpoints are as they were."
+FREE_SOME = "free some space or choose another directory; earlier checkpoints are unchanged."
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ class TestSaving:
             CheckpointWriteError,
             f"The checkpoint '{path}' could not be written: [Errno ***]***. *** MiB are free there.",
             ROOM,
-            "choose another directory; earlier checkpoints are as they were.",
+            "choose another directory; earlier checkpoints are unchanged.",
         ):
             run.save_checkpoint(path)
         assert listing() == ["file"]
@@ -128,7 +128,7 @@ class TestSaving:
             CheckpointWriteError,
             "The checkpoint 'a.ckpt' could not be written: [Errno 21] Is a directory: ***",
             ROOM,
-            "choose another directory; earlier checkpoints are as they were.",
+            "choose another directory; earlier checkpoints are unchanged.",
         ):
             run.save_checkpoint("a.ckpt")
         assert listing() == ["a.ckpt"]
@@ -153,10 +153,10 @@ class TestSaving:
         Path("a.ckpt").write_text("the one before")
         with refused(
             CheckpointWriteError,
-            "The checkpoint 'a.ckpt' could not be written: it holds an object that cannot be pickled at ['mine'][0] "
+            "The checkpoint 'a.ckpt' could not be written: it has an object that cannot be pickled at ['mine'][0] "
             "(function): ***",
             "tensors, numbers, strings, lists and dicts of them.",
-            "leave it out of what on_save_checkpoint or state_dict hands over; earlier checkpoints are as they were.",
+            "remove it from what on_save_checkpoint or state_dict returns; earlier checkpoints are unchanged.",
         ):
             run.save_checkpoint("a.ckpt")
         assert listing() == ["a.ckpt"]
@@ -269,7 +269,7 @@ class TestFullDisk:
             CheckpointWriteError,
             "The checkpoint 'a.ckpt' could not be written: [Errno 5] Input/output error. *** MiB are free there.",
             ROOM,
-            "choose another directory; earlier checkpoints are as they were.",
+            "choose another directory; earlier checkpoints are unchanged.",
         ):
             run.save_checkpoint("a.ckpt")
         assert listing() == []

@@ -160,7 +160,9 @@ class TestAuto:
             assert find("auto", tmp_path) == Found(skips=True)
 
     def test_a_store_that_cannot_be_reached_is_an_error(self):
-        with pytest.raises(CheckpointError, match=r"'nowhere://bucket' cannot be reached: Protocol not known: nowhere"):
+        with pytest.raises(
+            CheckpointError, match=r"'nowhere://bucket' cannot be accessed: Protocol not known: nowhere"
+        ):
             find("auto", "nowhere://bucket")
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.checkpoint.directory import reader
-from lightlib.checkpoint.directory.tensors import LazyTensor, Shards, whole
+from lightlib.checkpoint.directory.tensors import LazyTensor, Shards, read_tensors
 from lightlib.strategies import FSDPStrategy
 from tests.distributed.test_state import QUIET, OneGroup, Saved, Wider
 from tests.distributed.user import BATCH, data
@@ -86,7 +86,7 @@ def test_parts_are_written_while_training_goes_on(tmp_path: Path):
     for step in (2, 4, 6):
         path = tmp_path / f"step={step}.ckpt"
         assert reader.verify(path) > 10
-        found = whole(reader.load(path))
+        found = read_tensors(reader.load(path))
         assert list(found["state_dict"]) == list(weights[step])
         assert found["state_dict"].pop("seen") == weights[step].pop("seen") + 1  # the module's hook comes later
         for name, value in weights[step].items():

@@ -1,4 +1,4 @@
-"""Encoding: any nesting of plain values and tensors as JSON and a table of tensors, and strictly back."""
+"""Encodes nested plain values and tensors as JSON and a table of tensors, and decodes them strictly."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from lightlib.errors import CheckpointError, CheckpointWriteError
 
 __all__ = ["DEPTH", "DTYPES", "decode", "encode", "merged", "tensor_names"]
 
-DEPTH = 100  # levels of containers within each other, when writing and when reading
-TAG, OF = "!", "of"  # an object with these two keys is no dict of the user's
+DEPTH = 100  # levels of nested containers, when writing and when reading
+TAG, OF = "!", "of"  # an object with these two keys is not a dict of the user's
 DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _SEQUENCES: dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset", torch.Size: "Size"}
 _MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "OrderedDict", Counter: "Counter"}
 _MAKES: dict[str, Callable[[Any], Any]] = {name: kind for kind, name in (_SEQUENCES | _MAPPINGS).items()}
-_SAFE = 2**53  # larger ints are no numbers for other readers of JSON
+_SAFE = 2**53  # larger ints are not exact for other readers of JSON
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _DEVICE = re.compile(r"[a-z]{2,20}(:\d{1,4})?")
 
 
 def encode(content: Any, lenient: bool = False) -> tuple[Any, dict[str, Any]]:
-    """Return `content` as values for JSON, and the tensors that these mention, by name.
+    """Return `content` as values for JSON, and the tensors that these refer to, by name.
 
-    A tensor's name is its place: ``state_dict/layer.weight``, ``optimizer_states/[0]/state/[3]/exp_avg``.
+    A tensor's name is its path: ``state_dict/layer.weight``, ``optimizer_states/[0]/state/[3]/exp_avg``.
 
     Args:
         content: None, bool, int, float, complex, str, bytes, torch's Size, dtype, device, tensors (also `LazyTensor`
             ones), and dict, OrderedDict, Counter, list, tuple, set, frozenset of them.
-        lenient: Leave out what is none of these. Default False.
+        lenient: Omit values of other types. Default False.
 
     Raises:
-        CheckpointWriteError: There is something else, or containers are nested too deeply; the text says where.
+        CheckpointWriteError: A value has another type, or containers are nested too deeply; the message states where.
 
     Example:
         >>> encode({"steps": (1, 2), "ok": True})
@@ -83,7 +83,7 @@ def _encoded(value: Any, place: tuple[Any, ...], tensors: dict[str, Any], lenien
 
 
 def _leaf(value: Any) -> Any:
-    """Return the form of a plain value that is no container; None when it is something else."""
+    """Return the encoding of a plain value that is not a container; None for other values."""
     kind = type(value)
     if kind is int:
         return value if abs(value) <= _SAFE else {TAG: "int", OF: hex(value)}
@@ -99,17 +99,17 @@ def _leaf(value: Any) -> Any:
 
 
 def _refusal(value: Any, kind: type, level: int) -> str | None:
-    """Return what is wrong with a value that is no leaf; None when it can be encoded."""
+    """Return the reason why a container or tensor cannot be encoded; None if it can."""
     if isinstance(value, (Tensor, LazyTensor)):
         empty = isinstance(value, Tensor) and (is_lazy(value) or value.is_meta)
         return "a tensor without values (on the meta device, or of a lazy layer)" if empty else None
     if kind is not list and kind not in _SEQUENCES and kind not in _MAPPINGS:
         return f"an object of type {kind.__module__}.{kind.__qualname__}"
-    return f"a container within more than {DEPTH} others" if level >= DEPTH else None
+    return f"a container nested more than {DEPTH} levels deep" if level >= DEPTH else None
 
 
 def _step(part: Any) -> str:
-    """Return a step of a place as a part of a name: no two different steps look alike."""
+    """Return one step of a path as a part of a name; different steps have different names."""
     if type(part) is not str:
         shown = hex(part) if type(part) is int and abs(part) > _SAFE else repr(part)
         return f"[{shown}]".replace("/", "\\/")
@@ -122,19 +122,19 @@ def _refused(place: tuple[Any, ...], what: str) -> CheckpointWriteError:
     return CheckpointWriteError(
         f"The checkpoint cannot be written as a directory: at {where or 'its top'} there is {what}.",
         expected="tensors, numbers, strings, bytes, and lists, tuples, sets and dicts of them.",
-        fix="leave it out of what on_save_checkpoint or state_dict hands over, or save it as a file.",
+        fix="remove it from what on_save_checkpoint or state_dict returns, or save a file: format='file'.",
     )
 
 
 def decode(encoded: Any, tensor: Callable[[str], Any]) -> Any:
-    """Return what `encode` was given. Nothing is imported and no class is looked up by a name that is read.
+    """Return the content that was given to `encode`. No name in the data is imported or looked up as a class.
 
     Args:
-        encoded: Values as JSON gave them back.
+        encoded: Values as parsed from JSON.
         tensor: Returns the tensor of a name.
 
     Raises:
-        CheckpointError: There is something that `encode` does not write.
+        CheckpointError: A value is not one that `encode` writes.
 
     Example:
         >>> decode({"!": "tuple", "of": [1, {"!": "float", "of": "inf"}]}, lambda name: None)
@@ -148,7 +148,7 @@ def decode(encoded: Any, tensor: Callable[[str], Any]) -> Any:
 
 def _decoded(value: Any, tensor: Callable[[str], Any], depth: int) -> Any:
     if depth > DEPTH:
-        raise _strange(f"a container within more than {DEPTH} others")
+        raise _strange(f"a container nested more than {DEPTH} levels deep")
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is list:
@@ -167,7 +167,7 @@ def _decoded(value: Any, tensor: Callable[[str], Any], depth: int) -> Any:
     if tag in _MAPPINGS.values():
         pairs = [(_decoded(key, tensor, depth + 1), _decoded(part, tensor, depth + 1)) for key, part in _pairs(of)]
         if len(dict(pairs)) != len(pairs):
-            raise _strange("a key that is there twice")
+            raise _strange("a duplicate key")
         return _MAKES[tag](dict(pairs)) if tag == "Counter" else _MAKES[tag](pairs)
     return _decoded_leaf(tag, of)
 
@@ -195,46 +195,46 @@ def _float(value: Any) -> float:
     if type(value) is dict and value.get(TAG) == "float" and set(value) == {TAG, OF}:
         return _NOT_FINITE[_text(value[OF])]
     if type(value) is not float:
-        raise _strange("a complex number of other things than floats")
+        raise _strange("a complex number whose parts are not floats")
     return value
 
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise _strange(f"a value of type {type(value).__name__} in place of a text")
+        raise _strange(f"a value of type {type(value).__name__} instead of a string")
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if type(value) is not list:
-        raise _strange(f"a value of type {type(value).__name__} in place of a list")
+        raise _strange(f"a value of type {type(value).__name__} instead of a list")
     return value
 
 
 def _pairs(value: Any) -> Iterator[list[Any]]:
     for pair in _list(value):
         if type(pair) is not list or len(pair) != 2:
-            raise _strange("a dict that is no list of pairs")
+            raise _strange("a dict that is not a list of pairs")
         yield pair
 
 
 def _strange(what: str) -> CheckpointError:
     return CheckpointError(
         f"The plain values of a checkpoint could not be read: {what[:200]}.",
-        expected="what lightlib writes.",
-        fix="use another checkpoint; this one is damaged, from elsewhere, or from a newer version.",
+        expected="values that lightlib writes.",
+        fix="use another checkpoint; this one is damaged, or from another program or a newer version.",
     )
 
 
 def merged(first: Any, second: Any) -> Any:
-    """Return the union of what two processes have encoded: where both have something, that of the first.
+    """Return the union of the encoded values of two processes; if both have a value, the first one's.
 
     Example:
         >>> merged({"a": 1, "b": [{"c": 1}]}, {"a": 2, "b": [{"d": 3}]})
         {'a': 1, 'b': [{'c': 1, 'd': 3}]}
     """
     if type(first) is list and type(second) is list:
-        both = [merged(one, other) for one, other in zip(first, second, strict=False)]
+        both = [merged(left, right) for left, right in zip(first, second, strict=False)]
         return both + (first[len(both) :] or second[len(both) :])
     if type(first) is not dict or type(second) is not dict:
         return first
@@ -245,8 +245,8 @@ def merged(first: Any, second: Any) -> Any:
         return second if first == {} else first
     pairs: dict[str, list[Any]] = {}
     for key, value in (*first[OF], *second[OF]):
-        held = pairs.get(repr(key))
-        pairs[repr(key)] = [key, value if held is None else merged(held[1], value)]
+        existing = pairs.get(repr(key))
+        pairs[repr(key)] = [key, value if existing is None else merged(existing[1], value)]
     ordered = list(pairs.values())
     if all(type(key) is int for key, _ in ordered):
         ordered.sort(key=lambda pair: pair[0])
@@ -254,7 +254,7 @@ def merged(first: Any, second: Any) -> Any:
 
 
 def tensor_names(encoded: Any) -> Iterator[str]:
-    """Return the names of the tensors that encoded values mention.
+    """Yield the names of the tensors that encoded values refer to.
 
     Example:
         >>> list(tensor_names(encode({"a": [torch.zeros(1)]})[0]))

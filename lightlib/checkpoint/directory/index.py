@@ -1,4 +1,4 @@
-"""Index of a checkpoint directory: which bytes of which file are which part of which tensor."""
+"""Index of a checkpoint directory: maps the chunks of each tensor to bytes in files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENDING_LENGTH = len(',"checksum":"00000000"}\n')
 
 
 def shard_name(token: str, rank: int) -> str:
-    """Return the name of the file of one process; `token` is drawn for each save, so that no file is written twice.
+    """Return the file name of one process; `token` is drawn for each save, so that no file is written twice.
 
     Example:
         >>> shard_name("0a1b2c3d", 7)
@@ -40,12 +40,12 @@ def shard_name(token: str, rank: int) -> str:
 
 @dataclass
 class Entry:
-    """One tensor: what it is, and where its parts are.
+    """One tensor and its chunks.
 
     Attributes:
-        dtype, shape: As of the whole tensor.
-        as_saved: Whether its bytes are what `torch.save` makes of it.
-        chunks: Boxes that are all of it together.
+        dtype, shape: Of the full tensor.
+        as_saved: Whether its bytes are those of `torch.save`.
+        chunks: Boxes that together cover it.
     """
 
     dtype: torch.dtype
@@ -56,13 +56,13 @@ class Entry:
 
 @dataclass
 class Index:
-    """What `index.json` says.
+    """The content of `index.json`.
 
     Attributes:
-        label: Which run wrote the checkpoint, and when.
-        shards: The bytes of each file.
-        tensors: By name.
-        content: The checkpoint as `encoding.encode` returned it, which names the tensors.
+        label: The run that wrote the checkpoint, and its position.
+        shards: The size of each file in bytes.
+        tensors: The tensors by name.
+        content: The checkpoint as encoded by `encoding.encode`, which refers to the tensors by name.
     """
 
     label: Label
@@ -71,9 +71,9 @@ class Index:
     content: Any
 
     def as_bytes(self) -> bytes:
-        """Return the text of the file, which ends with the checksum of all before."""
+        """Return the bytes of the file, which end with the checksum of everything before it."""
         tensors = {name: _entry_as_json(entry) for name, entry in self.tensors.items()}
-        whole = {
+        values = {
             "lightlib": KIND,
             "format": FORMAT,
             "label": self.label.as_dict(),
@@ -81,15 +81,15 @@ class Index:
             "tensors": tensors,
             "content": self.content,
         }
-        text = json.dumps(whole, allow_nan=False, separators=(",", ":")).encode()[:-1]
+        text = json.dumps(values, allow_nan=False, separators=(",", ":")).encode()[:-1]
         return text + f',"checksum":"{zlib.crc32(text):08x}"}}\n'.encode()
 
     @classmethod
     def of(cls, data: bytes, path: str) -> Index:
-        """Return what the bytes of an `index.json` say, all of which is checked.
+        """Return the index from the bytes of an `index.json`, fully checked.
 
         Raises:
-            CheckpointError: They are not those that were written, or from a newer version.
+            CheckpointError: They differ from what was written, or are from a newer version.
         """
         try:
             return _parsed(data, path)
@@ -116,7 +116,7 @@ def _entry_as_json(entry: Entry) -> dict[str, Any]:
 
 
 def _wrong(path: str, what: str) -> NoReturn:
-    raise damaged(path, f"its index.json is not as it was written ({what})")
+    raise damaged(path, f"its index.json differs from what was written ({what})")
 
 
 def _parsed(data: bytes, path: str) -> Index:
@@ -125,10 +125,10 @@ def _parsed(data: bytes, path: str) -> Index:
     try:
         given = json.loads(data, object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        _wrong(path, "it is empty" if not data else f"it is no JSON: {error}"[:200])
+        _wrong(path, "it is empty" if not data else f"it is not JSON: {error}"[:200])
     version = given.get("format") if isinstance(given, dict) and given.get("lightlib") == KIND else None
     if type(version) is not int:
-        _wrong(path, "it is no index of lightlib")
+        _wrong(path, "it is not an index of lightlib")
     if version > FORMAT:
         raise CheckpointError(
             f"{path!r} has format {version}, which is newer than this version of lightlib.",
@@ -136,7 +136,7 @@ def _parsed(data: bytes, path: str) -> Index:
             fix="pip install --upgrade lightlib",
         )
     if not sound:
-        _wrong(path, "its checksum is another one")
+        _wrong(path, "its checksum does not match")
     if set(given) != {"lightlib", "format", "label", "shards", "tensors", "content", "checksum"}:
         _wrong(path, "it has other keys")
     shards = {name: _count(size) for name, size in given["shards"].items()}
@@ -153,19 +153,19 @@ def _parsed(data: bytes, path: str) -> Index:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
-    return found
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a duplicate key")
+    return values
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} in place of a count")
+        raise ValueError(f"{value!r} instead of a count")
     return value
 
 
@@ -173,7 +173,7 @@ def _entry(given: dict[str, Any], shards: dict[str, int]) -> Entry:
     if not {"dtype", "shape", "chunks"} <= set(given) <= {"dtype", "shape", "chunks", "saved"}:
         raise ValueError("a tensor has other keys")
     dtype, shape = DTYPES[given["dtype"]], torch.Size([_count(size) for size in given["shape"]])
-    return Entry(dtype, shape, given.get("saved") is True, [_chunk(one, shards) for one in given["chunks"]])
+    return Entry(dtype, shape, given.get("saved") is True, [_chunk(chunk, shards) for chunk in given["chunks"]])
 
 
 def _chunk(given: dict[str, Any], shards: dict[str, int]) -> Chunk:
@@ -189,64 +189,61 @@ def _chunk(given: dict[str, Any], shards: dict[str, int]) -> Chunk:
 
 def _gap_in_entry(entry: Entry) -> str | None:
     if entry.as_saved:
-        return None if len(entry.chunks) == 1 else "are not one"
+        return None if len(entry.chunks) == 1 else "are not a single one"
     if any(chunk.length != math.prod(chunk.sizes) * entry.dtype.itemsize for chunk in entry.chunks):
         return "have another size in bytes"
     return gap_in(entry.shape, [(chunk.offsets, chunk.sizes) for chunk in entry.chunks])
 
 
 def gap_in(shape: Sequence[int], boxes: Iterable[tuple[Sequence[int], Sequence[int]]]) -> str | None:
-    """Return in words why `boxes`, each with offsets and sizes, are not all of a tensor of `shape`; None when they are.
+    """Return why `boxes`, each with offsets and sizes, do not exactly cover a tensor of `shape`; None if they do.
 
     Example:
         >>> gap_in((4,), [((0,), (2,)), ((2,), (2,))]), gap_in((4,), [((0,), (3,)), ((2,), (1,))])
         (None, 'overlap')
     """
-    held = list(boxes)
-    for offsets, sizes in held:
+    remaining = list(boxes)
+    for offsets, sizes in remaining:
         if len(offsets) != len(shape) or len(sizes) != len(shape):
             return "have another number of dimensions"
         if any(start + size > total for start, size, total in zip(offsets, sizes, shape, strict=True)):
-            return "reach beyond it"
-    held = [(offsets, sizes) for offsets, sizes in held if math.prod(sizes)]
-    if sum(math.prod(sizes) for _, sizes in held) != math.prod(shape):
-        return "are not all of it"
-    return "overlap" if _overlap(held) else None
+            return "exceed it"
+    remaining = [(offsets, sizes) for offsets, sizes in remaining if math.prod(sizes)]
+    if sum(math.prod(sizes) for _, sizes in remaining) != math.prod(shape):
+        return "do not cover it"
+    return "overlap" if _overlap(remaining) else None
 
 
 def _overlap(boxes: list[tuple[Sequence[int], Sequence[int]]]) -> bool:
-    """Sweep along the dimension that cuts most often: of what is open there, each next box is compared with all."""
+    """Sweep along the dimension with the most cuts, and compare each box with all boxes that are open there."""
     if len(boxes) < 2:
         return False
     dimensions = range(len(boxes[0][0]))
     if not dimensions:
         return True
-    along = max(dimensions, key=lambda one: len({offsets[one] for offsets, _ in boxes}))
+    along = max(dimensions, key=lambda dimension: len({offsets[dimension] for offsets, _ in boxes}))
     active: list[tuple[int, int]] = []
     for number, (offsets, sizes) in sorted(enumerate(boxes), key=lambda pair: pair[1][0][along]):
-        active = [held for held in active if held[0] > offsets[along]]
+        active = [box for box in active if box[0] > offsets[along]]
         for _, other in active:
             starts, lengths = boxes[other]
-            if all(
-                offsets[one] < starts[one] + lengths[one] and starts[one] < offsets[one] + sizes[one]
-                for one in dimensions
-            ):
+            if all(offsets[d] < starts[d] + lengths[d] and starts[d] < offsets[d] + sizes[d] for d in dimensions):
                 return True
         insort(active, (offsets[along] + sizes[along], number))
     return False
 
 
 def _check_shards(path: str, shards: dict[str, int], chunks: list[Chunk]) -> None:
-    """Refuse files of which some bytes belong to nothing, or to two things."""
+    """Refuse files with bytes that belong to no chunk, or to two chunks."""
     ends = dict.fromkeys(shards, 0)
     places = {(chunk.shard, chunk.position, chunk.length): chunk for chunk in chunks}
     for chunk in chunks:
         if places[chunk.shard, chunk.position, chunk.length].checksums != chunk.checksums:
             _wrong(path, f"one part in {chunk.shard!r} has two checksums")
-    for chunk in sorted(places.values(), key=lambda one: (one.shard, one.position, one.length)):
+    for chunk in sorted(places.values(), key=lambda chunk: (chunk.shard, chunk.position, chunk.length)):
         if chunk.position != ends[chunk.shard]:
             _wrong(path, f"the parts in {chunk.shard!r} do not follow each other")
         ends[chunk.shard] += chunk.length
     for name, size in shards.items():
         if ends[name] != size:
-            _wrong(path, f"{name!r} has {size} bytes, {ends[name]} of which belong to tensors")
+            _wrong(path, f"{name!r} has {size} bytes, but only {ends[name]} belong to tensors")

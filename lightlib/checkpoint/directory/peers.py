@@ -1,4 +1,4 @@
-"""Peers: the processes that write one checkpoint, and how what fails on one of them is known to all."""
+"""Peers: the processes that write one checkpoint together, and the exchange of their errors."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from torch import distributed
 
-__all__ = ["Failure", "Peers", "attempted"]
+__all__ = ["PeerFailure", "Peers", "attempted"]
 
 
 @dataclass
-class Failure:
-    """What one process could not do.
+class PeerFailure:
+    """An error of one process.
 
     Attributes:
-        text: What it says of it.
+        text: Its message.
         error: The error itself; None on the other processes.
     """
 
@@ -27,27 +27,27 @@ class Failure:
         return {"text": self.text, "error": None}
 
 
-def attempted(call: Callable[[], Any], worded: Callable[[Exception], str]) -> Any:
-    """Return what `call` returns, or its Failure."""
+def attempted(call: Callable[[], Any], message_of: Callable[[Exception], str]) -> Any:
+    """Return the result of `call`, or a PeerFailure with the message of its error."""
     try:
         return call()
-    except Exception as error:  # noqa: BLE001  the others wait to hear of it
-        return Failure(worded(error), error)
+    except Exception as error:  # noqa: BLE001  it is sent to the other processes, which wait for a result
+        return PeerFailure(message_of(error), error)
 
 
 class Peers:
-    """The processes of a group, of which the first one decides.
+    """The processes of a group; the first one decides.
 
     Args:
-        group: Of `torch.distributed`; None is all processes, or this one where there are no others.
-        alone: This process only, whatever others there are. Default False.
+        group: A group of `torch.distributed`; None is all processes, or this one if it is the only one.
+        alone: Only this process, even if there are several. Default False.
     """
 
     def __init__(self, group: Any = None, alone: bool = False) -> None:
-        there = not alone and distributed.is_available() and distributed.is_initialized()
+        several = not alone and distributed.is_available() and distributed.is_initialized()
         self.group = group
-        self.size = distributed.get_world_size(group) if there else 1
-        self.rank = distributed.get_rank(group) if there else 0
+        self.size = distributed.get_world_size(group) if several else 1
+        self.rank = distributed.get_rank(group) if several else 0
 
     @property
     def first(self) -> bool:
@@ -55,21 +55,21 @@ class Peers:
         return self.rank == 0
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes on the first one; none on the others."""
+        """Return the values of all processes on the first one; an empty list on the rest."""
         if self.size == 1:
             return [value]
-        found: list[Any] | None = [None] * self.size if self.first else None
-        distributed.gather_object(value, found, group=self.group, group_dst=0)
-        if found is None:
+        gathered: list[Any] | None = [None] * self.size if self.first else None
+        distributed.gather_object(value, gathered, group=self.group, group_dst=0)
+        if gathered is None:
             return []
-        found[0] = value  # the very object, not a copy that was sent
-        return found
+        gathered[0] = value  # the object itself, not a copy that was sent
+        return gathered
 
     def scatter(self, values: Sequence[Any]) -> Any:
-        """Return this process's one of the values that the first process has for all; what others give is ignored."""
+        """Return the value that the first process has for this one; only the first process's `values` are used."""
         if self.size == 1:
             return values[0]
-        box: list[Any] = [None]
-        given = list(values) if self.first else None
-        distributed.scatter_object_list(box, given, group=self.group, group_src=0)
-        return values[0] if self.first else box[0]
+        output: list[Any] = [None]
+        inputs = list(values) if self.first else None
+        distributed.scatter_object_list(output, inputs, group=self.group, group_src=0)
+        return values[0] if self.first else output[0]

@@ -1,4 +1,4 @@
-"""Directory: a checkpoint into which every process writes its part, for any layout to read."""
+"""Checkpoint directory: every process writes its shards, and any layout can read them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from lightlib.checkpoint.directory.encoding import decode
 from lightlib.checkpoint.directory.index import LARGEST, Entry, Index
-from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, LazyTensor, Shards, damaged, whole
+from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, LazyTensor, Shards, damaged, read_tensors
 from lightlib.checkpoint.directory.writer import write_together
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
@@ -16,29 +16,29 @@ from lightlib.errors import CheckpointError
 
 __all__ = ["is_directory", "label_of", "load", "save", "storage_reader", "verify"]
 
-READ_LATER = ("state_dict", "optimizer_states")  # the large ones: of them each process reads what it needs
+READ_LATER = ("state_dict", "optimizer_states")  # the large ones: each process reads the shards that it needs
 
 
 def save(
     content: Mapping[str, Any], path: str | os.PathLike[str], label: Label, group: Any = None, alone: bool = False
 ) -> None:
-    """Write a checkpoint, with all processes of `group`: under its name it is whole, or not there.
+    """Write a checkpoint with all processes of `group`; it appears under its name only when it is complete.
 
-    Tensors that several processes have are written by the first of them. An older checkpoint of this name is replaced
-    in one step, or where the system cannot, renamed before and removed after.
+    Of replicated tensors, the first process that has them writes them. An older checkpoint of this name is replaced in
+    one step, or if the system cannot, renamed before and removed afterwards.
 
     Args:
         content: Tensors, plain values and containers of them. ``content["state_dict"]`` and
-            ``content["optimizer_states"]`` may have DTensors and what only some processes have; everything else is
-            that of the first process.
+            ``content["optimizer_states"]`` may have DTensors and tensors that only some processes have; everything
+            else is taken from the first process.
         path: A local path or a URL, the same on all processes.
-        label: Which run writes it, and when.
+        label: The run that writes it, and its position.
         group: The processes that call this, one checkpoint at a time. Default: all.
-        alone: This process writes everything that is in it, whatever others there are. Default False.
+        alone: This process writes the full checkpoint, even if there are several processes. Default False.
 
     Raises:
-        CheckpointWriteError: One of the processes could not write its part; raised on all of them. What was there
-            before is as it was.
+        CheckpointWriteError: One of the processes could not write its shards; raised on all of them. An existing
+            checkpoint is unchanged.
     """
     write_together(content, os.fspath(path), label, group, alone)
 
@@ -50,20 +50,20 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         path: A local path or a URL.
 
     Raises:
-        CheckpointError: It is missing, not whole, damaged, or none of lightlib's.
+        CheckpointError: It is missing, incomplete, damaged, or not lightlib's.
     """
     where = os.fspath(path)
     index = _index_of(where)
     _check_files(where, index)
     shards = Shards(where)
-    content = decode(index.content, lambda name: _stored(name, index, shards))
+    content = decode(index.content, lambda name: _lazy_tensor(name, index, shards))
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise damaged(where, "it has no 'state_dict'")
-    return {key: value if key in READ_LATER else whole(value) for key, value in content.items()}
+    return {key: value if key in READ_LATER else read_tensors(value) for key, value in content.items()}
 
 
 def label_of(path: str | os.PathLike[str]) -> Label | None:
-    """Return which run wrote a checkpoint, and when; None when it is not whole, damaged, or none of lightlib's.
+    """Return the label of a checkpoint; None if it is incomplete, damaged, or not lightlib's.
 
     Only the index is read, and the sizes of the files are compared with it.
     """
@@ -76,35 +76,35 @@ def label_of(path: str | os.PathLike[str]) -> Label | None:
 
 
 def verify(path: str | os.PathLike[str]) -> int:
-    """Read a checkpoint from end to end, compare it with its checksums, and return how many they are.
+    """Read a checkpoint from end to end, compare it with its checksums, and return their number.
 
     Raises:
-        CheckpointError: It is missing, not whole, damaged, or none of lightlib's; the text says where.
+        CheckpointError: It is missing, incomplete, damaged, or not lightlib's; the message states where.
     """
     where = os.fspath(path)
     index = _index_of(where)
     _check_files(where, index)
     shards = Shards(where)
-    decode(index.content, lambda name: _stored(name, index, shards))
+    decode(index.content, lambda name: _lazy_tensor(name, index, shards))
     count = 1
-    for name, entry, chunk in _by_place(index):
+    for name, entry, chunk in _in_file_order(index):
         for start in range(0, chunk.length, BLOCK):
             shards.read(chunk, start, min(start + BLOCK, chunk.length), name)
             count += 1
         if entry.as_saved:
-            _stored(name, index, shards).read()
+            _lazy_tensor(name, index, shards).read()
     return count
 
 
 def is_directory(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a checkpoint directory of lightlib at `path`, whole or damaged."""
+    """Whether there is a checkpoint directory of lightlib at `path`, intact or damaged."""
     return filesystem.exists(filesystem.join(path, filesystem.INDEX))
 
 
 def storage_reader(path: str | os.PathLike[str]) -> Any:
-    """Return what `torch.distributed.checkpoint.load` takes as its `storage_reader`.
+    """Return a `storage_reader` for `torch.distributed.checkpoint.load`.
 
-    The names are those that it makes of ``{"state_dict": …, "optimizer_states": …}``.
+    The tensors have the names that it gives to those of ``{"state_dict": …, "optimizer_states": …}``.
 
     Raises:
         CheckpointError: As `load`.
@@ -121,20 +121,20 @@ def storage_reader(path: str | os.PathLike[str]) -> Any:
     index = _index_of(where)
     _check_files(where, index)
     shards = Shards(where)
-    return torch_reader.Reader(where, {name: _stored(name, index, shards) for name in index.tensors})
+    return torch_reader.Reader(where, {name: _lazy_tensor(name, index, shards) for name in index.tensors})
 
 
-def _stored(name: str, index: Index, shards: Shards) -> LazyTensor:
+def _lazy_tensor(name: str, index: Index, shards: Shards) -> LazyTensor:
     entry = index.tensors.get(name)
     if entry is None:
-        raise damaged(shards.folder, f"its index.json does not say where {name[:80]!r} is")
+        raise damaged(shards.folder, f"its index.json does not list {name[:80]!r}")
     return LazyTensor(name, entry.shape, entry.dtype, entry.chunks, shards, entry.as_saved)
 
 
-def _by_place(index: Index) -> Iterator[tuple[str, Entry, Chunk]]:
-    """Return all chunks in the order in which they are in the files."""
-    places = [(chunk, name) for name, entry in index.tensors.items() for chunk in entry.chunks]
-    for chunk, name in sorted(places, key=lambda pair: (pair[0].shard, pair[0].position)):
+def _in_file_order(index: Index) -> Iterator[tuple[str, Entry, Chunk]]:
+    """Yield all chunks in their order in the files."""
+    chunks = [(chunk, name) for name, entry in index.tensors.items() for chunk in entry.chunks]
+    for chunk, name in sorted(chunks, key=lambda pair: (pair[0].shard, pair[0].position)):
         yield name, index.tensors[name], chunk
 
 
@@ -159,15 +159,15 @@ def _index_of(path: str) -> Index:
 def _check_files(path: str, index: Index) -> None:
     for name, size in index.shards.items():
         try:
-            found = filesystem.size_of(filesystem.join(path, name))
+            actual = filesystem.size_of(filesystem.join(path, name))
         except FileNotFoundError:
             raise damaged(path, f"{name!r} is missing, one of {len(index.shards)} files with tensors") from None
-        if found != size:
-            raise damaged(path, f"{name!r} has {found} bytes in place of {size}")
+        if actual != size:
+            raise damaged(path, f"{name!r} has {actual} bytes instead of {size}")
 
 
 def _foreign(path: str) -> CheckpointError:
-    """Return the error for a folder without our index, by what else is in it."""
+    """Return the error for a folder without our index, depending on its content."""
     names = filesystem.names_in(path)
     expected = "a directory that Trainer.save_checkpoint wrote, with its index.json."
     if ".metadata" in names and "meta.pt" in names:
@@ -178,14 +178,13 @@ def _foreign(path: str) -> CheckpointError:
         )
     if ".metadata" in names:
         return CheckpointError(
-            f"{path!r} was written by torch.distributed.checkpoint, and what it says of its tensors can only be read "
-            "by running code.",
+            f"{path!r} was written by torch.distributed.checkpoint, and its metadata can only be read by running code.",
             expected=expected,
             fix=f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {path} weights.pt, if you trust it.",
         )
     if not names:
-        what = "is empty" if filesystem.exists(path) else "does not exist"
-        return CheckpointError(f"{path!r} {what}.", expected=expected, fix="use another checkpoint.")
+        state = "is empty" if filesystem.exists(path) else "does not exist"
+        return CheckpointError(f"{path!r} {state}.", expected=expected, fix="use another checkpoint.")
     if any(name.startswith("shard-") for name in names):
         return CheckpointError(
             f"{path!r} is not complete: it has no index.json, which is written last.",
@@ -195,5 +194,5 @@ def _foreign(path: str) -> CheckpointError:
     return CheckpointError(
         f"{path!r} is a directory without an index.json: it has {', '.join(names[:6])}.",
         expected=expected,
-        fix="name the checkpoint itself, and not the directory in which it is.",
+        fix="give the path of the checkpoint itself, not of the directory that contains it.",
     )

@@ -1,4 +1,4 @@
-"""LazyTensor: a tensor of a checkpoint directory, read when it is needed, whole or in part."""
+"""LazyTensor: a tensor of a checkpoint directory, read in full or in part when it is needed."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from torch import Tensor
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointError
 
-__all__ = ["BLOCK", "Chunk", "LazyTensor", "Shards", "damaged", "dtensor_type", "whole"]
+__all__ = ["BLOCK", "Chunk", "LazyTensor", "Shards", "damaged", "dtensor_type", "read_tensors"]
 
-BLOCK = 2**23  # bytes of a chunk that have one checksum: who reads a few rows need not read all
+BLOCK = 2**23  # bytes of a chunk with one checksum, so that reading a few rows need not read all
 Numbers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A box of a tensor, and where its bytes are.
+    """A box of a tensor, and the location of its bytes.
 
     Attributes:
         offsets, sizes: The box, by dimension.
         shard: The name of the file.
-        position, length: Of its bytes in the file.
-        checksums: CRC-32 of every `BLOCK` bytes of it.
+        position, length: The position of its bytes in the file, and their number.
+        checksums: CRC-32 of every `BLOCK` bytes.
     """
 
     offsets: Numbers
@@ -57,10 +57,10 @@ class Shards:
         weakref.finalize(self, _close, self._open)
 
     def read(self, chunk: Chunk, start: int, stop: int, of: str) -> tuple[bytearray, int]:
-        """Return bytes of a chunk that hold those from `start` to `stop`, and the place of the first of them.
+        """Return bytes of a chunk that include those from `start` to `stop`, and the offset of the first of these.
 
         Raises:
-            CheckpointError: They are missing or are not those that were written.
+            CheckpointError: They are missing or differ from what was written.
         """
         first, last = start // BLOCK, max(start // BLOCK, (stop - 1) // BLOCK)
         begin, end = first * BLOCK, min((last + 1) * BLOCK, chunk.length)
@@ -73,12 +73,12 @@ class Shards:
         except OSError as error:
             raise damaged(self.folder, f"{chunk.shard!r} cannot be read: {error}") from error
         if count < len(data):
-            raise damaged(self.folder, f"{chunk.shard!r} ends too early, within {of!r}")
+            raise damaged(self.folder, f"{chunk.shard!r} ends too early, in the middle of {of!r}")
         view = memoryview(data)
         for number in range(first, last + 1):
             block = view[number * BLOCK - begin : (number + 1) * BLOCK - begin]
             if zlib.crc32(block) != chunk.checksums[number]:
-                raise damaged(self.folder, f"the bytes of {of!r} in {chunk.shard!r} have another checksum")
+                raise damaged(self.folder, f"the bytes of {of!r} in {chunk.shard!r} do not match their checksum")
         return data, start - begin
 
     def _file(self, name: str) -> BinaryIO:
@@ -104,24 +104,24 @@ def _fill(file: BinaryIO, view: memoryview) -> int:
 
 
 def damaged(path: str, reason: str) -> CheckpointError:
-    """Return the error for a checkpoint directory that is not as it was written."""
+    """Return the error for a damaged checkpoint directory."""
     return CheckpointError(
         f"The checkpoint {path!r} is damaged: {reason}.",
-        expected="a directory as Trainer.save_checkpoint wrote it, with all of its files.",
-        fix="use another checkpoint, or copy this one again from where it is whole.",
+        expected="a directory as Trainer.save_checkpoint wrote it, with all its files.",
+        fix="use another checkpoint, or copy this one again from an intact source.",
     )
 
 
 class LazyTensor:
     """A tensor that is still in a checkpoint directory.
 
-    Any function of torch and any method of tensors that is called on it reads it; `read` says so in the open.
+    Any function of torch and any method of tensors that is called on it reads it; `read` does so explicitly.
 
     Attributes:
-        name: By which it is known in the directory.
+        name: Its name in the directory.
         shape, dtype: As of a tensor.
-        chunks: Where its parts are.
-        as_saved: Whether its bytes are those of `torch.save`, for what is no plain block of numbers (sparse tensors).
+        chunks: Its chunks.
+        as_saved: Whether its bytes are those of `torch.save`, for tensors that are not dense (sparse tensors).
     """
 
     def __init__(
@@ -142,23 +142,23 @@ class LazyTensor:
         return len(self.shape)
 
     def read(self, device: torch.device | str = "cpu") -> Tensor:
-        """Return the whole tensor.
+        """Return the full tensor.
 
         Raises:
-            CheckpointError: What is there is not what was written.
+            CheckpointError: The data differ from what was written.
         """
         if self.as_saved:
             return self._loaded().to(device)
         return self.box((0,) * len(self.shape), tuple(self.shape)).to(device)
 
     def read_part(self, like: Any) -> Any:
-        """Return a DTensor with the values of this one, placed as `like` is; only this process's part is read.
+        """Return a DTensor with the values of this one and the placements of `like`; only the local shard is read.
 
         Raises:
-            CheckpointError: What is there is not what was written.
+            CheckpointError: The data differ from what was written.
         """
-        (part,) = like.__create_chunk_list__()
-        local = self.box(tuple(part.offsets), tuple(part.sizes)) if part.offsets or not self.shape else self._none()
+        (shard,) = like.__create_chunk_list__()
+        local = self.box(tuple(shard.offsets), tuple(shard.sizes)) if shard.offsets or not self.shape else self._none()
         stride = torch.empty(self.shape, device="meta").stride()
         return type(like).from_local(
             local.to(like.device),
@@ -173,8 +173,8 @@ class LazyTensor:
         return torch.empty(0, dtype=self.dtype)
 
     def box(self, offsets: Numbers, sizes: Numbers) -> Tensor:
-        """Return a box of the tensor; only the chunks that it lies in are read."""
-        found: Tensor | None = None
+        """Return a box of the tensor; only the chunks that overlap it are read."""
+        result: Tensor | None = None
         for chunk in self.chunks:
             low = [max(a, b) for a, b in zip(offsets, chunk.offsets, strict=True)]
             high = [min(a + n, b + m) for a, n, b, m in zip(offsets, sizes, chunk.offsets, chunk.sizes, strict=True)]
@@ -183,15 +183,15 @@ class LazyTensor:
             part = self._of(chunk, low, high)
             if tuple(part.shape) == sizes:
                 return part
-            found = torch.empty(sizes, dtype=self.dtype) if found is None else found
-            target = found
+            result = torch.empty(sizes, dtype=self.dtype) if result is None else result
+            target = result
             for dimension, (a, b, start) in enumerate(zip(low, high, offsets, strict=True)):
                 target = target.narrow(dimension, a - start, b - a)
             target.copy_(part)
-        return torch.empty(sizes, dtype=self.dtype) if found is None else found
+        return torch.empty(sizes, dtype=self.dtype) if result is None else result
 
     def _of(self, chunk: Chunk, low: Sequence[int], high: Sequence[int]) -> Tensor:
-        """Return a box, given within the whole tensor, of one chunk: its rows are read, and of them what is asked."""
+        """Return the part of one chunk from `low` to `high`, given in the full tensor; only its rows are read."""
         rows = (low[0] - chunk.offsets[0], high[0] - chunk.offsets[0]) if low else (0, 1)
         count = chunk.sizes[0] if low else 1
         width = chunk.length // count
@@ -210,17 +210,17 @@ class LazyTensor:
         data, _ = self._shards.read(chunk, 0, chunk.length, self.name)
         try:
             value = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        except Exception as error:  # bytes from elsewhere may make torch raise anything
+        except Exception as error:  # foreign bytes may make torch raise anything
             raise damaged(self._shards.folder, f"{self.name!r} cannot be read: {error}") from error
         if not isinstance(value, Tensor) or value.shape != self.shape or value.dtype != self.dtype:
-            raise damaged(self._shards.folder, f"{self.name!r} is not the tensor that the index says")
+            raise damaged(self._shards.folder, f"{self.name!r} is not the tensor that the index describes")
         return value
 
     @classmethod
     def __torch_function__(
         cls, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        return function(*whole(tuple(args)), **whole(dict(kwargs or {})))
+        return function(*read_tensors(tuple(args)), **read_tensors(dict(kwargs or {})))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -232,10 +232,10 @@ class LazyTensor:
 
 
 def _reading(name: str) -> Any:
-    """Return the special method `name` of tensors, for one that is read first."""
+    """Return a special method that reads the tensor and calls its method `name`."""
 
     def operator(self: LazyTensor, *others: Any) -> Any:
-        return getattr(self.read(), name)(*whole(others))
+        return getattr(self.read(), name)(*read_tensors(others))
 
     return operator
 
@@ -248,27 +248,27 @@ for _name in (
     setattr(LazyTensor, f"__{_name}__", _reading(f"__{_name}__"))
 
 
-def whole(tree: Any) -> Any:
-    """Return `tree` (dicts, lists, tuples, … in each other) with each `LazyTensor` read, on the CPU.
+def read_tensors(tree: Any) -> Any:
+    """Return `tree` (nested dicts, lists, tuples, …) with each `LazyTensor` read, on the CPU.
 
     Raises:
-        CheckpointError: What is there is not what was written.
+        CheckpointError: The data differ from what was written.
 
     Example:
-        >>> whole({"a": [1, (2, 3)]})
+        >>> read_tensors({"a": [1, (2, 3)]})
         {'a': [1, (2, 3)]}
     """
     if isinstance(tree, LazyTensor):
         return tree.read()
     if isinstance(tree, dict):
-        read = {key: whole(value) for key, value in tree.items()}
+        read = {key: read_tensors(value) for key, value in tree.items()}
         return read if type(tree) is dict else type(tree)(read)
     if type(tree) in (list, tuple, set, frozenset):
-        return type(tree)(whole(value) for value in tree)
+        return type(tree)(read_tensors(value) for value in tree)
     return tree
 
 
 def dtensor_type() -> type[Any] | tuple[()]:
-    """Return torch's DTensor for `isinstance`; nothing where no code has imported it, so that there can be none."""
+    """Return torch's DTensor for `isinstance`; an empty tuple if it is not imported, so that no DTensor can exist."""
     module = sys.modules.get("torch.distributed.tensor")
     return () if module is None else module.DTensor

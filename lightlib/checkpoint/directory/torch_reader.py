@@ -1,4 +1,4 @@
-"""Reader: our checkpoint directories for those who load with torch.distributed.checkpoint."""
+"""Reader: lets torch.distributed.checkpoint load our checkpoint directories."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Reader"]
 
 
 class Reader:
-    """What `torch.distributed.checkpoint.load` asks of its `storage_reader`.
+    """The interface of a `storage_reader` of `torch.distributed.checkpoint.load`.
 
     Args:
         path: The directory.
-        tensors: All that is in it, by name.
+        tensors: Its tensors by name.
     """
 
     def __init__(self, path: str, tensors: Mapping[str, LazyTensor]) -> None:
@@ -28,10 +28,10 @@ class Reader:
         self._tensors = {_dotted(name): tensor for name, tensor in tensors.items() if not tensor.as_saved}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing: a reader reads one directory."""
+        """No-op: a reader reads one directory."""
 
     def read_metadata(self) -> Any:
-        """Return which boxes of which tensors there are."""
+        """Return the chunks of each tensor."""
         from torch.distributed.checkpoint import metadata  # optional: torch.distributed.checkpoint, slow to import
 
         return metadata.Metadata(
@@ -49,29 +49,29 @@ class Reader:
         )
 
     def set_up_storage_reader(self, metadata: Any, is_coordinator: bool) -> None:
-        """Nothing: everything is known."""
+        """No-op: everything is known."""
 
     def prepare_local_plan(self, plan: Any) -> Any:
-        """Return the plan as it is."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: Any) -> Any:
-        """Return the plans as they are."""
+        """Return the plans unchanged."""
         return plans
 
     def read_data(self, plan: Any, planner: Any) -> Any:
-        """Read what a plan asks for.
+        """Read the tensors of a plan.
 
         Raises:
-            CheckpointError: What is there is not what was written.
+            CheckpointError: The data differ from what was written.
         """
         for item in plan.items:
             tensor = self._tensors[item.storage_index.fqn]
             chunk = item.storage_index.offset or (0,) * tensor.dim()
             offsets = tuple(a + b for a, b in zip(chunk, item.storage_offsets, strict=True))
-            found: Tensor = tensor.box(offsets, tuple(item.lengths))
+            values: Tensor = tensor.box(offsets, tuple(item.lengths))
             target = planner.resolve_tensor(item).detach()
-            target.copy_(found)
+            target.copy_(values)
             planner.commit_tensor(item, target)
         done: Any = torch.futures.Future()
         done.set_result(None)
@@ -79,7 +79,7 @@ class Reader:
 
 
 def _dotted(name: str) -> str:
-    """Return the name that torch makes of the same place.
+    """Return torch's name for the same tensor.
 
     Example:
         >>> _dotted("optimizer_states/[0]/state/[3]/exp_avg")

@@ -1,4 +1,4 @@
-"""Writing a checkpoint directory: who writes what, files aside, and then the index and the name."""
+"""Writes a checkpoint directory: assigns shards to processes, writes them, then the index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import secrets
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, BinaryIO, NoReturn
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lightlib.checkpoint.directory.encoding import encode, merged, tensor_names
 from lightlib.checkpoint.directory.index import Entry, Index, gap_in, shard_name
-from lightlib.checkpoint.directory.peers import Failure, Peers, attempted
+from lightlib.checkpoint.directory.peers import PeerFailure, Peers, attempted
 from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, LazyTensor, dtensor_type
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
@@ -28,17 +28,17 @@ from lightlib.errors import CheckpointWriteError, LightlibError
 
 __all__ = ["write_together"]
 
-IN_PARTS = ("state_dict", "optimizer_states")  # to which every process adds what it has
+SHARDED = ("state_dict", "optimizer_states")  # entries to which every process contributes
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass
-class Piece:
-    """What one process has of one tensor, without its values.
+class LocalShard:
+    """The shard of one tensor on one process, without its values.
 
     Attributes:
-        dtype, shape: Of the whole tensor.
-        box: Offsets and sizes of the part.
+        dtype, shape: Of the full tensor.
+        box: Offsets and sizes of the shard.
         as_saved: Whether it is written as `torch.save` does.
     """
 
@@ -49,26 +49,26 @@ class Piece:
 
 
 @dataclass
-class Held:
-    """What one process tells of its part.
+class RankContent:
+    """The content of one process, as sent to the first one.
 
     Attributes:
-        content: Everything, encoded; on the later processes only what they add.
-        pieces: Of the tensors that it could write, by name.
+        content: The encoded content; on later processes only their contribution.
+        shards: The shards that it could write, by the name of the tensor.
     """
 
     content: Any
-    pieces: dict[str, Piece]
+    shards: dict[str, LocalShard]
 
 
 @dataclass
-class Order:
-    """What one process is to write.
+class WriteTask:
+    """The shards that one process has to write.
 
     Attributes:
-        folder: In which the file is to be.
+        folder: The folder of the file.
         shard: The name of the file.
-        names: Of the tensors of which it writes its part.
+        names: The tensors whose local shards it writes.
     """
 
     folder: str
@@ -77,59 +77,76 @@ class Order:
 
 
 @dataclass
-class Written:
-    """What one process has written: its file's size, and the place of each part."""
+class WrittenFile:
+    """The file that one process has written: its size, and the chunk of each tensor."""
 
-    size: int
-    chunks: dict[str, Chunk]
+    size: int = 0
+    chunks: dict[str, Chunk] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Begin again, before the first write or a retry."""
+        self.size, self.chunks = 0, {}
+
+    def write_blocks(self, file: BinaryIO, blocks: Iterator[memoryview]) -> tuple[int, int, tuple[int, ...]]:
+        """Write the bytes of one shard; return their position, their number, and the checksum of each block."""
+        checksums, begin = [], self.size
+        for block in blocks:
+            file.write(block)
+            checksums.append(zlib.crc32(block))
+            self.size += len(block)
+        return begin, self.size - begin, tuple(checksums)
 
 
 def write_together(content: Mapping[str, Any], path: str, label: Label, group: Any, alone: bool) -> None:
     """Write a checkpoint directory with all processes of `group`; see `directory.save`."""
     peers = Peers(group, alone)
-    words = _Words(path, peers)
+    message_of = _ErrorMessage(path, peers)
     tensors: dict[str, Any] = {}
-    told = attempted(partial(_held, content, peers.first, tensors), words)
-    parts = peers.gather(told)
+    local = attempted(partial(_local_content, content, peers.first, tensors), message_of)
+    contents = peers.gather(local)
     with contextlib.ExitStack() as stack:
-        plan = attempted(partial(_Plan, parts, path, stack), words) if peers.first else None
-        order = peers.scatter(plan.orders if isinstance(plan, _Plan) else [plan] * peers.size)
-        if isinstance(order, Failure):
-            _raise(order, told)
-        words.folder = order.folder
-        written = attempted(partial(_write_shard, order, tensors), words)
+        plan = attempted(partial(_SavePlan, contents, path, stack), message_of) if peers.first else None
+        task = peers.scatter(plan.tasks if isinstance(plan, _SavePlan) else [plan] * peers.size)
+        if isinstance(task, PeerFailure):
+            _raise(task, local)
+        message_of.written_in(task.folder)
+        written = attempted(partial(_write_shard, task, tensors), message_of)
         results = peers.gather(written)
         done = None
-        if isinstance(plan, _Plan):
-            done = attempted(partial(plan.complete, results, label), words)
-            if isinstance(done, Failure):
+        if isinstance(plan, _SavePlan):
+            done = attempted(partial(plan.complete, results, label), message_of)
+            if isinstance(done, PeerFailure):
                 plan.abandon()
         done = peers.scatter([done] * peers.size)
-        if isinstance(done, Failure):
-            if order.folder != path:  # the first process has removed it where that one sees it
-                shutil.rmtree(order.folder, ignore_errors=True)
+        if isinstance(done, PeerFailure):
+            if task.folder != path:  # the first process has removed it on its own machine
+                shutil.rmtree(task.folder, ignore_errors=True)
             _raise(done, written)
 
 
-def _raise(failure: Failure, own: Any) -> NoReturn:
-    """Raise for what failed on any process; where it was this one, from its own error."""
-    error = own.error if isinstance(own, Failure) else failure.error
+def _raise(failure: PeerFailure, local: Any) -> NoReturn:
+    """Raise the failure of any process; if this one has failed too, from its error."""
+    error = local.error if isinstance(local, PeerFailure) else failure.error
     if isinstance(error, CheckpointWriteError) and str(error) == failure.text:
         raise error
     raise CheckpointWriteError(failure.text) from error
 
 
-class _Words:
-    """Says what went wrong on one process, with the name of the checkpoint and not that of the folder aside.
+class _ErrorMessage:
+    """Returns the message of an error on this process, with the checkpoint's name in place of the temporary folder's.
 
-    Attributes:
+    Args:
         path: The checkpoint.
-        folder: In which it is written.
+        peers: The processes that write it.
     """
 
     def __init__(self, path: str, peers: Peers) -> None:
         self.path = self.folder = path
         self._where = f" (process {peers.rank} of {peers.size})" if peers.size > 1 else ""
+
+    def written_in(self, folder: str) -> None:
+        """Note the folder in which the checkpoint is written."""
+        self.folder = folder
 
     def __call__(self, error: Exception) -> str:
         if isinstance(error, LightlibError):
@@ -140,92 +157,92 @@ class _Words:
                 f"The checkpoint {self.path!r} could not be written{self._where}: {reason}.".replace(
                     self.folder, self.path
                 ),
-                expected="a writable place with enough room, and tensors that can be read.",
-                fix="see the reason; earlier checkpoints are as they were.",
+                expected="a writable folder or store with enough room, and tensors that can be read.",
+                fix="see the reason; earlier checkpoints are unchanged.",
             )
         )
 
 
-# what each process has
-def _held(content: Mapping[str, Any], first: bool, tensors: dict[str, Any]) -> Held:
-    """Return what this process has; the tensors themselves are put into `tensors`."""
-    in_parts = {key: content[key] for key in IN_PARTS if key in content}
-    if isinstance(in_parts.get("state_dict"), Mapping):
-        in_parts["state_dict"] = dict(in_parts["state_dict"])
+# the content of each process
+def _local_content(content: Mapping[str, Any], first: bool, tensors: dict[str, Any]) -> RankContent:
+    """Return the content of this process; the tensors themselves are put into `tensors`."""
+    sharded = {key: content[key] for key in SHARDED if key in content}
+    if isinstance(sharded.get("state_dict"), Mapping):
+        sharded["state_dict"] = dict(sharded["state_dict"])
     if first:
-        encoded, found = encode({**content, **in_parts})
+        encoded, local = encode({**content, **sharded})
     else:
-        encoded, found = encode(in_parts)
+        encoded, local = encode(sharded)
         kind = dtensor_type()
-        others = encode({key: value for key, value in content.items() if key not in in_parts}, lenient=True)[1]
-        found |= {name: value for name, value in others.items() if isinstance(value, kind)}
-    pieces = {name: piece for name, value in found.items() if (piece := _piece(name, value)) is not None}
-    tensors.update((name, found[name]) for name in pieces)
-    return Held(encoded, pieces)
+        rest = encode({key: value for key, value in content.items() if key not in sharded}, lenient=True)[1]
+        local |= {name: value for name, value in rest.items() if isinstance(value, kind)}
+    shards = {name: shard for name, value in local.items() if (shard := _shard(name, value)) is not None}
+    tensors.update((name, local[name]) for name in shards)
+    return RankContent(encoded, shards)
 
 
-def _piece(name: str, value: Any) -> Piece | None:
-    """Return what this process has of a tensor; None where it has nothing to do with it."""
+def _shard(name: str, value: Any) -> LocalShard | None:
+    """Return this process's shard of a tensor; None if it is not in the tensor's mesh."""
     if isinstance(value, dtensor_type()):
         if value.device_mesh.get_coordinate() is None:
             return None
-        (part,) = value.__create_chunk_list__()
+        (chunk,) = value.__create_chunk_list__()
         local = value.to_local()
-        if tuple(local.shape) != tuple(part.sizes):
+        if tuple(local.shape) != tuple(chunk.sizes):
             raise CheckpointWriteError(
-                f"The tensor {name!r} is spread in a way that cannot be written in parts: {value.placements} of "
+                f"The tensor {name!r} is sharded in a way that cannot be written in shards: {value.placements} of "
                 f"{tuple(value.shape)} gives this process {tuple(local.shape)}.",
-                expected="sizes that the processes can share out evenly.",
+                expected="sizes that can be sharded evenly.",
                 fix="save a file: trainer.save_checkpoint(path, format='file').",
             )
-        return Piece(value.dtype, value.shape, (tuple(part.offsets), tuple(part.sizes)), as_saved=False)
+        return LocalShard(value.dtype, value.shape, (tuple(chunk.offsets), tuple(chunk.sizes)), as_saved=False)
     shape = torch.Size(value.shape)
     plain = isinstance(value, LazyTensor) and not value.as_saved
     as_saved = not plain and (isinstance(value, LazyTensor) or value.layout != torch.strided or value.is_quantized)
-    return Piece(value.dtype, shape, ((0,) * len(shape), tuple(shape)), as_saved or _is_nested(value))
+    return LocalShard(value.dtype, shape, ((0,) * len(shape), tuple(shape)), as_saved or _is_nested(value))
 
 
 def _is_nested(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_nested
 
 
-# what the first process decides
-class _Plan:
-    """Who writes what, where, and how it becomes a checkpoint; on the first process.
+# the decisions of the first process
+class _SavePlan:
+    """Assigns shards to processes and completes the checkpoint; on the first process.
 
     Args:
-        parts: What the processes have.
+        contents: The content of each process.
         path: The name of the checkpoint.
-        stack: At whose end the place aside is given up.
+        stack: Releases the temporary name when it is closed.
     """
 
-    def __init__(self, parts: list[Held | Failure], path: str, stack: contextlib.ExitStack) -> None:
-        held = [_whole_or_raise(part) for part in parts]
+    def __init__(self, contents: list[RankContent | PeerFailure], path: str, stack: contextlib.ExitStack) -> None:
+        ranks = [_result_or_raise(content) for content in contents]
         self.path, self.remote = path, filesystem.is_remote(filesystem.local_path(path))
         self.token = secrets.token_hex(4)
         _check_target(path)
-        self.content = held[0].content
-        for other in held[1:]:
-            for key in IN_PARTS:
+        self.content = ranks[0].content
+        for other in ranks[1:]:
+            for key in SHARDED:
                 if key in other.content:
                     self.content[key] = merged(self.content.get(key, {}), other.content[key])
         names = list(dict.fromkeys(tensor_names(self.content)))
-        self.entries, owned = _shared_out(names, held)
+        self.entries, owned = _assign(names, ranks)
         self.folder = path
         if not self.remote:
             self.folder = stack.enter_context(filesystem.aside(path))
             filesystem.make_folder(os.path.dirname(os.path.abspath(self.folder)))
             os.mkdir(self.folder)
-        self.orders = [Order(self.folder, shard_name(self.token, rank), mine) for rank, mine in enumerate(owned)]
+        self.tasks = [WriteTask(self.folder, shard_name(self.token, rank), mine) for rank, mine in enumerate(owned)]
 
-    def complete(self, results: list[Written | Failure], label: Label) -> None:
+    def complete(self, results: list[WrittenFile | PeerFailure], label: Label) -> None:
         """Write the index, and give the checkpoint its name."""
         shards: dict[str, int] = {}
         for rank, result in enumerate(results):
-            written = _whole_or_raise(result)
+            written = _result_or_raise(result)
             if written.size:
-                self._see(rank, written.size)
-                shards[self.orders[rank].shard] = written.size
+                self._check_visible(rank, written.size)
+                shards[self.tasks[rank].shard] = written.size
             for name, chunk in written.chunks.items():
                 self.entries[name].chunks.append(chunk)
         data = Index(label, shards, self.entries, self.content).as_bytes()
@@ -234,85 +251,85 @@ class _Plan:
             filesystem.write(filesystem.join(self.path, filesystem.INDEX), lambda file: _put(file, data))
             for name in older:
                 if name != filesystem.INDEX and name not in shards:
-                    with contextlib.suppress(OSError, LightlibError):  # the new checkpoint is there, and whole
+                    with contextlib.suppress(OSError, LightlibError):  # the new checkpoint is complete
                         filesystem.remove(filesystem.join(self.path, name))
             return
         filesystem.write(filesystem.join(self.folder, filesystem.INDEX), lambda file: _put(file, data))
         put_in_place(self.folder, filesystem.local_path(self.path).rstrip(os.sep))
 
-    def _see(self, rank: int, size: int) -> None:
-        """Refuse a file that another process has written where this one does not see it."""
-        name = self.orders[rank].shard
+    def _check_visible(self, rank: int, size: int) -> None:
+        """Check that this process sees the file of another one."""
+        name = self.tasks[rank].shard
         with contextlib.suppress(FileNotFoundError):
             if filesystem.size_of(filesystem.join(self.folder, name)) == size:
                 return
         raise CheckpointWriteError(
-            f"The checkpoint {self.path!r} could not be written: what process {rank} wrote is not there for the first "
-            f"one ({name}).",
-            expected="a path that means the same place on all machines.",
+            f"The checkpoint {self.path!r} could not be written: the first process does not see the file of process "
+            f"{rank} ({name}).",
+            expected="a path to the same folder on all machines.",
             fix="use a shared file system or a store, or save files: format='file'.",
         )
 
     def abandon(self) -> None:
-        """Remove what has been written."""
+        """Remove the files that have been written."""
         if not self.remote:
             shutil.rmtree(self.folder, ignore_errors=True)
             return
-        for order in self.orders:
+        for task in self.tasks:
             with contextlib.suppress(OSError, LightlibError):
-                filesystem.remove(filesystem.join(self.path, order.shard))
+                filesystem.remove(filesystem.join(self.path, task.shard))
 
 
 def _put(file: BinaryIO, data: Any) -> None:
     file.write(data)
 
 
-def _whole_or_raise(part: Any) -> Any:
-    if isinstance(part, Failure):
-        raise part.error if isinstance(part.error, LightlibError) else CheckpointWriteError(part.text)
-    return part
+def _result_or_raise(result: Any) -> Any:
+    if isinstance(result, PeerFailure):
+        raise result.error if isinstance(result.error, LightlibError) else CheckpointWriteError(result.text)
+    return result
 
 
-def _shared_out(names: list[str], held: list[Held]) -> tuple[dict[str, Entry], list[list[str]]]:
-    """Return what is known of each tensor, and which of them each process writes: every box once, the first who has it.
+def _assign(names: list[str], ranks: list[RankContent]) -> tuple[dict[str, Entry], list[list[str]]]:
+    """Return the entry of each tensor, and the tensors that each process writes: the first that has a box writes it.
 
     Raises:
-        CheckpointWriteError: The processes do not agree on what a tensor is, or have not all of it.
+        CheckpointWriteError: The processes have different tensors of one name, or do not have all of it.
     """
     entries: dict[str, Entry] = {}
-    owned: list[list[str]] = [[] for _ in held]
+    owned: list[list[str]] = [[] for _ in ranks]
     for name in names:
         boxes: dict[Box, int] = {}
-        for rank, part in enumerate(held):
-            piece = part.pieces.get(name)
-            if piece is None:
+        for rank, content in enumerate(ranks):
+            shard = content.shards.get(name)
+            if shard is None:
                 continue
-            entry = entries.setdefault(name, Entry(piece.dtype, piece.shape, piece.as_saved, []))
-            if (piece.dtype, piece.shape, piece.as_saved) != (entry.dtype, entry.shape, entry.as_saved):
-                raise _disagreement(name, f"{tuple(entry.shape)} {entry.dtype}, {tuple(piece.shape)} {piece.dtype}")
-            if piece.box not in boxes:
-                boxes[piece.box] = rank
-                if math.prod(piece.box[1]) or piece.as_saved:
+            entry = entries.setdefault(name, Entry(shard.dtype, shard.shape, shard.as_saved, []))
+            if (shard.dtype, shard.shape, shard.as_saved) != (entry.dtype, entry.shape, entry.as_saved):
+                raise _disagreement(name, f"{tuple(entry.shape)} {entry.dtype}, {tuple(shard.shape)} {shard.dtype}")
+            if shard.box not in boxes:
+                boxes[shard.box] = rank
+                if math.prod(shard.box[1]) or shard.as_saved:
                     owned[rank].append(name)
-        gap = gap_in(entries[name].shape, boxes) if name in entries else "are nowhere"
+        gap = gap_in(entries[name].shape, boxes) if name in entries else "are missing"
         if gap is not None:
-            raise _disagreement(name, f"its parts {gap}")
+            raise _disagreement(name, f"its shards {gap}")
     return entries, owned
 
 
 def _disagreement(name: str, what: str) -> CheckpointWriteError:
     return CheckpointWriteError(
-        f"The processes do not have the parts of one tensor {name!r}: {what}.",
-        expected="the same tensor on all processes, or parts that are all of it together.",
+        f"The processes do not have shards of the same tensor {name!r}: {what}.",
+        expected="the same tensor on all processes, or shards that together cover it.",
         fix="save a file: trainer.save_checkpoint(path, format='file').",
     )
 
 
 def _check_target(path: str) -> None:
-    """Refuse a folder that is there and is no checkpoint: it would be removed with all that is in it.
+    """Refuse an existing folder that is not a checkpoint: it would be removed with its content.
 
     Raises:
-        CheckpointWriteError: There is one.
+        CheckpointWriteError: There is such a folder.
     """
     if not filesystem.is_folder(path) or os.path.islink(filesystem.local_path(path)):
         return
@@ -320,67 +337,62 @@ def _check_target(path: str) -> None:
     others = [name for name in names if name != filesystem.INDEX and not name.startswith("shard-")]
     if others or (names and filesystem.INDEX not in names and not filesystem.is_remote(path)):
         raise CheckpointWriteError(
-            f"The checkpoint {path!r} could not be written: there is a folder of this name with other things in it: "
+            f"The checkpoint {path!r} could not be written: there is a folder of this name with other files in it: "
             f"{', '.join((others or names)[:4])}.",
-            expected="a name that is free, or that of an older checkpoint.",
+            expected="a free name, or the name of an older checkpoint.",
             fix=f"trainer.save_checkpoint({filesystem.join(path, 'last.ckpt')!r})",
         )
 
 
 # the bytes
-def _write_shard(order: Order, tensors: Mapping[str, Any]) -> Written:
-    """Write this process's file, if there is anything to be written."""
-    written = Written(0, {})
-    if not order.names:
+def _write_shard(task: WriteTask, tensors: Mapping[str, Any]) -> WrittenFile:
+    """Write this process's file, unless it has no shards."""
+    written = WrittenFile()
+    if not task.names:
         return written
 
     def produce(file: BinaryIO) -> None:
-        written.size, written.chunks = 0, {}
-        places: dict[Any, Chunk] = {}
-        for name in order.names:
+        written.clear()
+        by_memory: dict[Any, Chunk] = {}
+        for name in task.names:
             memory = _memory(tensors[name])
-            if memory in places:  # tied to one that is written already
-                written.chunks[name] = places[memory]
+            if memory in by_memory:  # tied to a tensor that is already written
+                written.chunks[name] = by_memory[memory]
                 continue
-            box, parts = _bytes_of(name, tensors[name])
-            checksums, begin = [], written.size
-            for block in parts:
-                file.write(block)
-                checksums.append(zlib.crc32(block))
-                written.size += len(block)
-            length = written.size - begin
-            chunk = Chunk(*box, order.shard, begin, length, tuple(checksums))
-            written.chunks[name] = places[memory if memory is not None else name] = chunk
+            box, blocks = _bytes_of(name, tensors[name])
+            begin, length, checksums = written.write_blocks(file, blocks)
+            chunk = Chunk(*box, task.shard, begin, length, checksums)
+            written.chunks[name] = by_memory[memory if memory is not None else name] = chunk
 
-    filesystem.write(filesystem.join(order.folder, order.shard), produce)
+    filesystem.write(filesystem.join(task.folder, task.shard), produce)
     return written
 
 
 def _memory(value: Any) -> Any:
-    """Return what two tensors have in common that are the same part of the same memory; None where nobody can tell."""
+    """Return a key that is the same for tensors with the same view of the same memory; None if unknown."""
     if isinstance(value, LazyTensor) or value.layout != torch.strided or value.is_quantized or _is_nested(value):
         return None
-    spread = (value.placements, value.shape) if isinstance(value, dtensor_type()) else ()
-    local = value.to_local() if spread else value
+    sharding = (value.placements, value.shape) if isinstance(value, dtensor_type()) else ()
+    local = value.to_local() if sharding else value
     flipped = local.is_conj(), local.is_neg()
-    return local.data_ptr(), local.dtype, tuple(local.shape), local.stride(), spread, flipped
+    return local.data_ptr(), local.dtype, tuple(local.shape), local.stride(), sharding, flipped
 
 
 def _bytes_of(name: str, value: Any) -> tuple[Box, Iterator[memoryview]]:
-    """Return the box that this process has of a tensor, and its bytes in blocks."""
-    piece = _piece(name, value)
-    assert piece is not None, "it is in the order, so this process has some of it"
+    """Return the box of the local shard of a tensor, and its bytes in blocks."""
+    shard = _shard(name, value)
+    assert shard is not None, "it is in the task, so this process has a shard of it"
     if isinstance(value, LazyTensor):
         value = value.read()
     elif isinstance(value, dtensor_type()):
         value = value.to_local()
     value = value.detach()
-    if piece.as_saved:
+    if shard.as_saved:
         buffer = io.BytesIO()
         torch.save(value.cpu(), buffer)
-        return piece.box, _blocks(buffer.getbuffer())
+        return shard.box, _blocks(buffer.getbuffer())
     flat = value.resolve_conj().resolve_neg().cpu().contiguous().view(-1)
-    return piece.box, _blocks(memoryview(flat.view(torch.uint8).numpy()))
+    return shard.box, _blocks(memoryview(flat.view(torch.uint8).numpy()))
 
 
 def _blocks(view: memoryview) -> Iterator[memoryview]:

@@ -1,4 +1,4 @@
-"""Pickles, looked at without building any of what is in them, so that nothing can happen by looking."""
+"""Reads pickles without building their objects, so that reading is safe."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, BinaryIO
 
 import torch
 
-__all__ = ["Refused", "Strange", "check", "check_content", "first_foreign", "is_real_shortage", "place_of"]
+__all__ = ["InvalidPickleError", "Refused", "check", "check_content", "first_foreign", "is_real_shortage", "path_of"]
 
 DEEPEST = 200  # levels of containers; the deepest of real checkpoints have about 20
-MOST = 10**7  # values that a file may expand to when it says the same list many times
-PICKLES_OF_OLD_FILES = 5  # before 1.6 torch wrote no zip files, but pickles one after the other
-# torch calls these when a file says so. With other arguments than torch.save writes they take memory or time.
+MOST = 10**7  # values to which a file may expand by repeating a list
+PICKLES_OF_OLD_FILES = 5  # before 1.6 torch wrote pickles one after the other instead of a zip file
+# torch calls these if a file names them. With other arguments than torch.save writes they use memory or time.
 NOT_CALLED = ("builtins.bytearray", "__builtin__.bytearray")
 ENCODERS = ("_codecs.encode",)
 TORCHS = ("torch.", "collections.OrderedDict", "collections.Counter", "_codecs.encode")
@@ -23,15 +23,15 @@ HARMLESS = ("set", "complex", "bytearray", "frozenset")
 
 
 class Refused(Exception):
-    """An object that is not built unless the file is trusted: its name and its place."""
+    """An object that is built only if the file is trusted: its name and its path in the file."""
 
 
-class Strange(Exception):
-    """A pickle that no program writes; the text says what is strange about it."""
+class InvalidPickleError(Exception):
+    """A pickle that no program writes; the message states the reason."""
 
 
-class Circular(Strange):
-    """A pickle in which something holds itself, as objects do that know what holds them."""
+class CircularPickleError(InvalidPickleError):
+    """A pickle with a container or an object that contains itself, for example through a parent reference."""
 
 
 NO_PICKLE = "torch.save did not write it, or it is damaged"
@@ -39,10 +39,10 @@ NO_PICKLE = "torch.save did not write it, or it is damaged"
 
 @dataclass(eq=False)
 class _Node:
-    """A container, or an object with what it is made of."""
+    """A container or an object, with its parts."""
 
     kind: str
-    parts: list[tuple[str, Any]] = field(default_factory=list)  # with the place of each within this one
+    parts: list[tuple[str, Any]] = field(default_factory=list)  # with the path of each within this one
     name: str = ""  # of a class or function
 
     def add(self, values: list[Any], pairs: bool) -> None:
@@ -68,21 +68,21 @@ _OBJECTS = (*_CALLS, "OBJ", "INST")
 
 
 def _read(file: Any) -> Any:
-    """Return what a pickle would build: containers and calls as nodes, other values as they are.
+    """Return the structure of a pickle: containers and calls as nodes, other values unchanged.
 
     Raises:
-        Strange: It is no pickle, or does what no pickle does.
+        InvalidPickleError: It is not a pickle, or has operations that no pickle has.
     """
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
 
     def take(count: int | None) -> list[Any]:
-        place = marks.pop() if count is None else len(stack) - count
-        if place < 0 or place > len(stack):
+        start = marks.pop() if count is None else len(stack) - count
+        if start < 0 or start > len(stack):
             raise IndexError
-        taken = stack[place:]
-        del stack[place:]
+        taken = stack[start:]
+        del stack[start:]
         return taken
 
     try:
@@ -128,11 +128,11 @@ def _read(file: Any) -> Any:
                 stack.append(argument)
         return stack.pop()
     except (AttributeError, EOFError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise Strange(NO_PICKLE) from error
+        raise InvalidPickleError(NO_PICKLE) from error
 
 
 class _Bounded:
-    """A file in which no more is asked for than is there."""
+    """A file that limits reads to its size."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -146,33 +146,33 @@ class _Bounded:
 
 
 def check(files: Iterable[BinaryIO]) -> None:
-    """Refuse pickles that ask for what torch.save never asks for.
+    """Refuse pickles with calls or nesting that torch.save never writes.
 
     Args:
         files: Each at the beginning of one pickle.
 
     Raises:
-        Refused: One calls something that takes memory or time as the file wants it, or holds objects of other classes
-            than torch's that hold themselves.
-        Strange: One is damaged, or nested so deeply, in itself, or so often that to work with it is dangerous.
+        Refused: A pickle has a call with which the file controls memory or time, or has objects that contain
+            themselves and are not of torch's classes.
+        InvalidPickleError: A pickle is damaged, or is nested too deeply, in itself, or too often to be safe.
     """
     for file in files:
         root = _read(_Bounded(file))
         try:
             _measure(root)
-        except Circular:
-            for place, part in root.parts:
+        except CircularPickleError:
+            for path, part in root.parts:
                 foreign = next((node.name for node in _within(part) if node.name and not _known(node.name)), None)
                 if foreign is not None:
-                    raise Refused(foreign, place) from None
+                    raise Refused(foreign, path) from None
             raise
-        for name, place, call in _calls(root):
+        for name, path, call in _calls(root):
             if name in NOT_CALLED or (name in ENCODERS and not _stands_for_bytes(call)):
-                raise Refused(name.replace("__builtin__", "builtins"), place)
+                raise Refused(name.replace("__builtin__", "builtins"), path)
 
 
 def _within(root: Any) -> Iterator[_Node]:
-    """Yield each node once, also where they are nested in themselves or too deeply for their places to be said."""
+    """Yield each node once, even if nodes are nested in themselves or very deeply."""
     todo, seen = [root], set[int]()
     while todo:
         node = todo.pop()
@@ -183,14 +183,14 @@ def _within(root: Any) -> Iterator[_Node]:
 
 
 def _stands_for_bytes(call: _Node) -> bool:
-    """Whether a call of `encode` is the one that torch.save writes bytes as."""
+    """Whether a call of `encode` is the form in which torch.save writes bytes."""
     arguments = call.parts[1][1] if call.kind == "REDUCE" else None
     values = [value for _, value in arguments.parts] if isinstance(arguments, _Node) else []
     return len(values) == 2 and isinstance(values[0], str) and values[1] == "latin1"
 
 
 def _measure(root: Any) -> None:
-    """Refuse what is nested too deeply, holds itself, or expands to too much."""
+    """Refuse nodes that are nested too deeply, contain themselves, or expand to too many values."""
     done: dict[int, tuple[int, int]] = {}
     begun: set[int] = set()
     todo = [root] if isinstance(root, _Node) else []
@@ -203,47 +203,48 @@ def _measure(root: Any) -> None:
             for part in node.nodes:
                 if id(part) not in done:
                     if id(part) in begun:
-                        raise Circular("something in it holds itself")
+                        raise CircularPickleError("an object in it contains itself")
                     todo.append(part)
         else:
             below = [done[id(part)] for part in node.nodes]
-            depth = 1 + max((one for one, _ in below), default=0)
-            size = len(node.parts) + 1 + sum(one for _, one in below)
+            depth = 1 + max((depth_below for depth_below, _ in below), default=0)
+            size = len(node.parts) + 1 + sum(size_below for _, size_below in below)
             if depth > DEEPEST:
-                raise Strange(f"it is nested more than {DEEPEST} levels deep")
+                raise InvalidPickleError(f"it is nested more than {DEEPEST} levels deep")
             if size > MOST and size > 100 * len(begun):
-                raise Strange(f"it expands to {size} values")
+                raise InvalidPickleError(f"it expands to {size} values")
             done[id(node)] = depth, size
             todo.pop()
 
 
 def _calls(root: Any) -> Iterator[tuple[str, str, _Node]]:
-    """Yield the name of each class and function, the place where it is, and what it is called with.
+    """Yield the name of each class and function, its path, and the call that uses it.
 
-    What an object is made of has the place of the object.
+    The parts of an object have the path of the object.
     """
     todo = [("", False, root, root)] if isinstance(root, _Node) else []
     seen: set[int] = set()
     while todo:
-        place, inside, node, above = todo.pop()
+        path, inside, node, above = todo.pop()
         if node.name:
-            yield node.name, place, above
+            yield node.name, path, above
         if id(node) not in seen:
             seen.add(id(node))
-            for own, part in reversed(node.parts):
+            for key, part in reversed(node.parts):
                 if isinstance(part, _Node):
-                    within = inside or (node.kind in _OBJECTS and not own)
-                    todo.append((place if within else place + own, within, part, node))
+                    within = inside or (node.kind in _OBJECTS and not key)
+                    todo.append((path if within else path + key, within, part, node))
 
 
-def place_of(name: str, files: Iterable[BinaryIO]) -> str:
-    """Return the place of the first object of a class or function of this name, ``['a'][1]``; "" when unknown."""
-    return next((place for found, place in _names(files) if found.rpartition(".")[2] == name.rpartition(".")[2]), "")
+def path_of(name: str, files: Iterable[BinaryIO]) -> str:
+    """Return the path of the first object of a class or function of this name, ``['a'][1]``; "" if unknown."""
+    stem = name.rpartition(".")[2]
+    return next((path for full_name, path in _names(files) if full_name.rpartition(".")[2] == stem), "")
 
 
 def first_foreign(files: Iterable[BinaryIO]) -> tuple[str, str] | None:
-    """Return the name and the place of the first object that is not torch's."""
-    return next(((name, place) for name, place in _names(files) if not _known(name)), None)
+    """Return the name and the path of the first object that is not torch's."""
+    return next(((name, path) for name, path in _names(files) if not _known(name)), None)
 
 
 def _known(name: str) -> bool:
@@ -253,34 +254,32 @@ def _known(name: str) -> bool:
 def _names(files: Iterable[BinaryIO]) -> Iterator[tuple[str, str]]:
     try:
         for file in files:
-            for name, place, _ in _calls(_read(_Bounded(file))):
-                yield name, place
-    except Strange:
+            for name, path, _ in _calls(_read(_Bounded(file))):
+                yield name, path
+    except InvalidPickleError:
         return
 
 
 def check_content(content: Any, map_location: Any, size: int) -> None:
-    """Refuse tensors that are none, or are larger than the file of `size` bytes that they came from.
+    """Refuse tensors without values, or larger than the file of `size` bytes that they came from.
 
     Raises:
-        Strange: There are some.
+        InvalidPickleError: There is such a tensor.
     """
     todo, seen = [("", content)], set[int]()
     while todo:
-        place, value = todo.pop()
+        path, value = todo.pop()
         if id(value) in seen:
             continue
         seen.add(id(value))
         if isinstance(value, torch.Tensor):
             problem = _problem(value, map_location, size)
             if problem:
-                raise Strange(f"the tensor at {place} {problem}")
+                raise InvalidPickleError(f"the tensor at {path} {problem}")
         elif isinstance(value, Mapping):
-            todo += [
-                (f"{place}[{key!r}]" if isinstance(key, (str, int)) else place, part) for key, part in value.items()
-            ]
+            todo += [(f"{path}[{key!r}]" if isinstance(key, (str, int)) else path, part) for key, part in value.items()]
         elif isinstance(value, (list, tuple, set)):
-            todo += [(f"{place}[{k}]", part) for k, part in enumerate(value)]
+            todo += [(f"{path}[{k}]", part) for k, part in enumerate(value)]
 
 
 def _problem(tensor: torch.Tensor, map_location: Any, size: int) -> str:
@@ -289,13 +288,13 @@ def _problem(tensor: torch.Tensor, map_location: Any, size: int) -> str:
         return "" if "meta" in map(str, wanted) else "has no values"
     if type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.layout != torch.strided:
         return ""
-    held, claimed = tensor.untyped_storage().nbytes(), tensor.numel() * tensor.element_size()
-    if held > size:
-        return f"has {held} bytes, more than the file"
-    return f"says to have {claimed} bytes, and has {held}" if claimed > max(2**30, 64 * held) else ""
+    stored, claimed = tensor.untyped_storage().nbytes(), tensor.numel() * tensor.element_size()
+    if stored > size:
+        return f"has {stored} bytes, more than the file"
+    return f"claims {claimed} bytes, but has {stored}" if claimed > max(2**30, 64 * stored) else ""
 
 
 def is_real_shortage(error: Exception, size: int) -> bool:
-    """Whether there is too little memory, and not a file of `size` bytes that asks for more than it holds."""
-    asked = re.search(r"tried to allocate (\d+) bytes", str(error)) if isinstance(error, RuntimeError) else None
-    return isinstance(error, MemoryError) or (asked is not None and int(asked[1]) <= size)
+    """Whether memory is short, as opposed to a file of `size` bytes that requests more than it contains."""
+    request = re.search(r"tried to allocate (\d+) bytes", str(error)) if isinstance(error, RuntimeError) else None
+    return isinstance(error, MemoryError) or (request is not None and int(request[1]) <= size)

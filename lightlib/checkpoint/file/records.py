@@ -1,4 +1,4 @@
-"""Records: the parts of a file of torch.save, and checksums of all bytes, made beside the writing."""
+"""Records of a torch.save file, and checksums of all bytes, computed while they are written."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CorruptionError",
+    "FullDigestWriter",
     "Record",
     "RecordWriter",
-    "Source",
+    "SharedReader",
     "UnknownZipLayout",
-    "WholeWriter",
     "check_data",
     "digest",
     "layout",
@@ -36,16 +36,16 @@ LOCAL, CENTRAL, DESCRIPTOR, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x07\x08", b
 HEADER_SIZE, END_SIZE = 30, 22
 STREAMED = 1 << 3  # the flag of a record whose checksum and sizes follow its bytes
 ENCRYPTED = 1 << 0
-LARGE = 2**16  # bytes from which a checksum is computed in a thread of its own
-PIECE = 2**22  # bytes that are read at once
+LARGE = 2**16  # bytes from which a checksum is computed in a separate thread
+PIECE = 2**22  # bytes read at once
 
 
 class CorruptionError(Exception):
-    """What was read is not what was written; the text says where."""
+    """The data differ from the written data; the message states where."""
 
 
 class UnknownZipLayout(Exception):
-    """This version of torch writes its files in another way."""
+    """The zip layout of torch.save is not the known one."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Record:
     """One record of a file.
 
     Attributes:
-        name: As in the zip file, without the folder that torch puts all records into.
-        start: Where its bytes begin.
-        size: How many there are.
+        name: Its name in the zip file, without the folder into which torch puts all records.
+        start: Offset of its first byte.
+        size: Number of bytes.
         crc: Their CRC-32.
     """
 
@@ -70,12 +70,12 @@ class Record:
 
     @property
     def packed(self) -> bytes:
-        """What stands for the record's bytes in the digest of the file."""
+        """The bytes that represent the record in the digest of the file."""
         return struct.pack("<QQI", self.start, self.size, self.crc)
 
 
 class _Writer:
-    """What torch.save writes to: the bytes go on to a file. The last ones are held back until `finish`."""
+    """Base of the files that torch.save writes to: passes the bytes on to a file, the last ones only in `finish`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -84,7 +84,7 @@ class _Writer:
         self.written = 0
 
     def flush(self) -> None:
-        """Nothing: who opened the file flushes it."""
+        """No-op: the owner of the file flushes it."""
 
     def _put(self, data: Any) -> None:
         self._digest.update(data)
@@ -95,11 +95,11 @@ class _Writer:
         """Write the end of the file with a comment.
 
         Args:
-            comment: Makes it of a length that does not depend on its second argument, from the number of bytes before
-                it and their digest.
+            comment: Returns the comment from the number of bytes before it and their digest; its length must not depend
+                on the digest.
 
         Raises:
-            UnknownZipLayout: It does not end as zip files do.
+            UnknownZipLayout: The file does not end like a zip file.
         """
         if len(self._end) < END_SIZE or self._end[-END_SIZE:-18] != END or self._end[-2:] != b"\0\0":
             raise UnknownZipLayout
@@ -108,8 +108,8 @@ class _Writer:
         self._file.write(comment(size, self._digest.hexdigest()))
 
 
-class WholeWriter(_Writer):
-    """Takes the digest of all bytes, whatever they are."""
+class FullDigestWriter(_Writer):
+    """Computes the digest of all bytes, for any zip layout."""
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
@@ -125,14 +125,14 @@ class WholeWriter(_Writer):
 
 
 class RecordWriter(_Writer):
-    """Computes the CRC-32 of each record while it is written, and takes the digest of all other bytes.
+    """Computes the CRC-32 of each record while it is written, and the digest of all other bytes.
 
-    torch writes a record as: header, name and padding, bytes, descriptor, each in calls of their own; then the list of
-    records. Checksums are in the descriptors and in the list, so they are filled in when the bytes are known. torch
+    torch writes a record as header, name and padding, bytes, descriptor, each in separate calls; then the list of
+    records. Checksums are in the descriptors and in the list, so they are filled in once the bytes are known. torch
     could compute them, but in the same thread, which takes as long as writing.
 
     Attributes:
-        unfamiliar: Something else was written.
+        unfamiliar: Whether the layout was not the known one.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -218,13 +218,13 @@ class RecordWriter(_Writer):
 
     def _filled(self, view: memoryview) -> bytearray:
         """Return the list of records with their checksums."""
-        filled, place = bytearray(view), 0
+        filled, offset = bytearray(view), 0
         for crc in self._sums:
-            if view[place : place + 4] != CENTRAL:
+            if view[offset : offset + 4] != CENTRAL:
                 raise UnknownZipLayout
-            struct.pack_into("<I", filled, place + 16, crc)
-            place += 46 + sum(struct.unpack_from("<HHH", view, place + 28))
-        if place != len(view):
+            struct.pack_into("<I", filled, offset + 16, crc)
+            offset += 46 + sum(struct.unpack_from("<HHH", view, offset + 28))
+        if offset != len(view):
             raise UnknownZipLayout
         return filled
 
@@ -236,12 +236,12 @@ class RecordWriter(_Writer):
 
 
 _lock = threading.Lock()
-_as_set: list[bool] = []  # by the user, once for each save that is under way
+_as_set: list[bool] = []  # the user's setting, once for each save in progress
 
 
 @contextmanager
 def without_checksums() -> Iterator[None]:
-    """Keep torch.save from computing checksums; in older versions this holds for all threads."""
+    """Keep torch.save from computing checksums; in older versions of torch this applies to all threads."""
     with _lock:
         _as_set.append(_as_set[0] if _as_set else torch.serialization.get_crc32_options())
         torch.serialization.set_crc32_options(False)
@@ -252,7 +252,7 @@ def without_checksums() -> Iterator[None]:
             torch.serialization.set_crc32_options(_as_set.pop())
 
 
-class Source:
+class SharedReader:
     """A file that several threads read."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -264,7 +264,7 @@ class Source:
         """Return `size` bytes from `start` on.
 
         Raises:
-            CorruptionError: There are fewer.
+            CorruptionError: The file ends before that.
         """
         with self._lock:
             self.file.seek(start)
@@ -275,15 +275,15 @@ class Source:
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from `start` to `end`, a piece at a time."""
-        for place in range(start, end, PIECE):
-            yield self.read(place, min(PIECE, end - place))
+        for offset in range(start, end, PIECE):
+            yield self.read(offset, min(PIECE, end - offset))
 
 
-def layout(source: Source) -> list[Record]:
-    """Return the records of a zip file in their order, after checking that there is no trick in them.
+def layout(source: SharedReader) -> list[Record]:
+    """Return the records of a zip file in order, after checking them for tricks.
 
     Raises:
-        CorruptionError: It is none, or its records are compressed, overlap, or lie outside of it.
+        CorruptionError: It is not a zip file, or its records are compressed, overlap, or lie outside of it.
     """
     try:
         with zipfile.ZipFile(source.file) as archive:
@@ -296,14 +296,14 @@ def layout(source: Source) -> list[Record]:
     for entry in sorted(entries, key=lambda entry: entry.header_offset):
         folder, _, name = entry.filename.partition("/")
         if not folder or ".." in name.split("/") or folder != entries[0].filename.partition("/")[0]:
-            raise CorruptionError(f"its record {entry.filename!r} is not in the folder of the others")
+            raise CorruptionError(f"its record {entry.filename!r} is not in the same folder as the rest")
         if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
             raise CorruptionError(f"its record {name!r} is compressed, which torch.save never does")
         if entry.flag_bits & ENCRYPTED or entry.header_offset < before:
-            raise CorruptionError(f"its record {name!r} is encrypted or lies over another one")
+            raise CorruptionError(f"its record {name!r} is encrypted or overlaps another one")
         header = source.read(entry.header_offset, HEADER_SIZE)
         if header[:4] != LOCAL:
-            raise CorruptionError(f"its record {name!r} has no beginning")
+            raise CorruptionError(f"its record {name!r} has no header")
         start = entry.header_offset + HEADER_SIZE + sum(struct.unpack_from("<HH", header, 26))
         record = Record(name, start, entry.file_size, entry.CRC)
         if record.end > listed:
@@ -315,25 +315,25 @@ def layout(source: Source) -> list[Record]:
     return records
 
 
-def digest(source: Source, records: Sequence[Record], end: int) -> str:
-    """Return the digest of all bytes before `end`, where a record's are represented by their CRC-32."""
-    found, place = hashlib.sha256(), 0
+def digest(source: SharedReader, records: Sequence[Record], end: int) -> str:
+    """Return the digest of all bytes before `end`; the CRC-32 of a record represents its bytes."""
+    sha256, offset = hashlib.sha256(), 0
     for record in records:
-        for piece in source.pieces(place, record.start):
-            found.update(piece)
+        for piece in source.pieces(offset, record.start):
+            sha256.update(piece)
         if record.size:
-            found.update(record.packed)
-        place = record.end
-    for piece in source.pieces(place, end):
-        found.update(piece)
-    return found.hexdigest()
+            sha256.update(record.packed)
+        offset = record.end
+    for piece in source.pieces(offset, end):
+        sha256.update(piece)
+    return sha256.hexdigest()
 
 
-def check_data(source: Source, records: Sequence[Record]) -> None:
+def check_data(source: SharedReader, records: Sequence[Record]) -> None:
     """Compare the bytes of records with their CRC-32, in several threads.
 
     Raises:
-        CorruptionError: Some differ.
+        CorruptionError: A record differs.
     """
 
     def check(record: Record) -> None:
@@ -349,5 +349,5 @@ def check_data(source: Source, records: Sequence[Record]) -> None:
         for record in records:
             if record.size < PIECE:
                 check(record)
-        for one in waiting:
-            one.result()
+        for checked in waiting:
+            checked.result()

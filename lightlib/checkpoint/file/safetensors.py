@@ -1,4 +1,4 @@
-"""Weights alone, in a safetensors file: no code can be in it, and many other programs read it."""
+"""Weights in a safetensors file, which cannot contain code and which many other programs read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lightlib.errors import CheckpointError, CheckpointWriteError, Misconfigurat
 __all__ = ["NOTED", "SUFFIX", "load", "outline", "save"]
 
 SUFFIX = ".safetensors"
-NOTED = ("epoch", "global_step")  # what of a checkpoint is written beside the weights
+NOTED = ("epoch", "global_step")  # values of a checkpoint that are written with the weights
 _MAX_HEADER = 100_000_000  # bytes; the limit of the format
 _LARGEST = 2**63 - 1  # number that torch can have as a size
 _DTYPES = {
@@ -43,10 +43,10 @@ _DTYPES = {
 
 
 def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
-    """Write tensors under their names; of those that share memory each is written whole.
+    """Write tensors under their names; tensors that share memory are each written in full.
 
     Raises:
-        CheckpointWriteError: A tensor has a layout that the format does not know, or the file cannot be written.
+        CheckpointWriteError: The format does not support a tensor's layout, or the file cannot be written.
         MisconfigurationException: The package safetensors is not installed.
     """
     package = _package()
@@ -54,9 +54,9 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
     strange = [key for key, tensor in tensors.items() if tensor.layout is not torch.strided or tensor.is_quantized]
     if strange:
         raise CheckpointWriteError(
-            f"{strange[0]!r} cannot be written to {name!r}: it is no dense tensor ({tensors[strange[0]].layout}).",
+            f"{strange[0]!r} cannot be written to {name!r}: it is not a dense tensor ({tensors[strange[0]].layout}).",
             expected="dense tensors.",
-            fix="leave it out, or keep the weights in a checkpoint file.",
+            fix="remove it, or keep the weights in a checkpoint file.",
         )
     taken: set[int] = set()
     alone = {key: _alone(tensor, taken) for key, tensor in tensors.items()}
@@ -65,7 +65,7 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
     except (ValueError, KeyError, package.SafetensorError) as error:
         raise CheckpointWriteError(
             f"The weights could not be written to {name!r}: {error}.",
-            expected="dense tensors of a dtype that safetensors knows.",
+            expected="dense tensors of a dtype that safetensors supports.",
             fix="export(…, dtype='float32'), or keep the weights in a checkpoint file.",
         ) from error
 
@@ -76,20 +76,20 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
 
 
 def _alone(tensor: Tensor, taken: set[int]) -> Tensor:
-    """Return the tensor with memory of its own, which the format asks for: a copy when it has not."""
+    """Return the tensor if it has its memory to itself, as the format requires, else a copy."""
     tensor = tensor.detach().cpu()
-    held = tensor.untyped_storage()
-    whole = tensor.is_contiguous() and held.nbytes() == tensor.numel() * tensor.element_size()
-    first = held.data_ptr() not in taken
-    taken.add(held.data_ptr())
-    return tensor if whole and first else tensor.clone(memory_format=torch.contiguous_format)
+    storage = tensor.untyped_storage()
+    full = tensor.is_contiguous() and storage.nbytes() == tensor.numel() * tensor.element_size()
+    first = storage.data_ptr() not in taken
+    taken.add(storage.data_ptr())
+    return tensor if full and first else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the tensors as ``"state_dict"``, and what `export` noted beside them, in the form of a checkpoint.
+    """Read the tensors as ``"state_dict"``, with the values that `export` noted, in the form of a checkpoint.
 
     Raises:
-        CheckpointError: It is missing, damaged or something else.
+        CheckpointError: It is missing, damaged or not a safetensors file.
         MisconfigurationException: The package safetensors is not installed.
     """
     package = _package()
@@ -108,10 +108,10 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def outline(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str], int]:
-    """Return the tensors without their content (on the device "meta"), the metadata, and the bytes of the file.
+    """Return the tensors without values (on the device "meta"), the metadata, and the size of the file.
 
     Raises:
-        CheckpointError: The file is damaged or something else.
+        CheckpointError: The file is damaged or not a safetensors file.
     """
     name = os.fspath(path)
     size = filesystem.size_of(name)
@@ -128,14 +128,14 @@ def outline(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, 
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise _damaged(name, f"its header cannot be read ({type(error).__name__}: {error})") from error
     if ends != size - 8 - length:
-        raise _damaged(name, f"it should have {8 + length + ends} bytes, and has {size}")
+        raise _damaged(name, f"it should have {8 + length + ends} bytes but has {size}")
     return tensors, metadata, size
 
 
 def _described(entry: Mapping[str, Any], room: int) -> Tensor:
     (start, end), shape, dtype = entry["data_offsets"], entry["shape"], _DTYPES[entry["dtype"]]
     plain = all(type(number) is int and 0 <= number <= _LARGEST for number in (start, end, *shape))
-    # torch computes strides, in 64 bits, also of tensors that are empty
+    # torch computes strides in 64 bits, even for empty tensors
     if not plain or math.prod(max(1, size) for size in shape) * dtype.itemsize > _LARGEST:
         raise ValueError(f"bytes {start} to {end} for {entry['dtype']} {shape}")
     if not start <= end <= room or end - start != math.prod(shape) * dtype.itemsize:
@@ -146,8 +146,8 @@ def _described(entry: Mapping[str, Any], room: int) -> Tensor:
 def _damaged(name: str, reason: str) -> CheckpointError:
     return CheckpointError(
         f"{name!r} could not be read as safetensors: {reason}.",
-        expected="a whole file that safetensors wrote.",
-        fix="use another file; this one is truncated, damaged, or something else.",
+        expected="a complete file that safetensors wrote.",
+        fix="use another file; this one is truncated, damaged, or not a safetensors file.",
     )
 
 
@@ -156,7 +156,7 @@ def _package() -> ModuleType:
         import safetensors.torch  # optional: safetensors
     except ImportError as error:
         raise MisconfigurationException(
-            "Weights are read from and written to .safetensors files by the package safetensors, which is not here.",
+            "Reading and writing .safetensors files needs the package safetensors, which is not installed.",
             expected="safetensors, at least 0.4.",
             fix="pip install 'lightlib[safetensors]'",
         ) from error

@@ -1,4 +1,4 @@
-"""Trailer: what stands behind the bytes of torch.save in our files: their label and their checksum."""
+"""Trailer: label and checksum at the end of a checkpoint file, after the bytes of torch.save."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ NEWEST = 1
 _FOOT = b"\n%05d %08x lightlib checkpoint\n"  # size and CRC-32 of the text before it
 _FOOT_SIZE = len(_FOOT % (0, 0))
 _FOOT_PATTERN = re.compile(rb"\n(\d{5}) ([0-9a-f]{8}) lightlib checkpoint\n")
-_END_SIZE, _LONGEST = 22, 2**16  # of a zip file's end, and of the comment behind it
+_END_SIZE, _LONGEST = 22, 2**16  # of a zip file's end record, and of the comment after it
 
 
 @dataclass(frozen=True)
 class Trailer:
-    """What the last bytes of a file say about the others.
+    """The trailer of a file.
 
     Attributes:
-        version: Of the trailer; files with a newer one than `NEWEST` cannot be checked.
-        label: Which run wrote the file, and when.
-        size: How many bytes are before the trailer.
-        covers: "records" when the CRC-32 of each record stands for its bytes in the digest, "all" when none does.
-        sha256: Their digest.
+        version: Its version; files with a version above `NEWEST` cannot be checked.
+        label: The run that wrote the file, and its position.
+        size: Number of bytes before the trailer.
+        covers: "records" if each record's CRC-32 represents its bytes in the digest, "all" if all bytes are digested.
+        sha256: The digest of these bytes.
     """
 
     version: int
@@ -43,7 +43,7 @@ class Trailer:
 
 
 def writer(label: Label, covers: str) -> Callable[[int, str], bytes]:
-    """Return what makes the trailer from the number of bytes before it and their digest."""
+    """Return a function that builds the trailer from the number of bytes before it and their digest."""
 
     def trailer(size: int, sha256: str) -> bytes:
         values = {"version": NEWEST, "label": label.as_dict(), "size": size, "covers": covers, "sha256": sha256}
@@ -54,29 +54,29 @@ def writer(label: Label, covers: str) -> Callable[[int, str], bytes]:
 
 
 def read(file: BinaryIO) -> Trailer | None:
-    """Return the trailer of an open file; None when it has none, or a damaged one.
+    """Return the trailer of an open file; None if it has none or the trailer is damaged.
 
     Raises:
-        CorruptionError: The trailer is whole, and the file before it has lost or got bytes.
+        CorruptionError: The trailer is intact, but the file before it has lost or gained bytes.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _FOOT_SIZE))
-    found = _FOOT_PATTERN.fullmatch(file.read(_FOOT_SIZE))
-    if found is None:
+    foot = _FOOT_PATTERN.fullmatch(file.read(_FOOT_SIZE))
+    if foot is None:
         return None
-    length, start = int(found[1]), size - _FOOT_SIZE - int(found[1])
+    length, start = int(foot[1]), size - _FOOT_SIZE - int(foot[1])
     if start < _END_SIZE:
         return None
     file.seek(start)
     text = file.read(length)
-    if zlib.crc32(text) != int(found[2], 16):
+    if zlib.crc32(text) != int(foot[2], 16):
         return None
     try:
         trailer = _parsed(json.loads(text))
     except (KeyError, RecursionError, TypeError, ValueError):
         return None
     if trailer.version <= NEWEST and trailer.size != start:
-        raise CorruptionError(f"{trailer.size} bytes were written before its end, and there are {start}")
+        raise CorruptionError(f"{trailer.size} bytes were written before its trailer, but there are {start}")
     return trailer
 
 
@@ -88,18 +88,18 @@ def _parsed(values: dict[str, Any]) -> Trailer:
 
 
 def has_comment(file: BinaryIO) -> bool:
-    """Whether something follows the end of a zip file, as it does in ours; torch.save writes nothing there.
+    """Whether a zip file has a comment, as our files have; torch.save writes none.
 
     Raises:
-        CorruptionError: There is more or less than the end says, or no end.
+        CorruptionError: The comment is longer or shorter than the end record states, or there is no end record.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _LONGEST - _END_SIZE))
     last = file.read()
-    place = last.rfind(END)
-    if place < 0 or len(last) - place < _END_SIZE:
+    position = last.rfind(END)
+    if position < 0 or len(last) - position < _END_SIZE:
         raise CorruptionError("it ends too early")
-    said, there = struct.unpack_from("<H", last, place + 20)[0], len(last) - place - _END_SIZE
-    if said != there:
-        raise CorruptionError("it ends too early" if there < said else "its end is damaged")
-    return there > 0
+    stated, actual = struct.unpack_from("<H", last, position + 20)[0], len(last) - position - _END_SIZE
+    if stated != actual:
+        raise CorruptionError("it ends too early" if actual < stated else "its end is damaged")
+    return actual > 0

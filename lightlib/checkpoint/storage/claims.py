@@ -1,4 +1,4 @@
-"""Claim: a lock on a folder, so that two runs do not write into the same one."""
+"""Claim: a lock on a folder, so that two runs do not write into it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["LOCK", "Claim", "claim"]
 
 LOCK = ".lightlib.lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-_held: dict[tuple[int, str], Claim] = {}  # by process, so that a forked one holds nothing, and folder
+_held: dict[tuple[int, str], Claim] = {}  # by process, so that a forked process holds none, and by folder
 
 
 class Claim:
-    """A claim on a folder, held until `release` was called as often as it was claimed, or the process ends.
+    """A claim on a folder, held until it is released as often as it was claimed, or until the process ends.
 
     Example:
         >>> with claim("."):
@@ -38,7 +38,7 @@ class Claim:
         self._process = os.getpid()
 
     def release(self) -> None:
-        """Give the folder back; in a process that was forked from the holder this does nothing."""
+        """Release the folder; does nothing in a process that was forked from the holder."""
         if self._process != os.getpid() or self._count == 0:
             return
         self._count -= 1
@@ -54,7 +54,7 @@ class Claim:
             self._handle = None
 
     def again(self) -> Claim:
-        """Claim it once more."""
+        """Claim the folder once more."""
         self._count += 1
         return self
 
@@ -71,7 +71,7 @@ def claim(folder: str | os.PathLike[str]) -> Claim:
     """Claim a folder for this process; a folder on a store is not locked.
 
     Args:
-        folder: It must be there. The claim may be made again by the same process.
+        folder: An existing folder. The same process may claim it again.
 
     Raises:
         MisconfigurationException: Another process holds it, or it cannot be locked.
@@ -99,7 +99,7 @@ def claim(folder: str | os.PathLike[str]) -> Claim:
                 fix="choose another folder.",
             ) from error
         report.warn(
-            f"The file system of {where!r} has no locks ({error}): a second run that writes into it is not noticed.",
+            f"The file system of {where!r} has no locks ({error}): a second run that writes into it is not detected.",
             report.PossibleUserWarning,
         )
         handle = None
@@ -116,11 +116,11 @@ def _lock(folder: str) -> int | None:
     while True:
         handle = safe_files.descriptor(path, os.O_RDWR | os.O_CREAT)
         try:
-            try:
+            try:  # unlike flock's, which filelock uses, this lock is not inherited by forked workers
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except PermissionError as error:  # some systems say EACCES where others say EAGAIN
+            except PermissionError as error:  # some systems raise EACCES instead of EAGAIN
                 raise BlockingIOError(*error.args) from error
-            if not _is_at(handle, path):  # it was released, and removed, between the two lines above
+            if not _is_at(handle, path):  # it was released and removed between opening and locking
                 os.close(handle)
                 continue
             os.ftruncate(handle, 0)
@@ -141,7 +141,7 @@ def _is_at(handle: int, path: str) -> bool:
 def _holder(folder: str) -> str:
     try:
         with open(safe_files.descriptor(os.path.join(folder, LOCK), os.O_RDONLY), encoding="utf-8") as file:
-            told = json.load(file)
-        return f"process {int(told['process'])} on {str(told['host'])!r}"
+            holder = json.load(file)
+        return f"process {int(holder['process'])} on {str(holder['host'])!r}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "a process that has not said its number yet"
+        return "a process that has not written its number yet"

@@ -1,4 +1,4 @@
-"""Where checkpoints live, on a disk or a store of fsspec's; a file appears whole or not at all."""
+"""Files on a disk or a store that fsspec can access; a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
-from lightlib.checkpoint.storage import local, remote
+from lightlib.checkpoint.storage import local, remote, remote_reader, store, upload
 from lightlib.checkpoint.storage.claims import Claim, claim
 from lightlib.checkpoint.storage.local import INDEX, Writer, flush_folder, free_space, make_folder, write_error
-from lightlib.checkpoint.storage.remote import is_remote, with_retries
+from lightlib.checkpoint.storage.retries import with_retries
+from lightlib.checkpoint.storage.store import is_remote
 from lightlib.checkpoint.storage.swap import put_in_place
 from lightlib.errors import CheckpointWriteError, LightlibError, MisconfigurationException
 
@@ -48,11 +49,11 @@ __all__ = [
 
 LONGEST_NAME = 255  # bytes, on all common file systems
 _LEFTOVER = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.part", re.DOTALL)
-_asides: set[str] = set()  # what this process writes or removes at the moment
+_asides: set[str] = set()  # names that this process is writing or removing
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """Return a path for the `os` functions: "file:///a" is "/a", all else is as it was.
+    """Return a path for the `os` functions: "file:///a" becomes "/a", other paths are unchanged.
 
     Example:
         >>> local_path("file:///a/b"), local_path("a/b")
@@ -77,34 +78,34 @@ def join(folder: str | os.PathLike[str], name: str) -> str:
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a file, a folder or a link, also a broken one, of this name."""
+    """Whether a file, a folder or a link, even a broken one, has this name."""
     name = os.fspath(path)
-    return remote.exists(name) if is_remote(name) else os.path.lexists(local_path(name))
+    return store.exists(name) if is_remote(name) else os.path.lexists(local_path(name))
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a folder of this name; on a store: whether any object's name begins so."""
+    """Whether there is a folder of this name; on a store: whether there are objects below it."""
     name = os.fspath(path)
-    return remote.is_folder(name) if is_remote(name) else os.path.isdir(local_path(name))
+    return store.is_folder(name) if is_remote(name) else os.path.isdir(local_path(name))
 
 
 def size_of(path: str | os.PathLike[str]) -> int:
-    """Return the bytes of a file; of a folder: of all that is in it.
+    """Return the size of a file in bytes; for a folder, of all files in it.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file or folder.
     """
     name = os.fspath(path)
     if is_folder(name):
-        return sum(size_of(join(name, one)) for one in names_in(name))
-    return remote.size_of(name) if is_remote(name) else os.path.getsize(local_path(name))
+        return sum(size_of(join(name, entry)) for entry in names_in(name))
+    return store.size_of(name) if is_remote(name) else os.path.getsize(local_path(name))
 
 
 def names_in(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the sorted names of what is in `folder`; none when there is no such folder."""
+    """Return the sorted names of the files and folders in `folder`; none if it does not exist."""
     name = os.fspath(folder)
     if is_remote(name):
-        return remote.names_in(name)
+        return store.names_in(name)
     try:
         return sorted(os.listdir(local_path(name)))
     except (FileNotFoundError, NotADirectoryError):
@@ -115,39 +116,39 @@ def write(path: str | os.PathLike[str], produce: Callable[[BinaryIO], None]) -> 
     """Write a file, which appears under `path` only when it is complete, and on a disk flushed.
 
     Args:
-        path: A local path or a URL. What was there before is replaced in one step.
-        produce: Is given the open file and writes all of it. For a store it is called again at each retry.
+        path: A local path or a URL. An existing file is replaced in one step.
+        produce: Gets the open file and writes all of it. For a store it is called again at each retry.
 
     Raises:
-        CheckpointWriteError: It could not be written; a file that was there before is as it was.
+        CheckpointWriteError: It could not be written; an existing file is unchanged.
 
     Example:
-        >>> write("example.bin", lambda file: file.write(b"whole") and None)
+        >>> write("example.bin", lambda file: file.write(b"bytes") and None)
         >>> names_in("."), size_of("example.bin")
         (['example.bin'], 5)
     """
     name = os.fspath(path)
     if is_remote(name):
-        remote.write(name, produce)
+        upload.write(name, produce)
         return
     target = local_path(name)
     folder = os.path.dirname(target) or "."
     writer: Writer | None = None
-    with aside(target) as place:
+    with aside(target) as temporary:
         try:
             make_folder(folder)
             _refuse_folder(target)
-            writer = Writer(place)
+            writer = Writer(temporary)
             with writer:
                 produce(cast("BinaryIO", writer))
                 writer.finish()
-            os.replace(place, target)
+            os.replace(temporary, target)
             writer = None
             flush_folder(folder)
         except LightlibError:
             raise
         except Exception as error:
-            # torch's zip writer turns what its file raises into errors of its own: the first one tells.
+            # torch's zip writer replaces the errors of its file by its own: the first one has the cause
             reason = error if writer is None or writer.failed is None else writer.failed
             if not isinstance(reason, OSError):
                 raise
@@ -155,7 +156,7 @@ def write(path: str | os.PathLike[str], produce: Callable[[BinaryIO], None]) -> 
         finally:
             if writer is not None:
                 with contextlib.suppress(OSError):
-                    os.unlink(place)
+                    os.unlink(temporary)
 
 
 def _refuse_folder(target: str) -> None:
@@ -165,7 +166,7 @@ def _refuse_folder(target: str) -> None:
 
 
 def name_aside(path: str | os.PathLike[str]) -> str:
-    """Return a hidden name beside a local `path` for what is not complete yet; `remove_leftovers` knows it.
+    """Return a hidden name next to a local `path` for an incomplete file; `remove_leftovers` recognizes it.
 
     Example:
         >>> import os
@@ -181,7 +182,7 @@ def name_aside(path: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def aside(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Lend a hidden name beside a local `path`; meanwhile `remove_leftovers` leaves what has it alone."""
+    """Yield a hidden name next to a local `path`; meanwhile `remove_leftovers` does not remove it."""
     name = name_aside(path)
     _asides.add(name)
     try:
@@ -191,18 +192,18 @@ def aside(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> list[str]:
-    """Remove from a local folder what killed processes left half written; return the names.
+    """Remove half-written files of killed processes from a local folder; return their names.
 
-    Call it while holding the folder's claim. What a living process of this machine writes stays.
+    Call it while holding the folder's claim. Files that a living process of this machine is writing stay.
     """
     where = local_path(folder)
     if is_remote(where):
         return []
     gone = []
     for name in names_in(where):
-        found = _LEFTOVER.fullmatch(name)
+        leftover = _LEFTOVER.fullmatch(name)
         path = os.path.join(where, name)
-        if found is None or path in _asides or (int(found[1]) != os.getpid() and _alive(int(found[1]))):
+        if leftover is None or path in _asides or (int(leftover[1]) != os.getpid() and _alive(int(leftover[1]))):
             continue
         with contextlib.suppress(OSError):
             if os.path.isdir(path) and not os.path.islink(path):
@@ -224,21 +225,21 @@ def _alive(process: int) -> bool:
 
 
 def open_for_reading(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file; it can be sought. On a store every read is retried.
+    """Open a file for reading and seeking. On a store every read is retried.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file.
         OSError: It cannot be read.
     """
     name = os.fspath(path)
-    return remote.open_for_reading(name) if is_remote(name) else open(local_path(name), "rb")
+    return remote_reader.open_for_reading(name) if is_remote(name) else open(local_path(name), "rb")
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Remove a file, a link or a folder; a folder that is half removed is never taken for a checkpoint.
+    """Remove a file, a link or a folder; a half removed folder is never taken for a checkpoint.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: There is no such file.
         OSError: It cannot be removed.
     """
     name = os.fspath(path)
@@ -249,18 +250,18 @@ def remove(path: str | os.PathLike[str]) -> None:
     if not os.path.isdir(target) or os.path.islink(target):
         os.unlink(target)
         return
-    with aside(target) as place:
-        os.rename(target, place)  # from here on there is none of this name
+    with aside(target) as hidden:
+        os.rename(target, hidden)  # from here on the name is free
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(place, INDEX))
-        shutil.rmtree(place)
+            os.unlink(os.path.join(hidden, INDEX))
+        shutil.rmtree(hidden)
 
 
 def rename(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
-    """Give a file or a folder another name in the same place: in one step on a disk, by copying on a store.
+    """Rename a file or a folder on the same file system: in one step on a disk, by copying on a store.
 
     Raises:
-        CheckpointWriteError: It cannot be done; both are as they were.
+        CheckpointWriteError: It cannot be renamed; both are unchanged.
     """
     source, target = os.fspath(old), os.fspath(new)
     if is_remote(source):
@@ -271,7 +272,7 @@ def rename(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Copy a file or a folder, from anywhere to anywhere; the copy appears whole or not at all.
+    """Copy a file or a folder between any two disks or stores; the copy appears complete or not at all.
 
     A folder on a store becomes a checkpoint with its last object, the index.
 
@@ -281,7 +282,7 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None
     """
     old, new = os.fspath(source), os.fspath(target)
     if not is_folder(old):
-        if is_remote(old) and is_remote(new) and remote.copied_within(old, new):
+        if is_remote(old) and is_remote(new) and upload.copied_within(old, new):
             return
         with open_for_reading(old) as file:
             write(new, lambda out: _transfer(file, out))
@@ -297,20 +298,20 @@ def _transfer(file: BinaryIO, out: BinaryIO) -> None:
 
 
 def _copy_content(old: str, new: str) -> None:
-    for name in sorted(names_in(old), key=lambda one: (one == INDEX, one)):
+    for name in sorted(names_in(old), key=lambda name: (name == INDEX, name)):
         copy(join(old, name), join(new, name))
 
 
 def _copy_folder(old: str, new: str) -> None:
     target = local_path(new).rstrip(os.sep)
-    with aside(target) as place:
+    with aside(target) as temporary:
         try:
-            make_folder(place)
-            _copy_content(old, place)
-            put_in_place(place, target)
+            make_folder(temporary)
+            _copy_content(old, temporary)
+            put_in_place(temporary, target)
         except BaseException as error:
-            shutil.rmtree(place, ignore_errors=True)
-            # The name aside is nobody's business.
+            shutil.rmtree(temporary, ignore_errors=True)
+            # The error names `new`: the user does not know the temporary name.
             reason = error.__cause__ if isinstance(error, CheckpointWriteError) else error
             if isinstance(reason, OSError):
                 raise write_error(new, reason) from error
@@ -318,7 +319,7 @@ def _copy_folder(old: str, new: str) -> None:
 
 
 def link(target: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Make `path` a link to `target`, relative to its folder and in one step; a copy where links are not allowed.
+    """Make `path` a relative link to `target`, in one step; a copy if links are not supported.
 
     Raises:
         CheckpointWriteError: Neither can be made.
@@ -328,30 +329,30 @@ def link(target: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
         copy(old, new)
         return
     old, new = local_path(old), local_path(new)
-    place = name_aside(new)
+    temporary = name_aside(new)
     try:
         try:
-            os.symlink(os.path.relpath(old, os.path.dirname(new) or "."), place)
+            os.symlink(os.path.relpath(old, os.path.dirname(new) or "."), temporary)
         except OSError:
             copy(old, new)
             return
         if os.path.isdir(new) and not os.path.islink(new):
-            put_in_place(place, new)
+            put_in_place(temporary, new)
         else:
-            os.replace(place, new)
+            os.replace(temporary, new)
         flush_folder(os.path.dirname(new) or ".")
     except OSError as error:
         with contextlib.suppress(OSError):
-            os.unlink(place)
+            os.unlink(temporary)
         raise CheckpointWriteError(
             f"The checkpoint {new!r} could neither be linked to {old!r} nor copied: {error}.",
             expected="a writable folder with enough room.",
-            fix="ModelCheckpoint(save_last=True), another dirpath, or more space; earlier files are as they were.",
+            fix="ModelCheckpoint(save_last=True), another dirpath, or more space; earlier files are unchanged.",
         ) from error
 
 
 def check_writable(folder: str | os.PathLike[str], owner: str) -> None:
-    """Refuse a folder in which nothing can be written; it is left as it was found.
+    """Check that a folder can be made and written; it is left as it was.
 
     Raises:
         MisconfigurationException: It cannot be made, or no file can be made in it.
@@ -378,6 +379,6 @@ def check_writable(folder: str | os.PathLike[str], owner: str) -> None:
             fix=f"{owner}(dirpath='another/folder'), or another default_root_dir of the Trainer.",
         ) from error
     finally:
-        for one in made:
+        for parent in made:
             with contextlib.suppress(OSError):
-                os.rmdir(one)
+                os.rmdir(parent)

@@ -1,4 +1,4 @@
-"""Label: which run wrote a checkpoint, and when in that run; read without reading the checkpoint."""
+"""Label: the run that wrote a checkpoint, and its position; readable without the checkpoint."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Label"]
 
 @dataclass(frozen=True)
 class Label:
-    """Which run wrote a checkpoint, and when.
+    """The run that wrote a checkpoint, and its position.
 
     Attributes:
-        run: The name of the run, drawn at its start and kept by every fit that continues it.
-        serial: The number of this save within the run, from 1; of two at the same batch the later one is higher.
-        epoch, batch, step: Where the run was: epochs completed, batches done in all, optimizer steps done.
-        weights_only: Whether it holds no more than weights, so that no run can be resumed from it.
+        run: The name of the run, drawn at its start and kept by every fit that resumes it.
+        serial: The number of this save within the run, from 1; of two saves at the same batch the later is higher.
+        epoch, batch, step: The position of the run: completed epochs, batches in total, optimizer steps.
+        weights_only: Whether it holds only weights, so that no run can be resumed from it.
 
     Example:
         >>> Label(run="1f", serial=2, batch=20) > Label(run="1f", serial=1, batch=20)
@@ -35,7 +35,7 @@ class Label:
 
     @property
     def age(self) -> tuple[int, int]:
-        """What checkpoints of one run are ordered by."""
+        """The sort key of the checkpoints of one run."""
         return self.batch, self.serial
 
     def __gt__(self, other: Label) -> bool:
@@ -50,10 +50,10 @@ class Label:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Label:
-        """Return the label that `as_dict` gave, without what a newer version may have added.
+        """Return the label from the values of `as_dict`; ignore values that a newer version may have added.
 
         Raises:
-            TypeError: A value has another type than it should.
+            TypeError: A value has the wrong type.
         """
         kinds = {"str": str, "int": int, "bool": bool}
         known = {field.name: values[field.name] for field in fields(cls) if field.name in values}

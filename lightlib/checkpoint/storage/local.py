@@ -1,83 +1,63 @@
-"""Writing on a disk: a file that is flushed while it is written, and what can go wrong with it said."""
+"""Writing to a disk: a file that is flushed while it is written, and errors that name the cause."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import shutil
 import stat
 from typing import Any
 
+from lightlib.checkpoint.storage.piece_writer import PieceWriter
 from lightlib.errors import CheckpointWriteError
 
 __all__ = ["INDEX", "Writer", "flush_folder", "free_space", "make_folder", "rename", "write_error"]
 
-INDEX = "index.json"  # a directory without this file is no checkpoint: it is written last and removed first
-# So many bytes are handed to the system at once. With 4 MiB and more a third to a half of all saves took two to three
-# times as long on a virtual machine (Linux 6.18, ext4), in the processor time of writing and not in that of the disk.
+INDEX = "index.json"  # a directory without this file is not a checkpoint: it is written last and removed first
+# Bytes handed to the system at once. With 4 MiB or more, a third to a half of all saves took two to three times as long
+# on a virtual machine (Linux 6.18, ext4); the additional time was CPU time of writing, not disk time.
 PIECE = 2**18
-WRITE_BACK = 2**23  # after so many the disk is set to work on them
+WRITE_BACK = 2**23  # bytes after which the disk starts to write them
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Writer(io.BufferedIOBase):
-    """A new file, open for writing from its start to its end; the disk works while it is written.
+class Writer(PieceWriter):
+    """A new file, open for writing from its start to its end; the disk writes while it is filled.
 
     Args:
-        path: There must be no file of this name. Its permissions are those that the umask gives.
-
-    Attributes:
-        failed: The first error of the disk, also when the one who writes has made another out of it.
+        path: No file of this name may exist. Its permissions follow the umask.
     """
 
+    piece = PIECE
+    kept_errors = OSError
+
     def __init__(self, path: str) -> None:
-        self.failed: OSError | None = None
-        self._file: Any = None  # Python closes what it forgets, also where there is no file
-        self._written = 0
-        self._begun = 0  # how much of it the disk has been set to work on
+        super().__init__()
+        self._file: Any = None  # Python also closes a collected object without a file
+        self._begun = 0  # bytes that the disk has started to write
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
         self._file = os.fdopen(handle, "wb", PIECE // 2)
 
-    def writable(self) -> bool:
-        return True
+    def _put(self, piece: memoryview) -> None:
+        self._file.write(piece)
+        written = self.written + len(piece)
+        if written - self._begun >= WRITE_BACK:
+            self._begin_write_back(written)
 
-    def tell(self) -> int:
-        return self._written
-
-    def write(self, data: Any) -> int:
-        if self.failed is not None:
-            raise self.failed
-        view = memoryview(data).cast("B")
-        try:
-            for start in range(0, len(view), PIECE):
-                piece = view[start : start + PIECE]
-                self._file.write(piece)
-                self._written += len(piece)
-                if self._written - self._begun >= WRITE_BACK:
-                    self._begin_write_back()
-        except OSError as error:
-            self.failed = error
-            raise
-        return len(view)
-
-    def _begin_write_back(self) -> None:
-        # Linux starts to write such a range and does not wait, so that little is left for the flush at the end.
+    def _begin_write_back(self, written: int) -> None:
+        # Linux starts to write such a range without waiting, so that little is left for the flush at the end.
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):  # it is a hint
-                length = self._written - self._begun
+                length = written - self._begun
                 os.posix_fadvise(self._file.fileno(), self._begun, length, os.POSIX_FADV_DONTNEED)
-        self._begun = self._written
-
-    def flush(self) -> None:
-        """Nothing: what matters is `finish`."""
+        self._begun = written
 
     def finish(self) -> None:
-        """Return when all that was written is on the disk.
+        """Return when everything is on the disk.
 
         Raises:
-            OSError: It is not.
+            OSError: It cannot be written.
         """
         if self.failed is not None:
             raise self.failed
@@ -89,7 +69,7 @@ class Writer(io.BufferedIOBase):
             raise
 
     def close(self) -> None:
-        """Close the file; what was not finished may be lost."""
+        """Close the file; without `finish` its content may be lost."""
         if not self.closed:
             super().close()
             with contextlib.suppress(OSError):
@@ -98,7 +78,7 @@ class Writer(io.BufferedIOBase):
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
-    """Make a local folder and those above it, flushed; one that is there is as good.
+    """Make a local folder and its parents, and flush them; an existing folder is fine.
 
     Raises:
         OSError: It cannot be made.
@@ -117,23 +97,23 @@ def make_folder(path: str | os.PathLike[str]) -> None:
 
 
 def flush_folder(path: str | os.PathLike[str]) -> None:
-    """Return when the names in a local folder are on the disk."""
+    """Flush the names in a local folder to the disk."""
     if os.name == "posix":
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):  # a file system that cannot
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):  # not supported by the file system
                 raise
         finally:
             os.close(handle)
 
 
 def rename(old: str, new: str) -> None:
-    """Give a local file or folder another name; what has that name must be replaceable by it.
+    """Rename a local file or folder; an existing target is replaced.
 
     Raises:
-        CheckpointWriteError: It cannot be done; both are as they were.
+        CheckpointWriteError: It cannot be renamed; both are unchanged.
     """
     try:
         os.rename(old, new)
@@ -144,7 +124,7 @@ def rename(old: str, new: str) -> None:
 
 
 def free_space(path: str | os.PathLike[str]) -> int | None:
-    """Return the free bytes where a local `path` is or would be; None when nobody can tell."""
+    """Return the free bytes where a local `path` is or would be; None if unknown."""
     folder = os.path.abspath(path)
     while not os.path.isdir(folder):
         above = os.path.dirname(folder)
@@ -158,12 +138,12 @@ def free_space(path: str | os.PathLike[str]) -> int | None:
 
 
 def write_error(path: str, error: OSError) -> CheckpointWriteError:
-    """Return the error for a local checkpoint that the disk did not take."""
+    """Return the error for a local checkpoint that could not be written."""
     free = free_space(path.removeprefix("file://").removeprefix("local://"))
     room = "" if free is None else f" {free / 2**20:.0f} MiB are free there."
     return CheckpointWriteError(
         f"The checkpoint {path!r} could not be written: {error}.{room}",
         expected="a writable directory with enough room.",
         fix=("free some space or choose another directory" if error.errno in FULL else "choose another directory")
-        + "; earlier checkpoints are as they were.",
+        + "; earlier checkpoints are unchanged.",
     )

@@ -1,4 +1,4 @@
-"""Exchange: a complete folder takes the place of another in one step, where the system can do that."""
+"""Replaces a folder by a complete one, in one step if the system supports it."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _EXCHANGE = 2  # RENAME_EXCHANGE
 _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY}
 
 
-def exchanged(one: str, other: str) -> bool:
-    """Let two files, folders or links of any kind change names; False where the system or the file system cannot.
+def exchanged(first: str, second: str) -> bool:
+    """Exchange the names of two files, folders or links; return False if the system or file system cannot.
 
     Raises:
-        OSError: It can, but not with these two.
+        OSError: It can, but not for these two.
     """
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
     if call is None:
         return False
-    if call(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+    if call(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
     if number in _CANNOT:
         return False
-    raise OSError(number, os.strerror(number), other)
+    raise OSError(number, os.strerror(number), second)
 
 
 def put_in_place(aside: str, target: str) -> None:
-    """Give a complete folder its name; what had it before goes, and at every instant one of the two is there.
+    """Give a complete folder its final name and remove the one that had it; one of the two exists at every instant.
 
-    Where names cannot be exchanged, the older one is called ``last-1a2b3c4d.ckpt`` for a moment.
+    If names cannot be exchanged, the older folder is called ``last-1a2b3c4d.ckpt`` for a moment.
 
     Raises:
-        CheckpointWriteError, OSError: It cannot be done; what was there is there.
+        CheckpointWriteError, OSError: It cannot be renamed; the older folder is unchanged.
     """
     above = os.path.dirname(target) or "."
     if not os.path.lexists(target):
@@ -64,11 +64,11 @@ def put_in_place(aside: str, target: str) -> None:
 
 
 def _discard(path: str) -> None:
-    """Remove what an older checkpoint was; what cannot be removed is hidden, and goes with the next leftovers."""
+    """Remove an older checkpoint. If that fails, it stays hidden until leftovers are next removed."""
     with contextlib.suppress(OSError):
         if os.path.isdir(path) and not os.path.islink(path):
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(path, INDEX))  # half removed, it is no checkpoint
+                os.unlink(os.path.join(path, INDEX))  # a half removed folder is not a checkpoint
             shutil.rmtree(path)
         else:
             os.unlink(path)

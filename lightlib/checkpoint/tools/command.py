@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     program = "python -m lightlib.checkpoint"
     parser = argparse.ArgumentParser(
         prog=program,
-        description="Look into checkpoints, verify them, and bring them into another form.",
+        description="Inspect and verify checkpoints, and convert them to other formats.",
         epilog=_EXAMPLES.format(program=program),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -42,71 +42,71 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_commands(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
     try:
         options = parser.parse_args(argv)
-    except SystemExit as end:  # argparse has said what is wrong, or printed the help
+    except SystemExit as end:  # argparse has printed the error or the help
         return end.code if isinstance(end.code, int) else 2
     return run(options)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what was parsed by one of the commands; return the exit code. Errors are printed, without a traceback."""
+    """Run the parsed command; return the exit code. Errors are printed without a traceback."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", LightlibWarning)
         warnings.showwarning = lambda message, *_, **__: print(f"Warning: {message}", file=sys.stderr)  # noqa: T201
         try:
             code: int = options.command(options)
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader, for instance `head`, has seen enough
+        except BrokenPipeError:  # the reader, for instance `head`, has ended
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except (CheckpointError, CheckpointWriteError) as error:
-            door = "trust=True" in str(error) and hasattr(options, "trust")
-            return _say(f"{error}\n  Here: --trust" if door else error, 1)
+            needs_trust = "trust=True" in str(error) and hasattr(options, "trust")
+            return _print_error(f"{error}\n  Here: --trust" if needs_trust else error, 1)
         except MisconfigurationException as error:
-            return _say(error, 2)
+            return _print_error(error, 2)
         except (LightlibError, OSError, MemoryError) as error:
-            return _say(error, 1)
+            return _print_error(error, 1)
         except KeyboardInterrupt:
-            return _say("interrupted; nothing half written was left behind.", 130)
+            return _print_error("interrupted; no half-written file was left behind.", 130)
         return code
 
 
-def _say(error: object, code: int) -> int:
+def _print_error(error: object, code: int) -> int:
     text = str(error) or type(error).__name__
     lines = [shown_name(line) for line in text.splitlines()]
-    print("Error: " + "\n".join(lines), file=sys.stderr)  # noqa: T201  it is what the user sees
+    print("Error: " + "\n".join(lines), file=sys.stderr)  # noqa: T201  the command's output
     return code
 
 
 def add_commands(commands: Any) -> None:
-    """Add the commands to what `ArgumentParser.add_subparsers` returned; `run` does what is parsed by them."""
-    one = _command(commands, "inspect", _inspect, "show what is in a checkpoint, without reading its tensors")
-    one.add_argument("path", help="a file, a directory, or a .safetensors file")
-    one.add_argument("--json", action="store_true", help="print JSON")
-    one.add_argument("--tensors", action="store_true", help="list all weights with their shapes and dtypes")
-    _trust(one)
+    """Add the commands to the result of `ArgumentParser.add_subparsers`; `run` runs the parsed one."""
+    parser = _command(commands, "inspect", _inspect, "show the content of a checkpoint without reading its tensors")
+    parser.add_argument("path", help="a file, a directory, or a .safetensors file")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--tensors", action="store_true", help="list all weights with their shapes and dtypes")
+    _trust(parser)
 
-    one = _command(commands, "verify", _verify, "read checkpoints from end to end and compare their checksums")
-    one.add_argument("paths", nargs="+", metavar="path", help="files or directories")
+    parser = _command(commands, "verify", _verify, "read checkpoints from end to end and compare their checksums")
+    parser.add_argument("paths", nargs="+", metavar="path", help="files or directories")
 
-    one = _command(commands, "convert", _convert, "write a checkpoint as a file, a directory, or safetensors")
-    one.add_argument("source", help="a file, also Lightning's, or a directory")
-    one.add_argument("target", help="where to write; NAME.safetensors for weights alone")
-    one.add_argument("--to", choices=verbs.FORMATS, help="default: the other one of file and directory")
-    _overwrite(one)
-    _trust(one)
+    parser = _command(commands, "convert", _convert, "write a checkpoint as a file, a directory, or safetensors")
+    parser.add_argument("source", help="a file, also Lightning's, or a directory")
+    parser.add_argument("target", help="where to write; NAME.safetensors for only the weights")
+    parser.add_argument("--to", choices=verbs.FORMATS, help="default: file for a directory, directory for a file")
+    _overwrite(parser)
+    _trust(parser)
 
-    one = _command(commands, "consolidate", _consolidate, "write a checkpoint directory as one file")
-    one.add_argument("directory", help="a checkpoint directory")
-    one.add_argument("file", help="where to write")
-    _overwrite(one)
+    parser = _command(commands, "consolidate", _consolidate, "write a checkpoint directory as one file")
+    parser.add_argument("directory", help="a checkpoint directory")
+    parser.add_argument("file", help="where to write")
+    _overwrite(parser)
 
-    one = _command(commands, "export", _export, "write the weights alone as safetensors")
-    one.add_argument("source", help="a file, also Lightning's, or a directory")
-    one.add_argument("target", help="NAME.safetensors")
-    one.add_argument("--strip", default="", metavar="PREFIX", help="take PREFIX off the names that begin with it")
-    one.add_argument("--dtype", choices=sorted(verbs.DTYPES), help="of floating-point weights; default: as they are")
-    _overwrite(one)
-    _trust(one)
+    parser = _command(commands, "export", _export, "write only the weights as safetensors")
+    parser.add_argument("source", help="a file, also Lightning's, or a directory")
+    parser.add_argument("target", help="NAME.safetensors")
+    parser.add_argument("--strip", default="", metavar="PREFIX", help="remove PREFIX from the names that begin with it")
+    parser.add_argument("--dtype", choices=sorted(verbs.DTYPES), help="of floating-point weights; default: unchanged")
+    _overwrite(parser)
+    _trust(parser)
 
 
 def _command(commands: Any, name: str, function: Any, purpose: str) -> argparse.ArgumentParser:
@@ -121,23 +121,23 @@ def _trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="also read a file that holds Python objects; reading it may run ANY code that the file names",
+        help="also read a file with Python objects; reading it may run ANY code that the file names",
     )
 
 
 def _overwrite(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--overwrite", action="store_true", help="replace a target that exists, in one step")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing target, in one step")
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    found = inspect(options.path, trust=options.trust)
+    inspection = inspect(options.path, trust=options.trust)
     if options.json:
-        print(json.dumps(found.as_dict(), indent=2))  # noqa: T201  it is what the user asked for
+        print(json.dumps(inspection.as_dict(), indent=2))  # noqa: T201  the command's output
         return 0
-    print(found)  # noqa: T201
+    print(inspection)  # noqa: T201
     if options.tensors:
-        for name, one in found.tensors.items():
-            print(f"  {shown_name(name)}  {one.dtype} {list(one.shape)}")  # noqa: T201
+        for name, info in inspection.tensors.items():
+            print(f"  {shown_name(name)}  {info.dtype} {list(info.shape)}")  # noqa: T201
     return 0
 
 
@@ -147,7 +147,7 @@ def _verify(options: argparse.Namespace) -> int:
         try:
             print(verbs.verify(path))  # noqa: T201
         except (CheckpointError, OSError) as error:
-            code = _say(error, 1)
+            code = _print_error(error, 1)
     return code
 
 
@@ -174,7 +174,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _written(path: str) -> int:
-    found = inspect(path)
-    state = sum(part.tensors for part in found.parts)
-    print(f"{shown_name(path)}: written, {size_text(found.bytes)}, {plural(state, 'tensor')}.")  # noqa: T201
+    written = inspect(path)
+    tensors = sum(part.tensors for part in written.parts)
+    print(f"{shown_name(path)}: written, {size_text(written.bytes)}, {plural(tensors, 'tensor')}.")  # noqa: T201
     return 0

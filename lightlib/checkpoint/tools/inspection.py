@@ -1,4 +1,4 @@
-"""Inspection: what is in a checkpoint, found without reading its tensors."""
+"""Inspection: the content of a checkpoint, read without its tensors."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Part:
 
     Attributes:
         name: Its key.
-        tensors, elements, bytes: How many tensors are in it, with how many numbers, and their bytes. Tensors that share
-            memory are counted each, but their bytes once.
+        tensors, elements, bytes: How many tensors it has, with how many numbers, and their bytes. Tensors that share
+            memory are each counted, but their bytes only once.
     """
 
     name: str
@@ -50,23 +50,23 @@ class Part:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in a checkpoint. `print` shows it; `as_dict` gives plain values.
+    """The content of a checkpoint. `print` shows it; `as_dict` returns plain values.
 
     Attributes:
-        path: Where it is.
+        path: Its path or URL.
         kind: ``"file"``, ``"directory"`` or ``"safetensors"``.
-        bytes: Its size where it is.
-        writer: What wrote it, with its version; empty when that is not known.
-        label: Which run wrote it and when; None without.
-        epoch, epoch_batch, batch, step: Where the run was: epochs completed, batches done in this epoch and in all,
-            optimizer steps; None where it is not known.
-        versions: Of what wrote it, by name.
-        strategy, precision, world_size: How it was trained, and by how many processes; None where it is not known.
-        resumable: Whether a run can go on from it; else it holds weights alone.
-        parts: Its entries with tensors or states in them.
-        tensors: The weights: by name their shape, dtype and bytes.
-        hyperparameters, datamodule_hyperparameters: Values with names that look like secrets are masked.
-        callbacks: Whose states are in it.
+        bytes: Its size.
+        writer: The program that wrote it, with its version; empty if unknown.
+        label: The run that wrote it, and its position; None without.
+        epoch, epoch_batch, batch, step: The position of the run: completed epochs, batches in this epoch and in total,
+            optimizer steps; None if unknown.
+        versions: Versions of the packages that wrote it, by name.
+        strategy, precision, world_size: How it was trained, and by how many processes; None if unknown.
+        resumable: Whether a run can resume from it; otherwise it has only weights.
+        parts: Its entries that have tensors or states.
+        tensors: The weights: shape, dtype and bytes by name.
+        hyperparameters, datamodule_hyperparameters: Values whose names look like secrets are masked.
+        callbacks: The callbacks whose states it has.
     """
 
     path: str
@@ -90,7 +90,7 @@ class Inspection:
     callbacks: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it as values that JSON knows."""
+        """Return everything as values that JSON supports."""
         plain = {**asdict(self), "label": None if self.label is None else self.label.as_dict()}
         for name in ("hyperparameters", "datamodule_hyperparameters"):
             plain[name] = {str(key): _json(value) for key, value in plain[name].items()}
@@ -110,11 +110,11 @@ class Inspection:
         if self.world_size is not None:
             how.insert(0, plural(self.world_size, "process", "processes"))
         if any(how):
-            yield "written by", ", ".join(shown_name(one) for one in how if one)
-        yield "resume", "yes" if self.resumable else "no: it holds weights alone (load_from_checkpoint)"
+            yield "written by", ", ".join(shown_name(text) for text in how if text)
+        yield "resume", "yes" if self.resumable else "no: it has only weights (load_from_checkpoint)"
         yield from _under("parts", _columns([_row(part) for part in self.parts]))
         largest = sorted(self.tensors.items(), key=lambda item: (-item[1].bytes, item[0]))[:_LARGEST]
-        rows = [[shown_name(name), f"{one.dtype} {list(one.shape)}", size_text(one.bytes)] for name, one in largest]
+        rows = [[shown_name(name), f"{info.dtype} {list(info.shape)}", size_text(info.bytes)] for name, info in largest]
         yield from _under("largest", _columns(rows))
         for head, params in (("hparams", self.hyperparameters), ("data module", self.datamodule_hyperparameters)):
             yield from _under(head, [f"{shown_name(name)} = {_short(value)}" for name, value in params.items()])
@@ -125,28 +125,28 @@ class Inspection:
         if self.epoch_batch:
             parts.append(f"{plural(self.epoch_batch, 'batch', 'batches')} into it")
         if self.batch is not None:
-            parts.append(f"{plural(self.batch, 'batch', 'batches')} in all")
+            parts.append(f"{plural(self.batch, 'batch', 'batches')} in total")
         return ", ".join([*parts, plural(self.step or 0, "step")])
 
 
 def inspect(path: str | os.PathLike[str], trust: bool = False) -> Inspection:
-    """Return what is in a checkpoint: a file of lightlib or of Lightning, a directory, or a safetensors file.
+    """Return the content of a checkpoint: a file of lightlib or of Lightning, a directory, or a safetensors file.
 
-    No tensor is read, so it costs little for a large one, and nothing is compared with checksums: `verify` does that.
+    No tensor is read, so a large checkpoint costs little. Checksums are not compared; `verify` does that.
 
     Args:
         path: A local path or a URL.
         trust: Also read Python objects that can only be read by running code that the file names.
 
     Raises:
-        CheckpointError: It is missing, damaged where it was read, no checkpoint, or needs trust.
+        CheckpointError: It is missing, visibly damaged, not a checkpoint, or needs trust.
 
     Example:
         >>> import torch
         >>> from lightlib.checkpoint import inspect
         >>> torch.save({"state_dict": {"weight": torch.zeros(2, 3)}}, "weights.ckpt")
-        >>> found = inspect("weights.ckpt")
-        >>> found.tensors["weight"].shape, found.tensors["weight"].dtype, found.resumable
+        >>> inspection = inspect("weights.ckpt")
+        >>> inspection.tensors["weight"].shape, inspection.tensors["weight"].dtype, inspection.resumable
         ((2, 3), 'float32', False)
     """
     name = os.fspath(path)
@@ -165,14 +165,14 @@ def inspect(path: str | os.PathLike[str], trust: bool = False) -> Inspection:
         return _inspection(name, kind, size, content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{name!r} is damaged or from elsewhere: {type(error).__name__}: {error}.",
+            f"{name!r} is damaged or written by another program: {type(error).__name__}: {error}.",
             expected="a checkpoint that Trainer.save_checkpoint or Lightning wrote.",
             fix="use another checkpoint.",
         ) from error
 
 
 def kind_of(path: str) -> str:
-    """Return ``"directory"``, ``"safetensors"`` or ``"file"``: what a path that exists is."""
+    """Return the kind of an existing path: ``"directory"``, ``"safetensors"`` or ``"file"``."""
     if filesystem.is_folder(path):
         return "directory"
     return "safetensors" if path.endswith(safetensors.SUFFIX) else "file"
@@ -206,7 +206,7 @@ def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Ins
         world_size=ours.get("world_size"),
         resumable=all(name in content for name in _TO_RESUME),
         parts=tuple(_part(str(name), part) for name, part in content.items() if _is_state(name, part)),
-        tensors={str(name): _info(one) for name, one in content["state_dict"].items() if _is_tensor(one)},
+        tensors={str(name): _info(value) for name, value in content["state_dict"].items() if _is_tensor(value)},
         hyperparameters=masked(content.get("hyper_parameters") or {}),
         datamodule_hyperparameters=masked(content.get("datamodule_hyper_parameters") or {}),
         callbacks=tuple(str(name) for name in states),
@@ -228,12 +228,12 @@ def _info(value: Any) -> TensorInfo:
 
 def _part(name: str, part: Any) -> Part:
     tensors = list(_tensors(part))
-    once = {_memory(one): one.numel() * one.dtype.itemsize for one in tensors}
-    return Part(name, len(tensors), sum(one.numel() for one in tensors), sum(once.values()))
+    once = {_memory(tensor): tensor.numel() * tensor.dtype.itemsize for tensor in tensors}
+    return Part(name, len(tensors), sum(tensor.numel() for tensor in tensors), sum(once.values()))
 
 
 def _memory(tensor: Any) -> tuple[Any, ...]:
-    """Return what tensors that share memory have in common."""
+    """Return a key that is the same for tensors that share memory."""
     if not isinstance(tensor, torch.Tensor):
         return (id(tensor),)
     return tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape)  # noqa: SLF001  its identity
@@ -261,15 +261,15 @@ def _masked(name: Any, value: Any) -> Any:
     if isinstance(value, Mapping):
         return masked(value)
     if isinstance(value, (list, tuple)):
-        return [_masked(name, one) for one in value]
+        return [_masked(name, part) for part in value]
     return MASK if is_secret(name, value) else value
 
 
 def _json(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _json(one) for key, one in value.items()}
+        return {str(key): _json(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_json(one) for one in value]
+        return [_json(part) for part in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
@@ -300,27 +300,27 @@ def _short(value: Any) -> str:
 
 
 def shown_name(text: str) -> str:
-    r"""Return a text from a file without what a terminal would obey.
+    r"""Return a text from a file with terminal control characters escaped.
 
     Example:
         >>> print(shown_name("net\x1b[2J"))
         net\x1b[2J
     """
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text))
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
 
 
-def plural(count: int, one: str, more: str = "") -> str:
+def plural(count: int, noun: str, nouns: str = "") -> str:
     """Return a count with its noun.
 
     Example:
         >>> plural(1, "step"), plural(1200, "batch", "batches")
         ('1 step', '1,200 batches')
     """
-    return f"{count:,} {one if count == 1 else more or one + 's'}"
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def size_text(count: int) -> str:
-    """Return a number of bytes as people read it.
+    """Return a number of bytes with a unit.
 
     Example:
         >>> size_text(12), size_text(3_400_000)

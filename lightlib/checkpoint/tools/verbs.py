@@ -1,4 +1,4 @@
-"""What can be done with a checkpoint outside of a run: read, verify, convert, consolidate, export."""
+"""Operations on a checkpoint outside of a run: load, verify, convert, consolidate, export."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from lightlib import report
 from lightlib.checkpoint import formats, lightning
 from lightlib.checkpoint.file import archive, safetensors
-from lightlib.checkpoint.file.records import Source, layout
+from lightlib.checkpoint.file.records import SharedReader, layout
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.tools.inspection import kind_of, plural, size_text
@@ -25,7 +25,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 def load(path: str | os.PathLike[str], map_location: Any = None, trust: bool = False) -> dict[str, Any]:
-    """Read a whole checkpoint into memory: a file, also Lightning's, a directory, or a safetensors file.
+    """Read a full checkpoint into memory: a file, also Lightning's, a directory, or a safetensors file.
 
     Args:
         path: A local path or a URL.
@@ -36,7 +36,7 @@ def load(path: str | os.PathLike[str], map_location: Any = None, trust: bool = F
         The content, with the weights under ``"state_dict"``.
 
     Raises:
-        CheckpointError: It is missing, damaged, no checkpoint, or needs trust.
+        CheckpointError: It is missing, damaged, not a checkpoint, or needs trust.
     """
     name = os.fspath(path)
     if not filesystem.exists(name):
@@ -48,10 +48,10 @@ def load(path: str | os.PathLike[str], map_location: Any = None, trust: bool = F
         content = safetensors.load(name)
     else:
         from lightlib.checkpoint.directory.tensors import (
-            whole,  # optional: torch.distributed.checkpoint takes time to import
+            read_tensors,  # optional: torch.distributed.checkpoint takes time to import
         )
 
-        content = whole(formats.load(name))
+        content = read_tensors(formats.load(name))
     if isinstance(map_location, (str, torch.device)):
         content = map_tensors(lambda tensor: tensor.to(map_location), content)
     return content
@@ -59,13 +59,13 @@ def load(path: str | os.PathLike[str], map_location: Any = None, trust: bool = F
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` compared.
+    """The result of `verify`.
 
     Attributes:
-        path: Which checkpoint.
+        path: The checkpoint.
         bytes: Its size.
         checksums: How many checksums were compared.
-        note: What could not be checked; empty when every byte is covered.
+        note: The part that could not be checked; empty if every byte is covered.
     """
 
     path: str
@@ -75,8 +75,8 @@ class Verified:
 
     def __str__(self) -> str:
         compared = f", {plural(self.checksums, 'checksum')} compared" if self.checksums else ""
-        found = f"{self.path}: {'whole' if self.checksums else 'no damage found'}. {size_text(self.bytes)}{compared}"
-        return f"{found}; {self.note}." if self.note else f"{found}."
+        text = f"{self.path}: {'intact' if self.checksums else 'no damage found'}. {size_text(self.bytes)}{compared}"
+        return f"{text}; {self.note}." if self.note else f"{text}."
 
 
 def verify(path: str | os.PathLike[str]) -> Verified:
@@ -88,14 +88,14 @@ def verify(path: str | os.PathLike[str]) -> Verified:
         path: A file, also Lightning's, a directory, or a safetensors file; a local path or a URL.
 
     Raises:
-        CheckpointError: It is missing, damaged, or no checkpoint; the text says where.
+        CheckpointError: It is missing, damaged, or not a checkpoint; the message states where.
 
     Example:
         >>> import torch
         >>> from lightlib.checkpoint import verify
         >>> torch.save({"state_dict": {"weight": torch.zeros(2)}}, "plain.ckpt")
         >>> print(verify("plain.ckpt").note)
-        it has no checksum of its own: torch.save's CRC-32 of each record was compared
+        it has no checksum of lightlib: torch.save's CRC-32 of each record was compared
     """
     name = os.fspath(path)
     if not filesystem.exists(name):
@@ -109,18 +109,18 @@ def verify(path: str | os.PathLike[str]) -> Verified:
 
         return Verified(name, size, reader.verify(name))
     count = archive.verify(name)
-    return Verified(name, size, count) if count else Verified(name, size, *_of_others(name))
+    return Verified(name, size, count) if count else Verified(name, size, *_checksums_of_torch(name))
 
 
-def _of_others(path: str) -> tuple[int, str]:
-    """Return how many checksums torch.save wrote into a file that is not ours, and what is to be said of them."""
+def _checksums_of_torch(path: str) -> tuple[int, str]:
+    """Return how many checksums torch.save wrote into a file that is not ours, and the note for `Verified`."""
     with filesystem.open_for_reading(path) as file:
         if file.read(len(archive.ZIP)) != archive.ZIP:
             return 0, "it has no checksums (the format of torch before 1.6)"
-        records = [record for record in layout(Source(file)) if record.size > 0]
+        records = [record for record in layout(SharedReader(file)) if record.size > 0]
     if not any(record.crc for record in records):
         return 0, "it has no checksums (torch.serialization.set_crc32_options)"
-    return len(records), "it has no checksum of its own: torch.save's CRC-32 of each record was compared"
+    return len(records), "it has no checksum of lightlib: torch.save's CRC-32 of each record was compared"
 
 
 def convert(
@@ -131,22 +131,22 @@ def convert(
     overwrite: bool = False,
     trust: bool = False,
 ) -> None:
-    """Write a checkpoint in another form; what is in it, Lightning's keys too, stays as it is.
+    """Write a checkpoint in another format; its content, including Lightning's keys, is unchanged.
 
-    It is read into memory as a whole, and verified.
+    It is read fully into memory and verified.
 
     Args:
         source: A file, also Lightning's, or a directory.
         target: Where to write; its folder is made.
-        format: ``"file"``, ``"directory"`` or ``"safetensors"`` (weights alone). Default: safetensors for a target of
+        format: ``"file"``, ``"directory"`` or ``"safetensors"`` (only weights). Default: safetensors for a target of
             that suffix, else a directory from a file, and a file from a directory.
-        overwrite: Whether a target that exists may be replaced, in one step. A folder that is no checkpoint never is.
+        overwrite: Whether an existing target may be replaced, in one step. A folder without a checkpoint never is.
         trust: Also read Python objects that can only be read by running code that the file names.
 
     Raises:
-        CheckpointError: The source is missing, damaged, no checkpoint, or needs trust.
+        CheckpointError: The source is missing, damaged, not a checkpoint, or needs trust.
         CheckpointWriteError: The target exists or cannot be written.
-        MisconfigurationException: A format that does not exist or does not fit the target's suffix.
+        MisconfigurationException: The format does not exist or does not fit the target's suffix.
     """
     old, new = os.fspath(source), os.fspath(target)
     if format is not None and format not in FORMATS:
@@ -155,7 +155,7 @@ def convert(
     if format is not None and suffixed != (format == "safetensors"):
         raise MisconfigurationException(
             f"The target {new!r} has the wrong suffix for format={format!r}.",
-            expected=f"a name that ends in {safetensors.SUFFIX} for weights alone, and no other name that does.",
+            expected=f"a name that ends in {safetensors.SUFFIX} for format='safetensors', and only for that.",
             fix=f"convert(source, {new.removesuffix(safetensors.SUFFIX) + ('' if suffixed else safetensors.SUFFIX)!r})",
         )
     if suffixed:
@@ -165,9 +165,9 @@ def convert(
     kind = kind_of(old)
     if kind == "safetensors":
         raise MisconfigurationException(
-            f"{old!r} holds weights alone, and is no checkpoint that could be converted.",
+            f"{old!r} has only weights, so it cannot be converted to a checkpoint.",
             expected="a checkpoint file or a checkpoint directory.",
-            fix="Module.load_from_checkpoint reads it as it is.",
+            fix="load it with Module.load_from_checkpoint, which reads it as it is.",
         )
     wanted = format or ("file" if kind == "directory" else "directory")
     _check_target(old, new, overwrite, wanted == "directory")
@@ -187,16 +187,16 @@ def consolidate(directory: str | os.PathLike[str], file: str | os.PathLike[str],
     """Write a directory as one file, which `torch.load`, Lightning and every strategy read.
 
     Raises:
-        CheckpointError: The directory is missing, damaged, or no checkpoint.
+        CheckpointError: The directory is missing, damaged, or not a checkpoint.
         CheckpointWriteError: The file exists or cannot be written.
-        MisconfigurationException: The source is no directory.
+        MisconfigurationException: The source is not a directory.
     """
     name = os.fspath(directory)
     if filesystem.exists(name) and not filesystem.is_folder(name):
         raise MisconfigurationException(
-            f"{name!r} is a file already.",
+            f"{name!r} is already a file.",
             expected="a checkpoint directory.",
-            fix=f"use {name!r} as it is, or convert({name!r}, …) for another form.",
+            fix=f"use {name!r} as it is, or convert({name!r}, …) for another format.",
         )
     convert(name, file, "file", overwrite=overwrite)
 
@@ -210,23 +210,23 @@ def export(
     overwrite: bool = False,
     trust: bool = False,
 ) -> None:
-    """Write the weights alone as safetensors, under their names.
+    """Write only the weights as safetensors, under their names.
 
-    Weights that share memory are written each. Values that are no tensors are left out, with a warning.
+    Weights that share memory are each written in full. Other values are omitted, with a warning.
 
     Args:
         source: A file, also Lightning's, or a directory.
         target: A name that ends in ``.safetensors``.
-        strip: A prefix that names lose, for instance ``"model."``; names without it stay.
-        dtype: ``"float32"``, ``"float16"``, ``"bfloat16"`` or ``"float64"`` for all floating-point weights. Default: as
-            they are.
-        overwrite: Whether a target that exists may be replaced, in one step.
+        strip: A prefix to remove from names, for instance ``"model."``; other names are unchanged.
+        dtype: ``"float32"``, ``"float16"``, ``"bfloat16"`` or ``"float64"`` for all floating-point weights. Default:
+            unchanged.
+        overwrite: Whether an existing target may be replaced, in one step.
         trust: Also read Python objects that can only be read by running code that the file names.
 
     Raises:
-        CheckpointError: The source is missing, damaged, no checkpoint, or needs trust.
+        CheckpointError: The source is missing, damaged, not a checkpoint, or needs trust.
         CheckpointWriteError: The target exists or cannot be written.
-        MisconfigurationException: A wrong suffix, dtype or prefix, or safetensors is not installed.
+        MisconfigurationException: The suffix, dtype or prefix is wrong, or safetensors is not installed.
     """
     old, new = os.fspath(source), os.fspath(target)
     if not new.endswith(safetensors.SUFFIX):
@@ -242,14 +242,14 @@ def export(
     _check_target(old, new, overwrite, folder=False)
     content = load(old, "cpu", trust)
     state = content["state_dict"]
-    left = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
-    if left:
-        report.warn(f"{', '.join(map(repr, left))} of {old!r} are no tensors and are not written to {new!r}.")
-    found = {str(name): value for name, value in state.items() if isinstance(value, torch.Tensor)}
-    tensors = _stripped(found, strip, old)
+    omitted = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    if omitted:
+        report.warn(f"{', '.join(map(repr, omitted))} of {old!r} are not tensors and are not written to {new!r}.")
+    weights = {str(name): value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    tensors = _stripped(weights, strip, old)
     if dtype is not None:
         kind = DTYPES[dtype]
-        tensors = {name: one.to(kind) if one.is_floating_point() else one for name, one in tensors.items()}
+        tensors = {name: value.to(kind) if value.is_floating_point() else value for name, value in tensors.items()}
     metadata = {name: str(content[name]) for name in safetensors.NOTED if isinstance(content.get(name), int)}
     safetensors.save(tensors, new, {"format": "pt", **metadata})
 
@@ -271,9 +271,9 @@ def _stripped(tensors: dict[str, Any], prefix: str, source: str) -> dict[str, An
             (name for name in names if name in (prefix, *tensors) and _clashes(name, prefix, tensors)), names[0]
         )
         raise MisconfigurationException(
-            f"Without {prefix!r} the weight {twice!r} would have the name of another one, or none.",
-            expected="a prefix without which all names differ.",
-            fix="export(source, target) keeps the names.",
+            f"Without {prefix!r} the weight {twice!r} would have the name of another one, or an empty name.",
+            expected="a prefix that can be removed without making two names equal.",
+            fix="export(source, target), without strip, which keeps the names.",
         )
     return short
 
@@ -283,7 +283,7 @@ def _clashes(name: str, prefix: str, tensors: dict[str, Any]) -> bool:
 
 
 def _check_target(source: str, target: str, overwrite: bool, folder: bool) -> None:
-    """Refuse a target before anything is read."""
+    """Refuse an existing target before anything is read."""
     if not filesystem.exists(target):
         return
     if not filesystem.is_remote(source) and not filesystem.is_remote(target) and os.path.exists(target):
@@ -293,14 +293,14 @@ def _check_target(source: str, target: str, overwrite: bool, folder: bool) -> No
     if same:
         raise MisconfigurationException(
             f"Source and target are the same: {target!r}.",
-            expected="another name for what is written.",
-            fix="write beside it; the source stays as it is.",
+            expected="another name for the target.",
+            fix="write to another file; the source is unchanged.",
         )
     what = "folder" if filesystem.is_folder(target) else "file"
     if overwrite and (what == "folder") == folder:
         return
     raise CheckpointWriteError(
-        f"There is a {what} {target!r} already.",
+        f"The {what} {target!r} already exists.",
         expected="a new name; nothing is overwritten"
         + (f" by a {'folder' if folder else 'file'}." if overwrite else "."),
         fix="choose another name, or remove it first."
@@ -310,7 +310,7 @@ def _check_target(source: str, target: str, overwrite: bool, folder: bool) -> No
 
 
 def _label(content: dict[str, Any]) -> Label:
-    """Return the label that the checkpoint has, or one of no run for what lightlib did not write."""
+    """Return the label of the checkpoint, or one without a run if lightlib did not write it."""
     alone = "optimizer_states" not in content
     try:
         ours = content.get("lightlib")

@@ -12,7 +12,7 @@ import torch
 
 from lightlib import registry, report
 from lightlib.checkpoint import formats
-from lightlib.checkpoint.directory.tensors import whole
+from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.core.resume.restore import other_weights
 from lightlib.core.resume.state import check
 from lightlib.core.values.hparams import AttributeDict, with_attributes
@@ -73,7 +73,7 @@ def load_from_checkpoint(
     Raises:
         CheckpointError: The file is missing or damaged, or does not fit the class.
     """
-    content = whole(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
+    content = read_tensors(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
     module = _build(cls, content, hparams_file, kwargs, trust=weights_only is False)
     if module.configure_model is not None:  # a method set to None counts as not defined
@@ -104,7 +104,7 @@ def load_datamodule(
     **kwargs: Any,
 ) -> Any:
     """Build a new data module from its hyperparameters in a checkpoint and restore its state."""
-    content = whole(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
+    content = read_tensors(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
     datamodule = _build(cls, content, hparams_file, kwargs, trust=weights_only is False)
     if (state := content.get(cls.__qualname__)) is not None:

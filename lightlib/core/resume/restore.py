@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.checkpoint import lightning
-from lightlib.checkpoint.directory.tensors import whole
+from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.core.resume.options import Resume
 from lightlib.core.resume.restored import Restored
 from lightlib.core.resume.save import asked_again
@@ -54,7 +54,7 @@ def restore_weights(
 
 def _readable(state: Any, strategy: Strategy) -> Any:
     """Return a state for a strategy: tensors of a directory are read whole for one that cannot read its part alone."""
-    return state if strategy.reads_parts else whole(state)
+    return state if strategy.reads_parts else read_tensors(state)
 
 
 def other_weights(kind: type, error: RuntimeError, loose: str) -> CheckpointError:
@@ -268,7 +268,7 @@ def _with_groups(
     for names, options in groups:
         params = [parameters[name] for name in names if name in parameters]
         if not any(id(parameter) in held for parameter in params):
-            optimizer.add_param_group({"params": params, **whole(options)})
+            optimizer.add_param_group({"params": params, **read_tensors(options)})
     load()
 
 

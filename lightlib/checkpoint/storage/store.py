@@ -1,0 +1,93 @@
+"""Objects on a store that fsspec can access: their addresses, sizes and listings."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+from typing import Any, cast
+
+from lightlib.checkpoint.storage.retries import with_retries
+
+__all__ = ["exists", "file_system", "is_folder", "is_object_store", "is_remote", "names_in", "object_info", "size_of"]
+
+# Stores in which an object appears when its upload is completed; in other stores it is written under a temporary name.
+OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "obs", "tos", "cos"})
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is an address such as "s3://bucket/folder"; "file:///folder" is local.
+
+    Example:
+        >>> is_remote("s3://bucket/folder"), is_remote("folder"), is_remote("file:///folder")
+        (True, False, False)
+    """
+    name = os.fspath(path)
+    return "://" in name and not name.startswith(("file://", "local://"))
+
+
+def is_object_store(files: Any) -> bool:
+    """Whether an object appears there only when its upload is completed."""
+    protocols = {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
+    return bool(protocols & OBJECT_STORES)
+
+
+def file_system(path: str) -> tuple[Any, str]:
+    """Return fsspec's file system of an address, and the name of the object in it."""
+    import fsspec  # optional: fsspec
+
+    files, name = fsspec.core.url_to_fs(path)
+    return files, name
+
+
+def object_info(path: str) -> dict[str, Any] | None:
+    """Return fsspec's description of an object or a folder; None if it does not exist."""
+    files, name = file_system(path)
+
+    def read_info() -> dict[str, Any] | None:
+        files.invalidate_cache(name)
+        try:
+            return cast("dict[str, Any]", files.info(name))
+        except FileNotFoundError:
+            return None
+
+    return with_retries(f"looking for {path!r}", read_info)
+
+
+def exists(path: str) -> bool:
+    """Whether there is an object of this name, or objects below it."""
+    return object_info(path) is not None
+
+
+def is_folder(path: str) -> bool:
+    """Whether there are objects below this name."""
+    info = object_info(path)
+    return info is not None and info["type"] == "directory"
+
+
+def size_of(path: str) -> int:
+    """Return the size of an object in bytes.
+
+    Raises:
+        FileNotFoundError: There is no such object.
+    """
+    info = object_info(path)
+    if info is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return int(info["size"])
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the sorted names of the objects and folders in `folder`."""
+    files, name = file_system(folder)
+    start = name.rstrip("/") + "/"
+
+    def list_objects() -> list[str]:
+        files.invalidate_cache(name)
+        try:
+            return [str(path).rstrip("/") for path in files.ls(name, detail=False)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    paths = with_retries(f"listing {folder!r}", list_objects)
+    return sorted({posixpath.basename(path) for path in paths if path.startswith(start)})
