@@ -157,11 +157,11 @@ class _StagedCopy:
         sizes = [-(-storage.nbytes() // ALIGNMENT) * ALIGNMENT for storage in self._storages.values()]
         devices = {storage.device.type for storage in self._storages.values()}
         buffers.reserve(sum(sizes), pinned="cuda" in devices)
-        place, parts = 0, dict[tuple[str, int, int], torch.UntypedStorage]()
+        offset, parts = 0, dict[tuple[str, int, int], torch.UntypedStorage]()
         for (key, storage), size in zip(self._storages.items(), sizes, strict=True):
-            parts[key] = buffers.part(place, storage.nbytes())
+            parts[key] = buffers.part(offset, storage.nbytes())
             parts[key].copy_(storage, non_blocking=True)
-            place += size
+            offset += size
         for made, value, key in self._waiting:
             if key[1]:
                 view = torch.empty(0, dtype=value.dtype)

@@ -1,4 +1,4 @@
-"""Corrupted checkpoints: every cut and changed bit is noticed in both formats; "auto" takes a whole one.
+"""Corrupted checkpoints: every truncation and bit flip is detected; "auto" takes an intact one.
 
 The same with thousands of damages is `make campaign-corruption`.
 """

@@ -138,7 +138,7 @@ def test_verify_says_what_was_compared(tmp_path, kind, note):
     assert (found.checksums > 0) == (kind != "old")
     assert note in found.note
     assert bool(note) == bool(found.note)
-    assert str(found).startswith(f"{path}: {'no damage found' if kind == 'old' else 'whole'}. ")
+    assert str(found).startswith(f"{path}: {'no damage found' if kind == 'old' else 'intact'}. ")
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "torch"])

@@ -148,7 +148,7 @@ def test_what_is_in_it_is_shown(files):
     assert found.datamodule_hyperparameters == {"size": 2}
     assert found.callbacks == ("EarlyStopping{'monitor': 'v', 'mode': 'min'}",)
     assert found.tensors["net.0.weight"].shape == (2, 3)
-    assert "no checksum of its own" in verify(file).note
+    assert "no lightlib checksum" in verify(file).note
 
 
 def test_lightnings_files_damaged_are_refused(files, tmp_path):

@@ -51,34 +51,34 @@ def encode(content: Any, lenient: bool = False) -> tuple[Any, dict[str, Any]]:
     return _encoded(content, (), tensors, lenient), tensors
 
 
-def _encoded(value: Any, place: tuple[Any, ...], tensors: dict[str, Any], lenient: bool) -> Any:
+def _encoded(value: Any, path: tuple[Any, ...], tensors: dict[str, Any], lenient: bool) -> Any:
     kind = type(value)
     if value is None or kind is bool or kind is str:
         return value
     leaf = _leaf(value)
     if leaf is not None:
         return leaf
-    refusal = _refusal(value, kind, len(place))
+    refusal = _refusal(value, kind, len(path))
     if refusal is not None:
         if lenient:
             return None
-        raise _refused(place, refusal)
+        raise _refused(path, refusal)
     if isinstance(value, (Tensor, LazyTensor)):
-        name = "/".join(map(_step, place))
+        name = "/".join(map(_step, path))
         tensors[name] = value
         return {TAG: "tensor", OF: name}
     if kind is list or kind in _SEQUENCES:
-        parts = [_encoded(part, (*place, index), tensors, lenient) for index, part in enumerate(value)]
+        parts = [_encoded(part, (*path, index), tensors, lenient) for index, part in enumerate(value)]
         return parts if kind is list else {TAG: _SEQUENCES[kind], OF: parts}
     if kind is dict and TAG not in value and all(type(key) is str for key in value):
-        return {key: _encoded(part, (*place, key), tensors, lenient) for key, part in value.items()}
+        return {key: _encoded(part, (*path, key), tensors, lenient) for key, part in value.items()}
     pairs = []
     for key, part in value.items():
         in_key: dict[str, Any] = {}
-        encoded_key = _encoded(key, (*place, key), in_key, lenient)
+        encoded_key = _encoded(key, (*path, key), in_key, lenient)
         if in_key and not lenient:
-            raise _refused((*place, key), "a tensor as a key")
-        pairs.append([encoded_key, _encoded(part, (*place, key), tensors, lenient)])
+            raise _refused((*path, key), "a tensor as a key")
+        pairs.append([encoded_key, _encoded(part, (*path, key), tensors, lenient)])
     return {TAG: _MAPPINGS[kind], OF: pairs}
 
 
@@ -117,8 +117,8 @@ def _step(part: Any) -> str:
     return f"\\{escaped}" if escaped.startswith("[") or not escaped else escaped
 
 
-def _refused(place: tuple[Any, ...], what: str) -> CheckpointWriteError:
-    where = "".join(f"[{part!r}]" for part in place[:8]) + ("[…]" if len(place) > 8 else "")
+def _refused(path: tuple[Any, ...], what: str) -> CheckpointWriteError:
+    where = "".join(f"[{part!r}]" for part in path[:8]) + ("[…]" if len(path) > 8 else "")
     return CheckpointWriteError(
         f"The checkpoint cannot be written as a directory: at {where or 'its top'} there is {what}.",
         expected="tensors, numbers, strings, bytes, and lists, tuples, sets and dicts of them.",

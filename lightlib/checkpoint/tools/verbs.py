@@ -95,7 +95,7 @@ def verify(path: str | os.PathLike[str]) -> Verified:
         >>> from lightlib.checkpoint import verify
         >>> torch.save({"state_dict": {"weight": torch.zeros(2)}}, "plain.ckpt")
         >>> print(verify("plain.ckpt").note)
-        it has no checksum of lightlib: torch.save's CRC-32 of each record was compared
+        it has no lightlib checksum: torch.save's CRC-32 of each record was compared
     """
     name = os.fspath(path)
     if not filesystem.exists(name):
@@ -120,7 +120,7 @@ def _checksums_of_torch(path: str) -> tuple[int, str]:
         records = [record for record in layout(SharedReader(file)) if record.size > 0]
     if not any(record.crc for record in records):
         return 0, "it has no checksums (torch.serialization.set_crc32_options)"
-    return len(records), "it has no checksum of lightlib: torch.save's CRC-32 of each record was compared"
+    return len(records), "it has no lightlib checksum: torch.save's CRC-32 of each record was compared"
 
 
 def convert(

@@ -45,8 +45,8 @@ class Environment:
         MisconfigurationException: The numbers contradict each other.
 
     Example:
-        >>> place = Environment("mine", rank=1, world_size=2, local_rank=1, local_size=2, launched=True)
-        >>> place.export()["RANK"], place.is_local
+        >>> environment = Environment("mine", rank=1, world_size=2, local_rank=1, local_size=2, launched=True)
+        >>> environment.export()["RANK"], environment.is_local
         ('1', False)
     """
 
