@@ -1,8 +1,8 @@
-"""Clipping of gradients that may be spread over processes in several ways at once."""
+"""Clip gradients whose parameters are sharded or distributed over processes in several ways at once."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,41 +11,26 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 
+from lightlib.strategies.axes.axis import LocalParameters
+
 __all__ = ["clip"]
 
 
-def clip(
-    optimizer: Optimizer,
-    value: float,
-    algorithm: str,
-    stages: Any = None,
-    experts: Container[int] = (),
-    spread: Any = None,
-) -> Tensor | None:
+def clip(optimizer: Optimizer, value: float, algorithm: str, local: Sequence[LocalParameters] = ()) -> Tensor | None:
     """Clip the gradients of `optimizer` in place; return their norm before, when the algorithm is ``"norm"``.
 
     Args:
         optimizer: Whose parameters are clipped; plain tensors and DTensors on any meshes.
         value: The largest norm of all gradients together (2-norm), or the largest absolute value.
         algorithm: ``"norm"`` or ``"value"``.
-        stages: The group of the pipeline's stages, each of which has some of the parameters; None without a pipeline.
-        experts: The ids of the parameters that no other process of `spread` has.
-        spread: The group of the processes that have different experts.
+        local: The parameters that no other process of a group holds, for each such group, in the same order on all.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if algorithm == "value":
-        for alike in _by_mesh(parameters):
-            clip_grad_value_(alike, value)
+        for group in _by_mesh(parameters):
+            clip_grad_value_(group, value)
         return None
-    device = parameters[0].grad.device if parameters else torch.device("cpu")
-    squares = _squares([p for p in parameters if id(p) not in experts], device)
-    if spread is not None:
-        own = _squares([p for p in parameters if id(p) in experts], device)
-        distributed.all_reduce(own, group=spread)
-        squares = squares + own
-    if stages is not None:
-        distributed.all_reduce(squares, group=stages)
-    norm = squares.sqrt()
+    norm = _total_squares(parameters, local).sqrt()
     factor = torch.clamp(value / (norm + 1e-6), max=1.0)  # as torch.nn.utils.clip_grads_with_norm_
     for parameter in parameters:
         assert parameter.grad is not None
@@ -53,10 +38,27 @@ def clip(
     return norm
 
 
+def _total_squares(parameters: list[Any], local: Sequence[LocalParameters]) -> Tensor:
+    """Return the sum of squares over all processes, with one reduction for each group."""
+    device = parameters[0].grad.device if parameters else torch.device("cpu")
+    if not local:
+        return _squares(parameters, device)
+    kinds: list[list[Any]] = [[] for _ in range(2 ** len(local))]  # by the groups in which they are local, as bits
+    for parameter in parameters:
+        kinds[sum(2**index for index, held in enumerate(local) if parameter in held)].append(parameter)
+    squares = torch.stack([_squares(kind, device) for kind in kinds])
+    for index, held in enumerate(local):
+        summed = [kind for kind in range(len(kinds)) if kind & 2**index]
+        reduced = squares[summed]
+        distributed.all_reduce(reduced, group=held.group)
+        squares[summed] = reduced
+    return squares.sum()
+
+
 def _squares(parameters: list[Any], device: torch.device) -> Tensor:
     squares = torch.zeros((), device=device)
-    for alike in _by_mesh(parameters):
-        squares = squares + _norm([p.grad for p in alike]).to(device).square()
+    for group in _by_mesh(parameters):
+        squares = squares + _norm([p.grad for p in group]).to(device).square()
     return squares
 
 

@@ -1,12 +1,13 @@
-"""Which sizes and axes go together: the arithmetic of the mesh, and what is refused and why."""
+"""Check which sizes and axes work together, with the reason for each refusal; compute open sizes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.strategies.axes.axis import Axis
 
 __all__ = ["check_combination", "filled"]
 
@@ -33,62 +34,80 @@ def filled(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
         return dict(sizes)
     if world_size % known:
         raise MisconfigurationException(
-            f"The sizes {shown} do not divide the {world_size} processes: {world_size} / {known} is no whole number.",
+            f"The sizes {shown} do not divide the {world_size} processes: {world_size} / {known} is no integer.",
             expected=f"fixed sizes whose product divides devices x num_nodes = {world_size}.",
             fix=f"Trainer(devices={known * math.ceil(world_size / known)}), or smaller sizes.",
         )
     return {name: world_size // known if size == -1 else size for name, size in sizes.items()}
 
 
-def check_combination(axes: Mapping[str, Any], expert: Any, checkpointing: Any, compiled: Any) -> None:
-    """Refuse sizes that are no sizes, and axes that cannot work together.
+def check_combination(axes: Sequence[Axis]) -> None:
+    """Refuse invalid sizes and names, and axes that cannot work together.
 
     Raises:
         ArgumentTypeError: A size is no int.
-        MisconfigurationException: A size is 0 or less than -1, several are -1, or a combination is refused.
+        MisconfigurationException: A size is 0 or less than -1, several are -1, two dimensions share a name, or a
+            combination is refused.
     """
-    for name, axis in {**axes, "expert": expert}.items():
-        size = axis.size
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise ArgumentTypeError(
-                f"{name}={size!r} ({type(size).__name__}).",
-                expected="an int: how many processes; -1 for as many as are left.",
-                fix=f"MeshStrategy({name}=2)",
-            )
-        if size < 1 and size != -1:
-            raise MisconfigurationException(
-                f"{name}={size}.", expected="at least 1, or -1 for as many as are left.", fix=f"MeshStrategy({name}=2)"
-            )
-    open_ones = [name for name, axis in axes.items() if axis.size == -1]
+    for axis in axes:
+        _check_size(axis)
+    dimensions = sorted((axis for axis in axes if axis.order is not None), key=lambda axis: axis.order or 0)
+    open_ones = [axis.name for axis in dimensions if axis.size == -1]
     if len(open_ones) > 1:
         raise MisconfigurationException(
             f"{' and '.join(f'{name}=-1' for name in open_ones)}: only one size can be what is left.",
             expected="-1 at most once.",
             fix=f"MeshStrategy({open_ones[0]}=-1, {open_ones[1]}=1)",
         )
-    sizes = {name: axis.size for name, axis in axes.items()} | {"expert": expert.size}
-    options = {
-        "checkpointing": checkpointing is not False,
-        "compile": compiled is not False,
-        "zero": bool(getattr(axes["replicate"], "zero", False)),
-        "zero_bubble": bool(getattr(axes["pipeline"], "zero_bubble", False)),
-    }
-    for together, why, fix in REFUSED:
-        if all(options.get(one, False) or sizes.get(one, 1) != 1 for one in together):
-            named = " with ".join(f"{one}={sizes[one]}" if one in sizes else one for one in together)
-            raise MisconfigurationException(f"{named}: {why}", expected="one of the two.", fix=fix)
+    _check_names(dimensions)
+    given = {axis.name: axis for axis in axes if axis.active}
+    options = {option for axis in axes for option in axis.options}
+    own = [((axis.name, name), why, fix) for axis in given.values() for name, why, fix in axis.refused]
+    for together, why, fix in (*REFUSED, *own):
+        if all(name in given or name in options for name in together):
+            written = (f"{name}={given[name].size}" if _is_sized(given.get(name)) else name for name in together)
+            raise MisconfigurationException(f"{' with '.join(written)}: {why}", expected="one of the two.", fix=fix)
+
+
+def _check_size(axis: Axis) -> None:
+    name, size = axis.name or type(axis).__name__, axis.size
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise ArgumentTypeError(
+            f"{name}={size!r} ({type(size).__name__}).",
+            expected="an int: the number of processes; -1 for as many as are left.",
+            fix=f"MeshStrategy({name}=2)",
+        )
+    if size < 1 and size != -1:
+        raise MisconfigurationException(
+            f"{name}={size}.", expected="at least 1, or -1 for as many as are left.", fix=f"MeshStrategy({name}=2)"
+        )
+
+
+def _check_names(dimensions: Sequence[Axis]) -> None:
+    name, count = Counter(axis.name for axis in dimensions).most_common(1)[0]
+    if count > 1 or "" in {axis.name for axis in dimensions}:
+        kinds = " and ".join(type(axis).__name__ for axis in dimensions if axis.name == ("" if count == 1 else name))
+        raise MisconfigurationException(
+            f"{kinds}: a dimension of the mesh named {'' if count == 1 else name!r}.",
+            expected="a different name for each axis that has an `order`.",
+            fix='name = "mine" in the class of the axis, or order = None for a transform.',
+        )
+
+
+def _is_sized(axis: Axis | None) -> bool:
+    return axis is not None and axis.size != 1
 
 
 # What is refused, why, and what to do instead. Everything else is allowed; what is tested is in docs/strategies.md.
 REFUSED: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("pipeline", "context"), "a stage would exchange activations of different parts of the sequence.", "context=1"),
+    (("pipeline", "context"), "a stage would exchange activations of different shards of the sequence.", "context=1"),
     (("tensor", "context"), "both split the heads of attention; their product is not tested.", "context=1"),
     (("pipeline", "expert"), "experts are exchanged over data processes, which stages reach at different times.",
      "expert=1"),
-    (("tensor", "expert"), "experts are whole on one process each.", "expert=1"),
+    (("tensor", "expert"), "each expert is complete on one process.", "expert=1"),
     (("context", "expert"), "their product is not tested.", "expert=1"),
-    (("zero", "shard"), "shard shares out the optimizer state already.", "FSDPStrategy()"),
-    (("zero", "tensor"), "ZeroRedundancyOptimizer knows no DTensors.", "MeshStrategy(shard=…, tensor=…)"),
+    (("zero", "shard"), "shard already shards the optimizer state.", "FSDPStrategy()"),
+    (("zero", "tensor"), "ZeroRedundancyOptimizer does not support DTensors.", "MeshStrategy(shard=…, tensor=…)"),
     (("zero", "pipeline"), "ZeroRedundancyOptimizer needs every parameter on every process.",
      "MeshStrategy(pipeline=…, shard=…)"),
     (("zero_bubble", "compile"), "torch's zero-bubble schedules refuse compiled stages.", 'schedule="1f1b"'),

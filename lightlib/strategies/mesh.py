@@ -19,7 +19,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import clip, state
-from lightlib.strategies.axes.axis import NAMES, Axis, AxisContext, Step
+from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.context import Context
 from lightlib.strategies.axes.expert import Expert
 from lightlib.strategies.axes.manual import ByHand, is_by_hand
@@ -101,20 +101,22 @@ class MeshStrategy(Strategy):
         process_group_backend: str | None = None,
         launcher: Literal["subprocess", "spawn", "fork", "forkserver"] = "subprocess",
     ) -> None:
+        self._replicate: Replicate = _axis("replicate", replicate, Replicate)
         self._shard: Shard = _axis("shard", shard, Shard)
-        self._given: dict[str, Axis] = {
-            "pipeline": _axis("pipeline", pipeline, Pipeline),
-            "replicate": _axis("replicate", replicate, Replicate),
-            "shard": self._shard,
-            "context": _axis("context", context, Context),
-            "tensor": _axis("tensor", tensor, TensorAxis),
-        }
-        self._expert: Expert = _axis("expert", expert, Expert)
-        self._checkpointing = ActivationCheckpoint() if activation_checkpointing is True else activation_checkpointing
-        self._compile = Compile() if compile is True else compile
-        self._extra = tuple(extra_axes)
-        self.sizes = {name: axis.size for name, axis in self._given.items()}
-        check_combination(self._given, self._expert, self._checkpointing, self._compile)
+        # The order in which axes are applied. One of `shard` and `replicate` comes last, and averages gradients.
+        self._given: tuple[Axis, ...] = (
+            _axis("pipeline", pipeline, Pipeline),
+            _axis("tensor", tensor, TensorAxis),
+            _axis("context", context, Context),
+            _axis("expert", expert, Expert),
+            *_transform(activation_checkpointing, ActivationCheckpoint),
+            *_transform(compile, Compile),
+            *(_checked(axis) for axis in extra_axes),
+        )
+        every = (*self._given, self._replicate, self._shard)
+        check_combination(every)
+        self._dimensions = {axis.name: axis for axis in sorted(every, key=_place) if axis.order is not None}
+        self.sizes = {name: axis.size for name, axis in self._dimensions.items()}
         self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
         if launcher not in _LAUNCHERS:
             raise UnknownNameError("launcher", launcher, _LAUNCHERS, fix="leave it out: 'subprocess'.")
@@ -147,9 +149,9 @@ class MeshStrategy(Strategy):
 
     @property
     def forked(self) -> str:  # type: ignore[override]  # it follows from the sizes
-        sizes = {name: size for name, size in self.sizes.items() if size != 1}
-        if getattr(self._given["replicate"], "zero", False):
+        if "zero" in self._replicate.options:
             return 'DDPStrategy(zero=True, start_method="fork")'
+        sizes = {name: size for name, size in self.sizes.items() if size != 1}
         if sizes.keys() <= {"replicate"}:
             return '"ddp_notebook"'
         return f'MeshStrategy({", ".join(f"{name}={size}" for name, size in sizes.items())}, launcher="fork")'
@@ -169,70 +171,72 @@ class MeshStrategy(Strategy):
         self.sizes = filled(self.sizes, self.world_size)
         self.accelerator.setup_device(self.root_device)
         self.collectives = join(self.environment, self.accelerator, self.root_device, self.backend, self.timeout)
-        shape = tuple(self.sizes[name] for name in NAMES)
+        shape = tuple(self.sizes.values())
         ranks = torch.arange(math.prod(shape)).reshape(shape)
-        self._mesh = self.device_mesh = DeviceMesh(self.root_device.type, ranks, mesh_dim_names=NAMES)
+        self._mesh = self.device_mesh = DeviceMesh(self.root_device.type, ranks, mesh_dim_names=tuple(self.sizes))
         if self.names_for_user:
             shape = tuple(self.sizes[name] for name in self.names_for_user.values())
             ranks = torch.arange(self.world_size).reshape(shape)
             self.device_mesh = DeviceMesh(self.root_device.type, ranks, mesh_dim_names=tuple(self.names_for_user))
-        for name, axis in self._given.items():
-            axis.size = self.sizes[name]
+        for name, axis in self._dimensions.items():
+            axis.resize(self.sizes[name])
         self.axes = self._chosen()
         self.lockstep = any(axis.lockstep for axis in self.axes)
-        self.in_parts = self.sizes["pipeline"] > 1
-        # FSDP2 keeps what it gathers, and torch refuses to train on what was made in inference mode.
-        self.inference_mode = not any(isinstance(axis, Shard) for axis in self.axes)
-        self.shares_overflow = any(not isinstance(axis, Replicate) for axis in self.axes)
-        place = {name: self._mesh[name].get_local_rank() for name in NAMES}
-        self.data_rank = place["replicate"] * self.sizes["shard"] + place["shard"]
-        self.data_size = self.sizes["replicate"] * self.sizes["shard"]
-        self.data_place = self.data_rank * self.sizes["context"] + place["context"]
-        size = self.data_size * self.sizes["context"]
+        self.in_parts = any(axis.runs_microbatches for axis in self.axes)
+        self.inference_mode = not any(axis.keeps_gathered for axis in self.axes)
+        self.shares_overflow = any(not axis.equal_gradients for axis in self.axes)
+        self._number_data()
+
+    def _number_data(self) -> None:
+        """Number this process among those that read different data, and make the group that averages over them."""
+        batches = [name for name, axis in self._dimensions.items() if axis.splits_batch]
+        split = [name for name, axis in self._dimensions.items() if axis.splits_batch or axis.splits_samples]
+        self.data_rank, self.data_size = self._rank_along(batches)
+        self.data_place, size = self._rank_along(split)
         if size == self.world_size:
             self.data = self.collectives
         elif size > 1:
-            group = flattened_group(self._mesh, ("replicate", "shard", "context"), "data")
-            self.data = ProcessGroup(self.root_device, group)
+            self.data = ProcessGroup(self.root_device, flattened_group(self._mesh, tuple(split), "data"))
+
+    def _rank_along(self, names: Iterable[str]) -> tuple[int, int]:
+        """Return the rank of this process along several dimensions together, and their size."""
+        rank, size = 0, 1
+        for name in names:
+            rank = rank * self.sizes[name] + self._mesh[name].get_local_rank()
+            size *= self.sizes[name]
+        return rank, size
 
     def _chosen(self) -> tuple[Axis, ...]:
-        """Return the axes in the order in which they are applied: this line is the order."""
-        axes, sizes = self._given, self.sizes
-        first = [axes[name] for name in ("pipeline", "tensor", "context") if sizes[name] > 1]
-        if self._expert.size != 1:
-            first.append(self._expert)
-        first += [one for one in (self._checkpointing, self._compile) if isinstance(one, Axis)]
-        first += self._extra
-        by_engine = sizes["shard"] > 1 or self._shard.asked or sizes["tensor"] > 1 or self._expert.size != 1 or (
-            sizes["pipeline"] > 1 and sizes["replicate"] > 1
-        )  # fmt: skip
-        if by_engine:  # FSDP2's engine, also for copies, wherever parameters are DTensors or live in stages
-            return (*first, axes["shard"])
-        copies = sizes["replicate"] * sizes["context"] > 1
-        return (*first, axes["replicate"]) if copies else tuple(first)
+        """Return the axes in the order in which they are applied."""
+        first = tuple(axis for axis in self._given if axis.active)
+        copies = math.prod(axis.size for axis in self._dimensions.values() if axis.splits_batch or axis.splits_samples)
+        # FSDP2 averages the gradients of replicas too, where parameters are DTensors or differ between processes.
+        if self._shard.active or self._shard.asked or any(axis.shards_parameters for axis in first):
+            return (*first, self._shard)
+        if copies > 1:
+            return (*first, self._shard if any(axis.divides_parameters for axis in first) else self._replicate)
+        return first
 
     def init_context(self) -> AbstractContextManager[Any]:
         stack = ExitStack()
-        for axis in self.axes:
-            if isinstance(axis, Shard):
-                stack.enter_context(axis.init_context(self.root_device))
-        if not any(isinstance(axis, Shard) for axis in self.axes):
-            stack.enter_context(self.root_device)
+        contexts = [context for axis in self.axes if (context := axis.init_context()) is not None]
+        for context in contexts or [self.root_device]:
+            stack.enter_context(context)
         stack.enter_context(self.precision.init_context())
         return stack
 
     def describe(self) -> str:
-        sizes = {**self.sizes, "expert": self._expert.size}
-        shown = [f"{name} {size}" for name, size in sizes.items() if size != 1]
-        extras = ["zero 1"] if getattr(self._given["replicate"], "zero", False) else []
-        return f"{super().describe()} ({' × '.join([*shown, *extras]) or 'one process'})"  # noqa: RUF001  multiplication
+        every = (*self._given, self._replicate, self._shard)
+        sizes = {**self.sizes, **{axis.name: axis.size for axis in every if axis.order is None}}
+        words = [f"{name} {size}" for name, size in sizes.items() if size != 1]
+        words += [axis.summary for axis in every if axis.summary]
+        return f"{super().describe()} ({' × '.join(words) or 'one process'})"  # noqa: RUF001  multiplication
 
     # the module
     def setup(self, module: nn.Module, steps: Mapping[str, Step]) -> None:
         if module is not self.module:
             self._place(module)
         assert self._site is not None
-        self._site.tell, self._site.hear = self._told, self._heard
         for name, step in steps.items():
             entered = in_context(step, self._site.context)
             for axis in self.axes:
@@ -248,14 +252,26 @@ class MeshStrategy(Strategy):
         consistency.check_equal(module, self.collectives)
         self.axes = self._chosen()
         if is_by_hand(module):
-            self.axes = (*(a for a in self.axes if not isinstance(a, (TensorAxis, Shard, Replicate))), ByHand())
+            kept = tuple(axis for axis in self.axes if not axis.replaced_by_hand)
+            self.axes = (*kept, ByHand([axis.name for axis in kept if axis.order is not None]))
         self.names = [name for name, _ in module.named_parameters()]
         self._keys = list(module.state_dict())
         site = AxisContext(
-            self._mesh, self.root_device, self.precision, plan_of(module), self.names, self.collectives,
-            dict(self.sizes), bool(getattr(module, "automatic_optimization", True)),
-            any(axis.casts for axis in self.axes),
-        )  # fmt: skip
+            mesh=self._mesh,
+            device=self.root_device,
+            accelerator=self.accelerator,
+            precision=self.precision,
+            plan=plan_of(module),
+            names=self.names,
+            collectives=self.collectives,
+            sizes=dict(self.sizes),
+            splits_batch=tuple(name for name, axis in self._dimensions.items() if axis.splits_batch),
+            splits_samples=tuple(name for name, axis in self._dimensions.items() if axis.splits_samples),
+            automatic=bool(getattr(module, "automatic_optimization", True)),
+            casts=any(axis.casts for axis in self.axes),
+            tell=self._sent,
+            hear=self._receive,
+        )
         for axis in self.axes:
             axis.check(module, site)
         if self.sync_batchnorm:
@@ -270,17 +286,17 @@ class MeshStrategy(Strategy):
         state.mark_placed(module, self)
         self.module, self._site = module, site
 
-    def _told(self) -> Any:
+    def _sent(self) -> Any:
         return self.tell() if self.tell is not None else None
 
-    def _heard(self, told: Any) -> None:
+    def _receive(self, message: Any) -> None:
         if self.hear is not None:
-            self.hear(told)
+            self.hear(message)
 
     def optimizer(self, optimizer: Optimizer) -> Any:
         refuse_on_parts(optimizer)
         for axis in self.axes:
-            optimizer = getattr(axis, "optimizer", lambda given: given)(optimizer)
+            optimizer = axis.optimizer(optimizer)
         self._optimizers.append(optimizer)
         return optimizer
 
@@ -303,23 +319,23 @@ class MeshStrategy(Strategy):
         return to_device(batch, self.root_device)
 
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
-        group = self._mesh["pipeline"].get_group() if self.sizes["pipeline"] > 1 else None
-        return clip.clip(optimizer, value, algorithm, group, self._expert.own, self._expert.group)
+        local = [held for axis in self.axes if (held := axis.local_parameters()) is not None]
+        return clip.clip(optimizer, value, algorithm, local)
 
     def sync_gradients(self, optimizer: Optimizer) -> None:
         for axis in self.axes:
-            if isinstance(axis, Replicate):
-                axis.sync_gradients(optimizer)
+            axis.sync_gradients(optimizer)
 
     def share_buffers(self) -> None:
-        if self.module is None or not getattr(self._given["replicate"], "shares_buffers", True):
+        dimensions = self._dimensions.values()
+        if self.module is None or not all(axis.shares_buffers for axis in dimensions):
             return
-        for name in ("replicate", "shard", "context"):
-            if self.sizes[name] > 1:
-                consistency.share_buffers(self.module, self._mesh[name].get_group())
+        for axis in dimensions:
+            if axis.size > 1 and (axis.splits_batch or axis.splits_samples):
+                consistency.share_buffers(self.module, self._mesh[axis.name].get_group())
 
     def own_buffers(self) -> dict[str, Tensor]:
-        sent = any(isinstance(axis, Replicate) and axis.sends_buffers for axis in self.axes)
+        sent = any(axis.sends_buffers for axis in self.axes)
         if self.module is None or self.data.size == 1 or sent:
             return {}
         return consistency.own_buffers(self.module, self.data.group)
@@ -366,7 +382,7 @@ class MeshStrategy(Strategy):
     @property
     def _partial(self) -> bool:
         """Whether processes hold different parameters."""
-        return self.sizes["pipeline"] > 1 or self._expert.size > 1
+        return any(axis.divides_parameters for axis in self.axes)
 
     @property
     def _placed(self) -> nn.Module:
@@ -376,8 +392,29 @@ class MeshStrategy(Strategy):
     @property
     def is_last_stage(self) -> bool:
         """Whether this process sees the loss and what the steps return."""
-        pipeline = self._given["pipeline"]
-        return self.sizes["pipeline"] == 1 or bool(getattr(pipeline, "has_last", True))
+        return all(axis.sees_loss for axis in self.axes)
+
+
+def _place(axis: Axis) -> float:
+    return math.inf if axis.order is None else axis.order
+
+
+def _transform(given: bool | A, kind: type[A]) -> tuple[A, ...]:
+    """Return the transform that was given, or one with defaults for True."""
+    if isinstance(given, bool):
+        return (kind(),) if given else ()
+    return (_checked(given, f"True or a {kind.__name__}"),)
+
+
+def _checked(given: A, expected: str = "a lightlib.strategies.Axis") -> A:
+    """Return an axis unchanged; refuse anything else."""
+    if isinstance(given, Axis):
+        return given
+    raise ArgumentTypeError(
+        f"MeshStrategy got {given!r} ({type(given).__name__}) as an axis.",
+        expected=f"{expected}.",
+        fix="MeshStrategy(extra_axes=[MyAxis(2)])",
+    )
 
 
 def _axis(name: str, given: Any, kind: type[A]) -> A:

@@ -363,7 +363,7 @@ except OSError as error:
 
 
 def _run(program):
-    environment = {**os.environ, "PYTHONPATH": str(Path(filesystem.__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(filesystem.__file__).parents[3])}
     done = subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True, text=True)
     return done.stdout
 
@@ -382,7 +382,7 @@ held.release()
     def other(self):
         """Another process that holds the folder "run" until its input ends."""
         os.mkdir("run")
-        environment = {**os.environ, "PYTHONPATH": str(Path(filesystem.__file__).parents[2])}
+        environment = {**os.environ, "PYTHONPATH": str(Path(filesystem.__file__).parents[3])}
         with subprocess.Popen(
             [sys.executable, "-c", self.HOLD], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:

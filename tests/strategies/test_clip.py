@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+from lightlib.strategies.axes.axis import LocalParameters
 from lightlib.strategies.clip import clip
 from tests.processes.ranks import ranks
 
@@ -68,10 +69,10 @@ def spread(rank, algorithm):
         return whole, norm
     stage = mesh["shard"].get_local_rank()
     own = parameters(gradients()[2 * stage : 2 * stage + 2])
-    staged = clip(optimizer(own), 0.5, algorithm, stages=mesh["shard"].get_group())
+    staged = clip(optimizer(own), 0.5, algorithm, [LocalParameters(mesh["shard"].get_group())])
     experts = parameters([gradients()[0], gradients()[1 + stage]])
     ids = {id(experts[1])}
-    of_experts = clip(optimizer(experts), 100.0, algorithm, experts=ids, spread=mesh["shard"].get_group())
+    of_experts = clip(optimizer(experts), 100.0, algorithm, [LocalParameters(mesh["shard"].get_group(), ids)])
     return whole, norm, staged, [p.grad for p in own], of_experts
 
 

@@ -71,5 +71,5 @@ def test_each_refusal_says_why():
 
 
 def test_an_open_size_is_refused_as_well():
-    with pytest.raises(MisconfigurationException, match="shares out the optimizer state already"):
+    with pytest.raises(MisconfigurationException, match="already shards the optimizer state"):
         MeshStrategy(replicate=Replicate(2, zero=True), shard=-1)

@@ -31,6 +31,8 @@ def settings(strategy):
             return type(value).__name__, {name: plain(one) for name, one in vars(value).items()}
         if isinstance(value, dict):
             return {name: plain(one) for name, one in value.items()}
+        if isinstance(value, tuple):
+            return [plain(one) for one in value]
         return value
 
     return {name: plain(value) for name, value in vars(strategy).items()}
@@ -107,7 +109,8 @@ def test_model_parallel(given, sizes, per_machine):
 
 def test_sets_of_classes_become_a_choice():
     strategy = FSDPStrategy(auto_wrap_policy={nn.Linear}, activation_checkpointing_policy={nn.ReLU})
-    for chosen, kind in ((strategy._given["shard"].blocks, nn.Linear), (strategy._checkpointing.blocks, nn.ReLU)):
+    checkpointing = next(axis for axis in strategy._given if isinstance(axis, ActivationCheckpoint))
+    for chosen, kind in ((strategy._shard.blocks, nn.Linear), (checkpointing.blocks, nn.ReLU)):
         assert chosen("any", nn.Linear(1, 1)) is (kind is nn.Linear)
         assert chosen("any", nn.ReLU()) is (kind is nn.ReLU)
 
@@ -140,7 +143,7 @@ def test_what_fsdp_refuses(arguments, text):
 def test_names_of_ddp(name, launcher, unused):
     strategy = named.strategy(name)
     assert strategy.launcher == launcher
-    assert strategy._given["replicate"]._options["find_unused_parameters"] is unused
+    assert strategy._replicate._options["find_unused_parameters"] is unused
 
 
 def test_who_writes_directories():

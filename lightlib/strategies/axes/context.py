@@ -83,6 +83,8 @@ class Context(Axis):
     """
 
     name = "context"
+    order = 40
+    splits_samples = True
 
     def __init__(
         self, size: int = 1, *, method: Literal["all_to_all", "ring"] = "all_to_all", overlap: int | None = None

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.axis import Axis, AxisContext
+from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters
 from lightlib.strategies.axes.mixture import MixtureOfExperts
 from lightlib.strategies.axes.plan import matching
 
@@ -36,6 +36,7 @@ class Expert(Axis):
     """
 
     name = "expert"
+    shards_parameters = True
 
     def __init__(self, size: int = 1) -> None:
         self.size = size
@@ -48,9 +49,21 @@ class Expert(Axis):
         return self.size != 1
 
     @property
-    def own(self) -> set[int]:
-        """The ids of the parameters that no other process of `group` has a part of."""
-        return {id(parameter) for experts in self._lists for parameter in experts.parameters()}
+    def active(self) -> bool:
+        """Whether there is more than one process to hold experts."""
+        return self.size != 1
+
+    @property
+    def divides_parameters(self) -> bool:  # type: ignore[override]
+        """Names of experts differ between processes."""
+        return self.size > 1
+
+    def local_parameters(self) -> LocalParameters | None:
+        """Return the experts of this process that are listed one by one; stacked ones are DTensors."""
+        if self.group is None or self.size == 1:
+            return None
+        ids = {id(parameter) for experts in self._lists for parameter in experts.parameters()}
+        return LocalParameters(self.group, ids)
 
     def check(self, module: nn.Module, site: AxisContext) -> None:
         dim = _dimension(site)
@@ -96,8 +109,7 @@ class Expert(Axis):
         dim = _dimension(site)
         mesh, rank = site.mesh[dim], site.coordinate(dim)
         self.group = mesh.get_group()
-        # Over what is left of the data processes; a pipeline is refused beside experts, so its size is 1.
-        others = site.mesh["replicate" if dim == "shard" else "pipeline"]
+        others = site.along(*(name for name in site.splits_batch if name != dim))
         for layer in _layers(module).values():
             layer.to(site.device)
             layer.group = self.group
@@ -107,10 +119,10 @@ class Expert(Axis):
                     if int(key) not in keep:
                         del layer.experts._modules[key]  # noqa: SLF001
                 self._lists.append(layer.experts)
-                site.elsewhere.append((list(layer.experts), others))
+                site.sharded_separately.append((list(layer.experts), others))
             else:
                 _split_stack(layer.experts, mesh)
-                site.elsewhere.append(([layer.experts], others))
+                site.sharded_separately.append(([layer.experts], others))
 
 
 def _dimension(site: AxisContext) -> str:

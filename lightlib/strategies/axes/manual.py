@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,8 +17,6 @@ from lightlib.strategies.axes.materialize import Construction, fill
 from lightlib.strategies.axes.shard import Gathered, entered, synced_at_the_end
 
 __all__ = ["ByHand", "is_by_hand"]
-
-_OTHERS = ("pipeline", "context")
 
 
 def is_by_hand(module: nn.Module) -> bool:
@@ -33,20 +33,21 @@ class ByHand(Axis):
 
     lockstep = True
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Sequence[str] = ()) -> None:
+        self._beside = beside
         self._roots: list[Any] = []
         self._module: nn.Module | None = None
         self._gathered = Gathered()
 
     def check(self, module: nn.Module, site: AxisContext) -> None:
-        other = next((name for name in _OTHERS if site.sizes[name] > 1), None)
+        other = next(iter(self._beside), None)
         if other is not None:
             raise MisconfigurationException(
                 f"{type(module).__name__}.configure_model has spread parameters, and {other}={site.sizes[other]}.",
                 expected="shard, replicate and tensor alone, when configure_model spreads parameters itself.",
                 fix=f"{other}=1, or say it in parallel_plan() in place of configure_model.",
             )
-        processes = site.sizes["replicate"] * site.sizes["shard"]
+        processes = math.prod(site.sizes[name] for name in site.splits_batch)
         left = [name for name, p in module.named_parameters() if p.requires_grad and not _averaged(p)]
         if processes > 1 and left:
             raise MisconfigurationException(

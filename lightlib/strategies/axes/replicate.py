@@ -16,7 +16,7 @@ from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.buckets import BucketOrder
 from lightlib.strategies.axes.hooks import communication_hook
 from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
-from lightlib.torch_private import flattened_group, set_gradient_sync
+from lightlib.torch_private import set_gradient_sync
 
 __all__ = ["Replicate"]
 
@@ -59,6 +59,10 @@ class Replicate(Axis):
     """
 
     name = "replicate"
+    order = 20
+    splits_batch = True
+    equal_gradients = True
+    replaced_by_hand = True
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Replicate(Axis):
     ) -> None:
         self.size, self.zero = size, zero
         self.shares_buffers = broadcast_buffers
+        self.options, self.summary = (frozenset({"zero"}), "zero 1") if zero else (frozenset(), "")
         if wrapper is None:
             _check_options(options)
         self._options = {
@@ -164,7 +169,7 @@ class Replicate(Axis):
         return share_out(optimizer, _copies(self._site))
 
     @property
-    def sends_buffers(self) -> bool:
+    def sends_buffers(self) -> bool:  # type: ignore[override]
         """Whether every step begins with the buffers of the first process."""
         return self.shares_buffers and self._ddp is not None
 
@@ -191,10 +196,9 @@ class Replicate(Axis):
 
 
 def _copies(site: AxisContext) -> Any:
-    """Return the group of all processes that have this copy of the parameters: those of one sequence as well."""
-    if site.sizes["context"] > 1:
-        return flattened_group(site.mesh, ("replicate", "context"), "replicate_context")
-    return site.mesh["replicate"].get_group()
+    """Return the group of all replicas of the parameters; the shards of one sample have one each."""
+    split = [name for name in site.sizes if name in (*site.splits_batch, *site.splits_samples)]
+    return site.along(*split).get_group()
 
 
 class _Step(nn.Module):

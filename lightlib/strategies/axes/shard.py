@@ -22,7 +22,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill, on_meta
 from lightlib.strategies.axes.plan import blocks_of, matching
-from lightlib.torch_private import flattened_mesh, is_view, map_tensors
+from lightlib.torch_private import is_view, map_tensors
 
 __all__ = ["Gathered", "Shard", "entered", "synced_at_the_end"]
 
@@ -47,7 +47,12 @@ class Shard(Axis):
     """
 
     name = "shard"
+    order = 30
+    splits_batch = True
+    shards_parameters = True
     casts = True
+    keeps_gathered = True  # by FSDP2; torch refuses to train on tensors that were made in inference mode
+    replaced_by_hand = True
 
     def __init__(
         self,
@@ -74,11 +79,19 @@ class Shard(Axis):
         """Gathering takes every process, so each forward does."""
         return self.size != 1
 
-    def init_context(self, device: torch.device) -> AbstractContextManager[Any]:
-        """Return the context in which `configure_model` builds: on the CPU, or on no device at all."""
+    def init_context(self) -> AbstractContextManager[Any]:
+        """Return the context in which `configure_model` builds: on the CPU, or on the meta device."""
         return on_meta(self._construction) if self.meta else nullcontext()
 
     def check(self, module: nn.Module, site: AxisContext) -> None:
+        names = list(site.sizes)
+        inner = [name for name in _replicated_over(site) if names.index(name) > names.index("shard")]
+        if inner and any(site.sizes[name] > 1 for name in inner):
+            raise MisconfigurationException(
+                f"The dimension {inner[0]!r} splits batches, and stands further inside the mesh than shard.",
+                expected=f"an order below {Shard.order}: FSDP2 needs its replicas outside of its shards.",
+                fix=f"order = {Shard.order - 5} in the axis {inner[0]!r}.",
+            )
         if not any(True for _ in module.parameters()):
             raise MisconfigurationException(
                 f"{type(module).__name__} has no parameters to share out.",
@@ -90,7 +103,7 @@ class Shard(Axis):
         mesh = _sharded_over(site)
         dtype = self._policy(site)
         offload = CPUOffloadPolicy(pin_memory=site.device.type == "cuda") if self.cpu_offload else OffloadPolicy()
-        piped = site.sizes["pipeline"] > 1
+        piped = site.pipelined is not None
         reshard = self.reshard_after_forward if self.reshard_after_forward is not None else not piped
         if piped and reshard:
             raise MisconfigurationException(
@@ -99,7 +112,7 @@ class Shard(Axis):
                 fix="leave it out.",
             )
         options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": reshard, "offload_policy": offload}
-        for parts, other in site.elsewhere:
+        for parts, other in site.sharded_separately:
             fully_shard(parts, mp_policy=MixedPrecisionPolicy(*dtype), **{**options, "mesh": other})
         for part in self._units(module, site):
             part.register_forward_hook(_own_memory)
@@ -224,11 +237,18 @@ def synced_at_the_end(roots: list[FSDPModule], step: Step) -> Step:
 
 
 def _sharded_over(site: AxisContext) -> DeviceMesh:
-    """Return the mesh of what is shared out and, outside of it, of the copies. Context processes share out as well."""
-    mesh = site.mesh["shard"]
-    if site.sizes["context"] > 1:
-        mesh = flattened_mesh(site.mesh, ("shard", "context"), "shard_context")
-    return site.mesh["replicate", mesh.mesh_dim_names[0]] if site.sizes["replicate"] > 1 else mesh  # type: ignore[index]
+    """Return the mesh of the shards, with that of the replicas outside of it; each shard of a sample has its own."""
+    shards = site.along("shard", *site.splits_samples)
+    replicas = site.along(*_replicated_over(site))
+    return site.mesh[(*_names(replicas), *_names(shards))] if replicas.size() > 1 else shards
+
+
+def _replicated_over(site: AxisContext) -> list[str]:
+    return [name for name in site.splits_batch if name != "shard"]
+
+
+def _names(mesh: DeviceMesh) -> tuple[str, ...]:
+    return mesh.mesh_dim_names or ()
 
 
 def _roots_in_stages(module: nn.Module, part: nn.Module | None) -> list[nn.Module]:

@@ -78,6 +78,9 @@ class Tensor(Axis):
     """
 
     name = "tensor"
+    order = 50
+    shards_parameters = True
+    replaced_by_hand = True
 
     def __init__(
         self,

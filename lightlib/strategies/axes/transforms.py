@@ -38,6 +38,8 @@ class ActivationCheckpoint(Axis):
         2
     """
 
+    name = "checkpointing"
+
     def __init__(
         self,
         blocks: Sequence[str] | Callable[[str, nn.Module], bool] | None = None,
@@ -108,6 +110,8 @@ class Compile(Axis):
         >>> Compile(backend="aot_eager").backend
         'aot_eager'
     """
+
+    name = "compile"
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.report import PossibleUserWarning, warn
-from lightlib.strategies.axes.axis import Axis, AxisContext, Step
+from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters, Step
 from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
 from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.cut import Cut
@@ -63,6 +63,9 @@ class Pipeline(Axis):
     """
 
     name = "pipeline"
+    order = 10
+    divides_parameters = True
+    runs_microbatches = True
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class Pipeline(Axis):
             )
         self.stages = list(stages)
         self.zero_bubble, self.has_last = self.kind.zero_bubble, True
+        self.options = frozenset({"zero_bubble"} if self.zero_bubble else ())
         self._split: Split | None = None
         self._placed: _Placed | None = None
         self._step: Step | None = None
@@ -127,10 +131,19 @@ class Pipeline(Axis):
         stages = keep(module, split, own, len(ranks), site.device, site.context)
         cut = Cut(module, split.part, split.name, site.device)
         self._placed = _Placed(Chain(group, ranks, stages, site.device), cut, module, site)
-        site.pipelined = split.part
+        site.cut_at(split.part)
+
+    @property
+    def sees_loss(self) -> bool:  # type: ignore[override]
+        """Whether this process has the last stage."""
+        return self.has_last
+
+    def local_parameters(self) -> LocalParameters | None:
+        """Return all parameters: stages have none in common."""
+        return None if self._placed is None else LocalParameters(self._placed.chain.group)
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """Refuse what cannot step on a part of the parameters."""
+        """Refuse an optimizer that cannot step some of the parameters alone."""
         refuse_all_at_once(optimizer, "in a pipeline")
         return optimizer
 
