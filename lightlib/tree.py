@@ -122,16 +122,16 @@ def tensors_in(data: Any) -> Iterator[Tensor]:
             yield from tensors_in(value)
 
 
-def to_device(data: Any, device: torch.device) -> Any:
+def to_device(data: Any, device: torch.device, non_blocking: bool = False) -> Any:
     """Return `data` with everything that has a method `to` moved to `device`; containers keep their types.
 
-    Tensors in pinned memory are copied without waiting.
+    With `non_blocking`, tensors in pinned memory are copied asynchronously.
     """
     if isinstance(data, Tensor):
-        return data.to(device, non_blocking=device.type == "cuda")
+        return data.to(device, non_blocking=non_blocking)
     if callable(getattr(data, "to", None)) and not isinstance(data, type):
         return data.to(device)
-    return map_children(partial(to_device, device=device), data)
+    return map_children(partial(to_device, device=device, non_blocking=non_blocking), data)
 
 
 def split(data: Any, number: int, size: int | None) -> list[Any]:

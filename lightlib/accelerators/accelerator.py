@@ -1,9 +1,10 @@
-"""Accelerator: what a kind of device is, how many there are, and how to speak to one."""
+"""Accelerator: the interface of one kind of device, its abilities and its number."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -17,11 +18,21 @@ __all__ = ["Accelerator"]
 class Accelerator(ABC):
     """One kind of device. It knows the hardware and nothing of processes, strategies or the run.
 
-    The abstract methods are the same as Lightning's; the others have plain defaults. A package makes its own
-    accelerator known by an entry point in the group ``lightlib.accelerators``.
+    The abstract methods are the same as Lightning's; the rest have defaults that promise nothing and are always
+    correct. A package adds its own accelerator with an entry point in the group ``lightlib.accelerators``.
 
     Attributes:
         default_backend: The `torch.distributed` backend for this kind of device.
+        device_type: The type of its `torch.device`; empty: the same as `name()`.
+        priority: ``accelerator="auto"`` takes the available one with the largest number: MPS has 30, CUDA 20, the CPU
+            10. With the default 0 an accelerator is used only by name.
+        is_gpu: Whether ``accelerator="gpu"`` may choose it.
+        has_streams: Whether `torch.get_device_module` has streams for it. Batches are then copied asynchronously, and
+            the next one during a step.
+        pins_memory: Whether the device copies faster from and to pinned memory of the CPU.
+        has_collectives: Whether `default_backend` exchanges its tensors; without, only one process can train.
+        has_float64: Whether the device computes in float64.
+        has_ring_attention: Whether torch's ring attention runs on it.
 
     Example:
         >>> from lightlib.accelerators import CPUAccelerator
@@ -30,11 +41,19 @@ class Accelerator(ABC):
     """
 
     default_backend: ClassVar[str] = "gloo"
+    device_type: ClassVar[str] = ""
+    priority: ClassVar[int] = 0
+    is_gpu: ClassVar[bool] = False
+    has_streams: ClassVar[bool] = False
+    pins_memory: ClassVar[bool] = False
+    has_collectives: ClassVar[bool] = True
+    has_float64: ClassVar[bool] = True
+    has_ring_attention: ClassVar[bool] = False
 
     @staticmethod
     @abstractmethod
     def parse_devices(devices: Any) -> Any:
-        """Check what the user wrote for ``devices`` and return it in the form that `get_parallel_devices` takes."""
+        """Check the user's ``devices`` and return it in the form that `get_parallel_devices` takes."""
 
     @staticmethod
     @abstractmethod
@@ -58,7 +77,7 @@ class Accelerator(ABC):
 
     @staticmethod
     def why_unavailable() -> tuple[str, str]:
-        """Return what was looked at to find such a device, and what to do when there is none."""
+        """Return where such a device was looked for, and how to fix it when there is none."""
         return "its is_available() returned False", "Trainer(accelerator='auto')"
 
     def setup_device(self, device: torch.device) -> None:
@@ -68,7 +87,7 @@ class Accelerator(ABC):
         """Prepare for the run of `trainer`."""
 
     def teardown(self) -> None:
-        """Give back what is held on the devices, at the end of a run."""
+        """Release memory that is held on the devices, at the end of a run."""
 
     def get_device_stats(self, device: torch.device) -> dict[str, Any]:
         """Return numbers about `device`, such as the memory in use."""
@@ -83,7 +102,35 @@ class Accelerator(ABC):
         return {}
 
     def set_rng_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `rng_state` returned; entries of other kinds of devices are left alone."""
+        """Restore the result of `rng_state`; entries of other kinds of devices are ignored."""
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed the generator of the current device. Nothing by default: the CPU's generator does not belong here."""
+
+    def fork_rng(self, device: torch.device) -> AbstractContextManager[None]:
+        """Return a context that restores the generators of the CPU and of the device afterwards."""
+        return _restored(self)
+
+    def device_ids(self, device: torch.device) -> list[int] | None:
+        """Return `device_ids` for `DistributedDataParallel` and barriers; None for tensors without an index."""
+        return None
+
+    def group_device(self, device: torch.device) -> torch.device | None:
+        """Return the device to bind process groups to and to exchange objects over; None: torch's choice."""
+        return None
+
+    def pin(self, memory: torch.Tensor) -> None:
+        """Pin memory of the CPU in place, where `pins_memory` is True."""
 
     def synchronize(self) -> None:
         """Wait until everything that was queued on the current device is done."""
+
+
+@contextmanager
+def _restored(accelerator: Accelerator) -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        before = accelerator.rng_state()
+        try:
+            yield
+        finally:
+            accelerator.set_rng_state(before)

@@ -23,6 +23,7 @@ class CPUAccelerator(Accelerator):
     """
 
     default_backend: ClassVar[str] = "gloo"
+    priority: ClassVar[int] = 10
 
     @staticmethod
     def parse_devices(devices: Any) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import weakref
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +33,11 @@ class CUDAAccelerator(Accelerator):
     """
 
     default_backend: ClassVar[str] = "nccl"
+    priority: ClassVar[int] = 20
+    is_gpu: ClassVar[bool] = True
+    has_streams: ClassVar[bool] = True
+    pins_memory: ClassVar[bool] = True
+    has_ring_attention: ClassVar[bool] = True
 
     @staticmethod
     def parse_devices(devices: Any) -> list[int]:
@@ -119,6 +127,31 @@ class CUDAAccelerator(Accelerator):
         for index, device_state in zip(range(count), states, strict=False):
             torch.cuda.set_rng_state(device_state, index)
 
+    def manual_seed(self, seed: int) -> None:
+        """Seed the generator of the current GPU."""
+        torch.cuda.manual_seed(seed)
+
+    def fork_rng(self, device: torch.device) -> AbstractContextManager[None]:
+        """Restore the CPU's generator and that of `device` afterwards."""
+        return torch.random.fork_rng(devices=[device])
+
+    def device_ids(self, device: torch.device) -> list[int]:
+        """Return the index of `device`."""
+        return [device.index or 0]
+
+    def group_device(self, device: torch.device) -> torch.device:
+        """Return `device`, to which NCCL's communicators are bound."""
+        return device
+
+    def pin(self, memory: torch.Tensor) -> None:
+        """Register `memory` with the driver. Torch's own pinned memory has sizes of powers of two: up to twice as much.
+
+        If the driver refuses, copies are slower, but correct.
+        """
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        if int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)) == 0:
+            weakref.finalize(memory, _unpin, memory.data_ptr())
+
     def synchronize(self) -> None:
         """Wait for the current GPU."""
         torch.cuda.synchronize()
@@ -165,6 +198,11 @@ def find_usable_cuda_devices(num_devices: int = -1) -> list[int]:
         expected="an int from 0 to the number of usable devices, or -1 for all of them.",
         fix=f"find_usable_cuda_devices({len(usable)}), or free the GPUs that other processes hold." if count else fix,
     )
+
+
+def _unpin(address: int) -> None:
+    with contextlib.suppress(RuntimeError):
+        torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
 
 
 def _is_usable(index: int) -> bool:

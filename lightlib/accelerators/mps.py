@@ -24,6 +24,10 @@ class MPSAccelerator(Accelerator):
     """
 
     default_backend: ClassVar[str] = "gloo"
+    priority: ClassVar[int] = 30
+    is_gpu: ClassVar[bool] = True
+    has_collectives: ClassVar[bool] = False
+    has_float64: ClassVar[bool] = False
 
     @staticmethod
     def parse_devices(devices: Any) -> list[int]:
@@ -93,6 +97,10 @@ class MPSAccelerator(Accelerator):
         """Restore the GPU's generator."""
         if "mps" in state:
             torch.mps.set_rng_state(state["mps"])
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed the GPU's generator."""
+        torch.mps.manual_seed(seed)
 
     def synchronize(self) -> None:
         """Wait for the GPU."""

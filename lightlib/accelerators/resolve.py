@@ -1,4 +1,4 @@
-"""From `accelerator=` and `devices=` to an accelerator and its devices."""
+"""Choose an accelerator and its devices from the arguments `accelerator=` and `devices=`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import torch
 
 from lightlib import registry
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.accelerators.cpu import CPUAccelerator
-from lightlib.accelerators.cuda import CUDAAccelerator
-from lightlib.accelerators.mps import MPSAccelerator
+from lightlib.accelerators.lookup import by_priority, made
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
 from lightlib.report import info
 
@@ -25,8 +23,9 @@ def choose(
     """Return the accelerator and the devices of this machine that the two arguments of `Trainer` stand for.
 
     Args:
-        accelerator: ``'auto'`` (the first that is there of mps, cuda, cpu), ``'gpu'`` (mps if there, else cuda), the
-            name of an accelerator (also of an installed package's), or an instance.
+        accelerator: ``'auto'`` (the first available of mps, cuda, cpu), ``'gpu'`` (mps if available, else cuda), the
+            name of an accelerator (also of an installed package's), or an instance. Accelerators of installed packages
+            take part in both by their `priority`.
         devices: How many (an int or a numeric string), which (a list of indices or ``'0,1'``), -1 or ``'-1'`` for all,
             or ``'auto'`` for all; in a notebook or another interactive session ``'auto'`` is one. On the CPU: the
             number of processes, and ``'auto'`` is one.
@@ -45,7 +44,7 @@ def choose(
     if not chosen.is_available():
         what, fix = chosen.why_unavailable()
         raise MisconfigurationException(
-            f"accelerator={accelerator!r} was asked for, but this machine has no {chosen.name()} device: {what}.",
+            f"accelerator={accelerator!r}, but this machine has no {chosen.name()} device: {what}.",
             expected=f"a machine where torch finds a {chosen.name()} device.",
             fix=fix,
         )
@@ -58,7 +57,7 @@ def unused(accelerator: Accelerator) -> str:
     """Return the name of the GPU that this machine has and that a run on the CPU leaves unused; empty without one."""
     if accelerator.name() != "cpu":
         return ""
-    return next((kind.name() for kind in (MPSAccelerator, CUDAAccelerator) if kind.is_available()), "")
+    return next((gpu.name() for gpu in _gpus() if gpu.is_available()), "")
 
 
 def _accelerator(accelerator: object) -> Accelerator:
@@ -75,30 +74,29 @@ def _accelerator(accelerator: object) -> Accelerator:
             else "Trainer(accelerator='auto')",
         )
     if accelerator == "auto":
-        return next(kind() for kind in (MPSAccelerator, CUDAAccelerator, CPUAccelerator) if kind.is_available())
+        return next(known for known in by_priority() if known.is_available())
     if accelerator == "gpu":
         return _gpu()
     if accelerator not in registry.names("accelerators"):
         raise _unknown(accelerator)
-    found = registry.get("accelerators", accelerator)()
-    if not isinstance(found, Accelerator):
-        raise ArgumentTypeError(
-            f"The entry point {accelerator!r} of group 'lightlib.accelerators' made a {type(found).__name__}.",
-            expected="a subclass of lightlib.accelerators.Accelerator.",
-            fix="correct the entry point in the package that declares it.",
-        )
-    return found
+    return made(accelerator)
+
+
+def _gpus() -> list[Accelerator]:
+    return [accelerator for accelerator in by_priority() if accelerator.is_gpu]
 
 
 def _gpu() -> Accelerator:
-    for kind in (MPSAccelerator, CUDAAccelerator):
-        if kind.is_available():
-            return kind()
-    (mps, _), (cuda, fix) = MPSAccelerator.why_unavailable(), CUDAAccelerator.why_unavailable()
+    gpus = _gpus()
+    for accelerator in gpus:
+        if accelerator.is_available():
+            return accelerator
+    why = {accelerator.name(): accelerator.why_unavailable() for accelerator in reversed(gpus)}
+    looked = " ".join(f"{name}: {what}." for name, (what, _) in why.items())
     raise MisconfigurationException(
-        f"accelerator='gpu' was asked for, but this machine has no GPU that torch can use. cuda: {cuda}. mps: {mps}.",
-        expected="a machine where torch finds a cuda or mps device.",
-        fix=fix,
+        f"accelerator='gpu', but this machine has no GPU that torch can use. {looked}",
+        expected=f"a machine where torch finds a {' or '.join(why)} device.",
+        fix=why["cuda"][1],
     )
 
 
@@ -114,7 +112,7 @@ def _unknown(name: str) -> MisconfigurationException:
         devices = "1" if kind == "cpu" else f"[{index}]"
         return MisconfigurationException(
             f"accelerator={name!r} names one device.",
-            expected="a kind of device; which ones is said by `devices`.",
+            expected="a kind of device; `devices` selects among them.",
             fix=f"Trainer(accelerator={kind!r}, devices={devices})",
         )
     known = ["auto", "gpu", *registry.names("accelerators")]

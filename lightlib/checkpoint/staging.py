@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import mmap
-import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -13,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.accelerators.lookup import of
 from lightlib.checkpoint.directory.tensors import dtensor_type
 
 __all__ = ["Buffers", "staged"]
@@ -34,15 +35,21 @@ class Buffers:
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._pinned = False
 
-    def reserve(self, size: int, pinned: bool = False) -> None:
-        """Allocate at least `size` bytes and touch them, which takes longer than a copy; `staged` calls this."""
+    def reserve(self, size: int, by: Accelerator | None = None) -> None:
+        """Allocate at least `size` bytes and touch them, which takes longer than a copy; `staged` calls this.
+
+        Args:
+            size: Bytes.
+            by: The accelerator that pins the memory. Default: the memory is not pinned.
+        """
+        pinned = by is not None
         if size <= self.size and (self._pinned or not pinned):
             return
         self._memory = torch.empty(0, dtype=torch.uint8)  # freed first: two never exist at once
         size = max(size, self.size)
         self._memory, self._pinned, self.size = _memory(size), pinned, size
-        if pinned:
-            _pin(self._memory)
+        if by is not None:
+            by.pin(self._memory)
         else:
             self._memory[::4096] = 0  # a byte of each page
 
@@ -60,21 +67,6 @@ def _memory(size: int) -> Tensor:
         with contextlib.suppress(OSError, AttributeError):  # a system without huge pages
             mapped.madvise(getattr(mmap, advice))
     return torch.frombuffer(mapped, dtype=torch.uint8)
-
-
-def _pin(memory: Tensor) -> None:
-    """Pin `memory`, so that a GPU copies into it asynchronously.
-
-    torch's own pinned memory comes in powers of two, almost twice the needed size in the worst case.
-    """
-    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    if int(runtime.cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)) == 0:
-        weakref.finalize(memory, _unpin, memory.data_ptr())
-
-
-def _unpin(address: int) -> None:
-    with contextlib.suppress(RuntimeError):
-        torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
 
 
 def staged(content: Any, buffers: Buffers) -> Any:
@@ -155,8 +147,9 @@ class _StagedCopy:
     def fill(self, buffers: Buffers) -> None:
         """Copy the values of the tensors."""
         sizes = [-(-storage.nbytes() // ALIGNMENT) * ALIGNMENT for storage in self._storages.values()]
-        devices = {storage.device.type for storage in self._storages.values()}
-        buffers.reserve(sum(sizes), pinned="cuda" in devices)
+        devices = {storage.device.type: storage.device for storage in self._storages.values()}
+        pinning = (accelerator for accelerator in map(of, devices.values()) if accelerator.pins_memory)
+        buffers.reserve(sum(sizes), by=next(pinning, None))
         offset, parts = 0, dict[tuple[str, int, int], torch.UntypedStorage]()
         for (key, storage), size in zip(self._storages.items(), sizes, strict=True):
             parts[key] = buffers.part(offset, storage.nbytes())
@@ -168,5 +161,5 @@ class _StagedCopy:
                 made.data = view.set_(parts[key], value.storage_offset(), value.shape, value.stride())
             else:
                 made.data = torch.empty(value.shape, dtype=value.dtype)
-        if devices - {"cpu"}:
+        if devices.keys() - {"cpu"}:
             torch.accelerator.synchronize()

@@ -209,7 +209,7 @@ class Builder:
         hooked = any(overrides(self.module, DataHooks, n) for n in _TRANSFERS) or (
             self.datamodule is not None and any(overrides(self.datamodule, DataModule, n) for n in _TRANSFERS)
         )
-        if self.strategy.root_device.type == "cuda" and move is not None and not hooked:
+        if self.strategy.accelerator.has_streams and move is not None and not hooked:
             prefetch = Prefetch(self.strategy.root_device, move)
         data = TrainData(
             source,

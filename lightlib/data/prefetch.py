@@ -1,4 +1,4 @@
-"""Prefetch: copies the next batch to a CUDA device while the present one is used."""
+"""Prefetch: copies the next batch to a device with streams while the current one is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END = object()
 
 
 class Prefetch:
-    """Copies the next batch to a CUDA device on a side stream while the present one is used.
+    """Copies the next batch to a device on a side stream while the current one is used.
 
     Note:
         Only for loaders with workers: without them the data set would draw its random numbers before the previous
@@ -22,7 +22,8 @@ class Prefetch:
 
     def __init__(self, device: torch.device, move: Callable[[Any, int], Any]) -> None:
         self._device, self._move = device, move
-        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._streams: Any = torch.get_device_module(device)
+        self._side = self._streams.Stream(device)
         self._iterator: Iterator[Any] = iter(())
         self._next: Any = END
 
@@ -35,7 +36,7 @@ class Prefetch:
         self._advance()
 
     def take(self) -> Any:
-        current = torch.cuda.current_stream(self._device)
+        current = self._streams.current_stream(self._device)
         current.wait_stream(self._side)
         self._side.wait_stream(current)  # memory of a dropped batch is reused only after the steps that read it
         batch = self._next
@@ -49,6 +50,6 @@ class Prefetch:
     def _advance(self) -> None:
         batch = next(self._iterator, END)
         if batch is not END:
-            with torch.cuda.stream(self._side):
+            with self._streams.stream(self._side):
                 batch = self._move(batch, 0)
         self._next = batch

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lightlib.accelerators.lookup import of
 from lightlib.loggers import event_files, log_files
 from lightlib.loggers.hyperparameters import flatten, plain
 from lightlib.loggers.logger import missing_package, number, prefixed, rank_zero_experiment
@@ -323,9 +324,8 @@ def _quiet_trace(model: nn.Module) -> Iterator[torch.device]:
     modes = {part: part.training for part in model.modules()}
     tensors = [*model.parameters(), *model.buffers()]
     device = tensors[0].device if tensors else torch.device("cpu")
-    devices = [device] if device.type in ("cuda", "xpu") else []
     with (
-        torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"),
+        of(device).fork_rng(device),
         torch.no_grad(),
         contextlib.redirect_stdout(io.StringIO()),
         warnings.catch_warnings(),

@@ -196,7 +196,9 @@ class MeshStrategy(Strategy):
         if size == self.world_size:
             self.data = self.collectives
         elif size > 1:
-            self.data = ProcessGroup(self.root_device, flattened_group(self._mesh, tuple(split), "data"))
+            self.data = ProcessGroup(
+                self.root_device, flattened_group(self._mesh, tuple(split), "data"), self.accelerator
+            )
 
     def _rank_along(self, names: Iterable[str]) -> tuple[int, int]:
         """Return the rank of this process along several dimensions together, and their size."""
@@ -316,7 +318,7 @@ class MeshStrategy(Strategy):
         return self._forward_backward(batch, batch_idx, backward, sync)
 
     def batch_to_device(self, batch: Any) -> Any:
-        return to_device(batch, self.root_device)
+        return to_device(batch, self.root_device, self.accelerator.has_streams)
 
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
         local = [held for axis in self.axes if (held := axis.local_parameters()) is not None]

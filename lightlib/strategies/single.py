@@ -94,7 +94,7 @@ class SingleDeviceStrategy(Strategy):
         return output
 
     def batch_to_device(self, batch: Any) -> Any:
-        return to_device(batch, self.root_device)
+        return to_device(batch, self.root_device, self.accelerator.has_streams)
 
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
         return clip(optimizer, value, algorithm)

@@ -60,5 +60,5 @@ def test_state_stats_and_waiting_go_to_torch(monkeypatch):
 @pytest.mark.usefixtures("apple")
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn", "fsdp", "tensor"])
 def test_strategies_of_several_processes_are_refused(strategy):
-    with pytest.raises(MisconfigurationException, match=r"asked for with accelerator='mps'(?s:.*)strategy='auto'"):
+    with pytest.raises(MisconfigurationException, match=r"with accelerator='mps'(?s:.*)strategy='auto'"):
         Trainer(accelerator="mps", strategy=strategy, max_epochs=1, logger=False)

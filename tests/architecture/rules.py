@@ -23,8 +23,9 @@ PACKAGE = "lightlib"
 # to its left up to the nearest `|`. Those on the two sides of a `|` do not import each other.
 ORDER = (
     "version | lazy | safe_files | torch_private | tree | errors > report > registry",
+    "accelerators",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
-    "accelerators | precision | profilers | optim | loggers",
+    "precision | profilers | optim | loggers",
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary",
     "data",

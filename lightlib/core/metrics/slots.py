@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lightlib import report
+from lightlib.accelerators.lookup import of
 from lightlib.core.metrics.errors import as_number, not_scalar
 from lightlib.tree import tensors_in
 
@@ -92,7 +93,7 @@ class Slot:
         """Add the pending device values to the sums, without making the host wait."""
         pending, self.pending = self.pending, []
         for number, weight in pending:
-            wide = number if number.device.type == "mps" else number.double()
+            wide = number.double() if of(number.device).has_float64 else number
             self._accumulate(wide, weight)
 
     def computed(self) -> Any:

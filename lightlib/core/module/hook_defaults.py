@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lightlib.accelerators.lookup import of
 from lightlib.tree import to_device
 
 __all__ = ["DataHooks", "ModelHooks"]
@@ -197,7 +198,7 @@ class DataHooks:
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Move a batch. Default: everything with a method `to`, in any nesting."""
-        return to_device(batch, device)
+        return to_device(batch, device, of(device).has_streams)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Change a batch on the device."""

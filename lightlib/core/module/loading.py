@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 import torch
 
 from lightlib import registry, report
+from lightlib.accelerators.lookup import known
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.core.resume.restore import other_weights
@@ -115,8 +115,11 @@ def load_datamodule(
 def _present_device(storage: Any, location: str) -> Any:
     """Return the storage on the device that was saved, or None for the CPU if that device is absent."""
     kind, _, index = location.partition(":")
-    count = {"cpu": 0, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    return storage if int(index or 0) >= count.get(kind, math.inf) else None
+    accelerator = known(kind)
+    if accelerator is None:
+        return None  # torch knows the device, or raises
+    count = accelerator.auto_device_count() if kind != "cpu" and accelerator.is_available() else 0
+    return storage if int(index or 0) >= count else None
 
 
 def _build(

@@ -101,7 +101,7 @@ class Context(Axis):
 
     # the module
     def check(self, module: nn.Module, site: AxisContext) -> None:
-        if self.method == "ring" and site.device.type != "cuda":
+        if self.method == "ring" and not site.accelerator.has_ring_attention:
             raise MisconfigurationException(
                 f'Context(method="ring") on {site.device.type}: torch has no ring attention there.',
                 expected="CUDA devices.",

@@ -116,7 +116,7 @@ class Replicate(Axis):
             return
         ddp = self._wrapper(
             step,
-            device_ids=[site.device.index] if site.device.type == "cuda" else None,
+            device_ids=site.accelerator.device_ids(site.device),
             process_group=_copies(site),
             **self._options,
         )

@@ -102,7 +102,7 @@ class Shard(Axis):
     def apply(self, module: nn.Module, site: AxisContext) -> None:
         mesh = _sharded_over(site)
         dtype = self._policy(site)
-        offload = CPUOffloadPolicy(pin_memory=site.device.type == "cuda") if self.cpu_offload else OffloadPolicy()
+        offload = CPUOffloadPolicy(pin_memory=site.accelerator.pins_memory) if self.cpu_offload else OffloadPolicy()
         piped = site.pipelined is not None
         reshard = self.reshard_after_forward if self.reshard_after_forward is not None else not piped
         if piped and reshard:
@@ -240,7 +240,8 @@ def _sharded_over(site: AxisContext) -> DeviceMesh:
     """Return the mesh of the shards, with that of the replicas outside of it; each shard of a sample has its own."""
     shards = site.along("shard", *site.splits_samples)
     replicas = site.along(*_replicated_over(site))
-    return site.mesh[(*_names(replicas), *_names(shards))] if replicas.size() > 1 else shards
+    names = (*_names(replicas), *_names(shards))
+    return site.mesh[names] if replicas.size() > 1 else shards
 
 
 def _replicated_over(site: AxisContext) -> list[str]:

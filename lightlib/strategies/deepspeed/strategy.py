@@ -326,7 +326,7 @@ class DeepSpeedStrategy(Strategy):
         self._engine.backward(loss, scale_wrt_gas=False)  # the loop has divided it
 
     def batch_to_device(self, batch: Any) -> Any:
-        return to_device(batch, self.root_device)
+        return to_device(batch, self.root_device, self.accelerator.has_streams)
 
     def clip_gradients(self, optimizer: Any, value: float, algorithm: str) -> Tensor | None:
         """Have the engine clip within its next step; the norm is in the returned tensor when that is taken."""
@@ -381,8 +381,7 @@ def _imported(device: torch.device, level: int) -> Any:
     Raises:
         MisconfigurationException: It was imported before and has chosen another.
     """
-    if device.type in ("cpu", "cuda"):
-        os.environ.setdefault("DS_ACCELERATOR", device.type)
+    os.environ.setdefault("DS_ACCELERATOR", device.type)
     disabled = logging.root.manager.disable
     logging.disable(max(disabled, level - 1))  # it speaks while it is imported
     try:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
+from lightlib.accelerators.accelerator import Accelerator
+from lightlib.accelerators.lookup import of
 from lightlib.errors import MisconfigurationException
 
 __all__ = ["Collectives", "ProcessGroup", "SingleProcess"]
@@ -79,21 +81,22 @@ class ProcessGroup(Collectives):
     Args:
         device: The device on which numbers are exchanged: that of this process.
         group: The group; None is all processes.
+        accelerator: The kind of `device`; None: found by its type.
     """
 
-    def __init__(self, device: torch.device, group: Any = None) -> None:
+    def __init__(self, device: torch.device, group: Any = None, accelerator: Accelerator | None = None) -> None:
+        self._accelerator = accelerator or of(device)
         self.device, self.group = device, group
         self.size = distributed.get_world_size(group)
 
     def barrier(self, name: str | None = None) -> None:
-        if self.device.type == "cuda":
-            distributed.barrier(self.group, device_ids=[self.device.index or 0])
-        else:
-            distributed.barrier(self.group)
+        distributed.barrier(self.group, device_ids=self._accelerator.device_ids(self.device))
 
     def broadcast(self, obj: T, src: int = 0) -> T:
         box = [obj]
-        distributed.broadcast_object_list(box, group=self.group, group_src=src, device=self._exchange)
+        distributed.broadcast_object_list(
+            box, group=self.group, group_src=src, device=self._accelerator.group_device(self.device)
+        )
         return box[0]
 
     def all_gather_object(self, obj: T) -> list[T]:
@@ -138,7 +141,3 @@ class ProcessGroup(Collectives):
         vote = torch.tensor(int(decision), device=self.device)
         distributed.all_reduce(vote, group=self.group)
         return int(vote) == self.size if all else int(vote) > 0
-
-    @property
-    def _exchange(self) -> torch.device | None:
-        return self.device if self.device.type == "cuda" else None

@@ -59,7 +59,7 @@ def join(
                 expected="one number of processes for all Trainers of a program.",
                 fix="use the same devices= and num_nodes= everywhere, or a program for each.",
             )
-        return ProcessGroup(device)
+        return ProcessGroup(device, accelerator=accelerator)
     if backend is None:
         backend = accelerator.default_backend
         backend = f"cpu:gloo,{device.type}:{backend}" if device.type != "cpu" else backend
@@ -76,20 +76,20 @@ def join(
             rank=environment.rank,
             world_size=environment.world_size,
             timeout=wait,
-            device_id=device if device.type == "cuda" else None,
+            device_id=accelerator.group_device(device),
         )
     atexit.register(_leave)
-    return ProcessGroup(device)
+    return ProcessGroup(device, accelerator=accelerator)
 
 
 def refuse_without_collectives(strategy: str, accelerator: Accelerator) -> None:
     """Refuse a kind of device whose tensors no backend of torch.distributed exchanges."""
-    if accelerator.name() == "mps":
+    if not accelerator.has_collectives:
+        name = accelerator.name()
         raise MisconfigurationException(
-            f"The strategy {strategy} was asked for with accelerator='mps', whose tensors torch.distributed cannot "
-            "exchange.",
-            expected="strategy='auto' or 'single_device': an Apple machine has one GPU.",
-            fix="Trainer(accelerator='mps'), or Trainer(accelerator='cpu', devices=…) for several processes.",
+            f"The strategy {strategy} with accelerator={name!r}, whose tensors torch.distributed cannot exchange.",
+            expected="strategy='auto' or 'single_device': one process.",
+            fix=f"Trainer(accelerator={name!r}), or Trainer(accelerator='cpu', devices=…) for several processes.",
         )
 
 

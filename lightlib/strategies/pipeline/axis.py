@@ -129,8 +129,8 @@ class Pipeline(Axis):
         own = [index for index, one in enumerate(ranks) if one == rank]
         self.has_last = ranks[-1] == rank
         stages = keep(module, split, own, len(ranks), site.device, site.context)
-        cut = Cut(module, split.part, split.name, site.device)
-        self._placed = _Placed(Chain(group, ranks, stages, site.device), cut, module, site)
+        cut = Cut(module, split.part, split.name, site.device, site.accelerator)
+        self._placed = _Placed(Chain(group, ranks, stages, site.device, site.accelerator), cut, module, site)
         site.cut_at(split.part)
 
     @property
@@ -183,7 +183,7 @@ class Pipeline(Axis):
         if name == "predict_step":
             box = [to_device(result, torch.device("cpu"))]
             distributed.broadcast_object_list(box, group=chain.group, group_src=chain.ranks[-1])
-            return result if self.has_last else to_device(box[0], site.device)
+            return result if self.has_last else to_device(box[0], site.device, site.accelerator.has_streams)
         return result
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from lightlib.accelerators.accelerator import Accelerator
 from lightlib.strategies.pipeline.stage import Call, Stage
 from lightlib.torch_private import flattened, structured
 
@@ -26,11 +27,20 @@ class Chain:
         group: The processes of the pipeline.
         ranks: The process (within the group) of each stage.
         stages: Those of this process, by index.
-        device: Of this process.
+        device: The local device.
+        accelerator: The kind of that device.
     """
 
-    def __init__(self, group: Any, ranks: Sequence[int], stages: Mapping[int, Stage], device: torch.device) -> None:
-        self.group, self.ranks, self.stages, self.device = group, ranks, stages, device
+    def __init__(
+        self,
+        group: Any,
+        ranks: Sequence[int],
+        stages: Mapping[int, Stage],
+        device: torch.device,
+        accelerator: Accelerator,
+    ) -> None:
+        self.group, self.ranks, self.stages = group, ranks, stages
+        self.device, self.accelerator = device, accelerator
         self.rank = distributed.get_rank(group)
         # Layers of later stages that want more than the stage before sends, get it from the step's own call.
         self.captures = self.rank == ranks[0] or any(stage.split.kind != "chain" for stage in stages.values())
@@ -107,7 +117,7 @@ class Chain:
 
     @property
     def _exchange(self) -> torch.device | None:
-        return self.device if self.device.type == "cuda" else None
+        return self.accelerator.group_device(self.device)
 
 
 class _Plain:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError
 from lightlib.torch_private import answered, flattened
@@ -30,8 +31,10 @@ class _Stopped(BaseException):
 class Cut:
     """Both sides of the call of `part` in the steps of `module`."""
 
-    def __init__(self, module: nn.Module, part: nn.Module, name: str, device: torch.device) -> None:
-        self.module, self.part, self.device = module, part, device
+    def __init__(
+        self, module: nn.Module, part: nn.Module, name: str, device: torch.device, accelerator: Accelerator
+    ) -> None:
+        self.module, self.part, self.device, self.accelerator = module, part, device, accelerator
         self.name = f"self.{name}" if name else "self"
 
     def capture(self, step: Callable[..., Any], seed: int, args: tuple[Any, ...]) -> Call | None:
@@ -110,11 +113,9 @@ class Cut:
     @contextmanager
     def _seeded(self, seed: int) -> Iterator[None]:
         """Draw the same random numbers for one micro-batch on each process."""
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
+        with self.accelerator.fork_rng(self.device):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a stack for each kind of device
-            if devices:
-                torch.cuda.manual_seed(seed)
+            self.accelerator.manual_seed(seed)
             yield
 
     @contextmanager

@@ -296,8 +296,7 @@ def _look(chain: Chain, call: Call | None) -> dict[int, tuple[Any, Any]]:
 
     part = next(iter(chain.stages.values())).split.part
     buffers = {buffer: buffer.clone() for buffer in part.buffers()}
-    devices = [chain.device] if chain.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with chain.accelerator.fork_rng(chain.device), torch.no_grad():
         chain.forward(call, observe)
         for buffer, value in buffers.items():
             buffer.copy_(value)
