@@ -72,13 +72,13 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "strategies": {
         "single_device": "lightlib.strategies.single:SingleDeviceStrategy",
         **{
-            f"ddp{how}{unused}": "lightlib.strategies.named:strategy"
+            f"ddp{how}{unused}": "lightlib.strategies.presets:named"
             for how in ("", "_spawn", "_fork", "_notebook")
             for unused in ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
         },
         **dict.fromkeys(
             ("fsdp", "fsdp_cpu_offload", "hsdp", "model_parallel", "pipeline", "tensor", "zero1"),
-            "lightlib.strategies.named:strategy",
+            "lightlib.strategies.presets:named",
         ),
         **dict.fromkeys(
             (

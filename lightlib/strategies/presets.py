@@ -1,4 +1,4 @@
-"""Names for settings of MeshStrategy: DDPStrategy, FSDPStrategy, … only translate their arguments."""
+"""Presets of MeshStrategy, which only translate their arguments, and the names of strategies."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from lightlib.strategies.axes.tensor import Tensor
 from lightlib.strategies.axes.transforms import ActivationCheckpoint
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.axis import Pipeline
+from lightlib.strategies.strategy import Strategy
 
-__all__ = ["DDPStrategy", "FSDPStrategy", "ModelParallelStrategy", "PipelineStrategy", "TensorParallelStrategy"]
+__all__ = [
+    "DDPStrategy",
+    "FSDPStrategy",
+    "ModelParallelStrategy",
+    "PipelineStrategy",
+    "TensorParallelStrategy",
+    "named",
+]
 
 _FORMATS: dict[str, Literal["file", "directory"]] = {"full": "file", "sharded": "directory"}
 _SHARDINGS = {"FULL_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD": True, "_HYBRID_SHARD_ZERO2": False}
@@ -221,3 +229,35 @@ class ModelParallelStrategy(MeshStrategy):
 def _of_classes(classes: Any) -> Callable[[str, nn.Module], bool]:
     kinds = tuple(classes)
     return lambda name, module: isinstance(module, kinds)
+
+
+_Method = Literal["popen", "spawn", "fork"]
+_METHODS: dict[str, _Method] = {"": "popen", "_spawn": "spawn", "_fork": "fork", "_notebook": "fork"}
+
+
+def _ddp(method: _Method, unused: bool) -> Callable[[], Strategy]:
+    return lambda: DDPStrategy(start_method=method, find_unused_parameters=unused)
+
+
+_NAMED: dict[str, Callable[[], Strategy]] = {
+    **{f"ddp{how}": _ddp(method, False) for how, method in _METHODS.items()},
+    **{f"ddp{how}_find_unused_parameters_false": _ddp(method, False) for how, method in _METHODS.items()},
+    **{f"ddp{how}_find_unused_parameters_true": _ddp(method, True) for how, method in _METHODS.items()},
+    "fsdp": FSDPStrategy,
+    "fsdp_cpu_offload": lambda: FSDPStrategy(cpu_offload=True),
+    "hsdp": lambda: FSDPStrategy(sharding_strategy="HYBRID_SHARD"),
+    "model_parallel": ModelParallelStrategy,
+    "pipeline": PipelineStrategy,
+    "tensor": TensorParallelStrategy,
+    "zero1": lambda: DDPStrategy(zero=True),
+}
+
+
+def named(name: str) -> Strategy:
+    """Return a new strategy by its name in ``Trainer(strategy="…")``.
+
+    Example:
+        >>> type(named("zero1")).__name__
+        'DDPStrategy'
+    """
+    return _NAMED[name]()

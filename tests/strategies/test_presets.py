@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.strategies import named, presets
+from lightlib.strategies import presets
 from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.transforms import ActivationCheckpoint
@@ -141,7 +141,7 @@ def test_what_fsdp_refuses(arguments, text):
     ],
 )
 def test_names_of_ddp(name, launcher, unused):
-    strategy = named.strategy(name)
+    strategy = presets.named(name)
     assert strategy.launcher == launcher
     assert strategy._replicate._options["find_unused_parameters"] is unused
 
