@@ -144,8 +144,7 @@ class MeshStrategy(Strategy):
     # where it runs
     @property
     def root_device(self) -> torch.device:
-        devices: list[torch.device] = getattr(self, "devices", None) or [torch.device("cpu")]
-        return devices[min(self.local_rank, len(devices) - 1)]
+        return self.local_device
 
     @property
     def forked(self) -> str:  # type: ignore[override]  # it follows from the sizes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor, distributed, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -14,6 +14,7 @@ from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.tree import map_tensors
 
 __all__ = [
+    "has_dtensors",
     "load_module_state",
     "load_optimizer_state",
     "mark_placed",
@@ -27,29 +28,38 @@ __all__ = [
 _MARK = "_placed_by"
 
 
-def mark_placed(module: nn.Module, strategy: object) -> None:
-    """Remember which strategy has spread `module`: no other can take it over."""
-    object.__setattr__(module, _MARK, strategy)
+def has_dtensors(module: nn.Module) -> bool:
+    """Return whether parameters of `module` are sharded as DTensors."""
+    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
+
+
+class _Placement(NamedTuple):
+    strategy: object
+    is_sharded: Callable[[nn.Module], bool]
+
+
+def mark_placed(module: nn.Module, strategy: object, is_sharded: Callable[[nn.Module], bool] = has_dtensors) -> None:
+    """Mark `module` as placed by a strategy, so that another strategy refuses it while `is_sharded` holds."""
+    object.__setattr__(module, _MARK, _Placement(strategy, is_sharded))  # a Module would register an attribute
 
 
 def placed_by(module: nn.Module) -> object:
     """Return the strategy that has placed `module`, or None."""
-    return getattr(module, _MARK, None)
+    placement: _Placement | None = getattr(module, _MARK, None)
+    return None if placement is None else placement.strategy
 
 
 def refuse_placed(module: nn.Module) -> None:
-    """Refuse a module that another strategy has spread over processes.
+    """Refuse a module that another strategy has sharded.
 
     Raises:
-        MisconfigurationException: It is spread already.
+        MisconfigurationException: It is sharded.
     """
-    if placed_by(module) is not None and any(
-        isinstance(p, DTensor) or hasattr(p, "ds_id")  # ds_id: by DeepSpeed's ZeRO-3
-        for p in module.parameters()
-    ):
+    placement: _Placement | None = getattr(module, _MARK, None)
+    if placement is not None and placement.is_sharded(module):
         raise MisconfigurationException(
-            f"{type(module).__name__} is spread over processes by the strategy of another Trainer.",
-            expected="one Trainer for all fits of a module, or a module that was built anew.",
+            f"{type(module).__name__} is sharded over processes by the strategy of another Trainer.",
+            expected="one Trainer for all fits of a module, or a newly built module.",
             fix="use the same Trainer again; or save_checkpoint and load_from_checkpoint in between.",
         )
 

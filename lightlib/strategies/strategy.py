@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -65,7 +65,7 @@ class Strategy(ABC):
     """
 
     accelerator: Accelerator
-    devices: list[torch.device]
+    devices: Sequence[torch.device] = ()
     precision: Precision
     environment: Environment
     collectives: Collectives
@@ -234,6 +234,12 @@ class Strategy(ABC):
 
     def teardown(self) -> None:
         """Give the devices back. Nothing by default."""
+
+    @property
+    def local_device(self) -> torch.device:
+        """The device of the local rank; before `connect` the CPU."""
+        devices = self.devices or [torch.device("cpu")]
+        return devices[min(self.local_rank, len(devices) - 1)]
 
     @property
     def is_global_zero(self) -> bool:

@@ -110,7 +110,7 @@ def spread(rank):
     momentum = [value.full_tensor().unique().tolist() for value in buffers(optimizer, module).values()]
     state.mark_placed(module, object())
     with pytest.raises(
-        MisconfigurationException, match="Sequential is spread over processes by the strategy of another"
+        MisconfigurationException, match="Sequential is sharded over processes by the strategy of another"
     ):
         state.refuse_placed(module)
     return list(gathered), of_optimizer, again, kept, momentum, whole

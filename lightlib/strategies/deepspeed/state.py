@@ -11,12 +11,12 @@ from torch import Tensor, distributed, nn
 from lightlib.errors import CheckpointError
 from lightlib.strategies.deepspeed.engine import EngineOptimizer
 
-__all__ = ["is_spread", "load_module_state", "load_optimizer_state", "module_state", "optimizer_state", "set_masters"]
+__all__ = ["is_sharded", "load_module_state", "load_optimizer_state", "module_state", "optimizer_state", "set_masters"]
 
 Masters = Callable[[nn.Parameter], Any]
 
 
-def is_spread(module: nn.Module) -> bool:
+def is_sharded(module: nn.Module) -> bool:
     """Whether ZeRO-3 has taken the parameters of `module` apart."""
     return any(hasattr(parameter, "ds_id") for parameter in module.parameters())
 
@@ -56,7 +56,7 @@ def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool,
     Raises:
         RuntimeError: Names or shapes do not match, in torch's words.
     """
-    if not is_spread(module):
+    if not is_sharded(module):
         module.load_state_dict(state, strict=strict)
         return
     parameters = dict(module.named_parameters(remove_duplicate=False))
@@ -150,7 +150,7 @@ def _entry(parameter: nn.Parameter, like: Mapping[str, Any], flat: Tensor, deeps
     """Return the state of one parameter; `like` is that of a flat piece of several."""
     entry: dict[str, Any] = {}
     for key, value in like.items():
-        if not _is_spread_over(value, flat):
+        if not _is_sharded_over(value, flat):
             entry[key] = value.detach().cpu().clone() if isinstance(value, Tensor) else value
             continue
         whole = deepspeed.utils.safe_get_full_optimizer_state(parameter, key)
@@ -159,7 +159,7 @@ def _entry(parameter: nn.Parameter, like: Mapping[str, Any], flat: Tensor, deeps
     return entry
 
 
-def _is_spread_over(value: Any, flat: Tensor) -> bool:
+def _is_sharded_over(value: Any, flat: Tensor) -> bool:
     return isinstance(value, Tensor) and value.shape == flat.shape and value.dim() > 0
 
 

@@ -155,8 +155,7 @@ class DeepSpeedStrategy(Strategy):
 
     @property
     def root_device(self) -> torch.device:
-        devices: list[torch.device] = getattr(self, "devices", None) or [torch.device("cpu")]
-        return devices[min(self.local_rank, len(devices) - 1)]
+        return self.local_device
 
     def connect(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
@@ -226,15 +225,15 @@ class DeepSpeedStrategy(Strategy):
         before = state.placed_by(module)
         if isinstance(before, DeepSpeedStrategy):  # of another Trainer: its engine would go on hooking into the module
             before.drop_engine()
-        if not deepspeed_state.is_spread(module):
+        if not deepspeed_state.is_sharded(module):
             state.refuse_placed(module)
         consistency.check_equal(module, self.collectives)
         if self.sync_batchnorm and self.root_device.type != "cpu":
             nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
-        if not deepspeed_state.is_spread(module):
+        if not deepspeed_state.is_sharded(module):
             self.precision.convert(module).to(self.root_device)
             consistency.share_values(module, self.root_device)
-        state.mark_placed(module, self)
+        state.mark_placed(module, self, deepspeed_state.is_sharded)
         self.module, self._loaded = module, None
 
     def _run(self, step: Callable[..., Any], *args: Any) -> Any:
@@ -242,7 +241,7 @@ class DeepSpeedStrategy(Strategy):
         if self.lockstep and torch.is_inference_mode_enabled():  # parameters gathered in it could not be trained later
             with torch.inference_mode(False), torch.no_grad():
                 return self._run(step, *args)
-        if self._engine is None and deepspeed_state.is_spread(self._placed):
+        if self._engine is None and deepspeed_state.is_sharded(self._placed):
             self._engine = self._initialize(None, self._resolved(None))
         return step(*args) if self._engine is None else self._engine(step, *args)
 
