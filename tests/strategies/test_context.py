@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from lightlib.accelerators import CPUAccelerator
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
 from lightlib.strategies.axes.context import Context, offset, positions
@@ -28,6 +29,7 @@ def placed(plan=None, module=None, size=2, rank=1, sizes=None, **options):
         plan=ParallelPlan(**(plan or {})),
         sizes={"shard": 1, **(sizes or {})},
         device=torch.device("cpu"),
+        accelerator=CPUAccelerator(),
         casts=False,
         coordinate=lambda name: rank,
     )

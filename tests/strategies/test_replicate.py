@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
+from lightlib.accelerators import CPUAccelerator
 from lightlib.errors import MisconfigurationException
+from lightlib.precision.precision import named
 from lightlib.strategies.axes import replicate
+from lightlib.strategies.axes.axis import AxisContext
+from lightlib.strategies.axes.plan import ParallelPlan
 from lightlib.strategies.axes.replicate import Replicate
+from lightlib.strategies.group.collectives import SingleProcess
 from tests.processes.ranks import ranks
 
 
@@ -36,8 +39,11 @@ def test_options_of_ddp_go_through():
 
 
 def site_of(mesh, automatic):
-    sizes = {"context": 1, "replicate": 2}
-    return SimpleNamespace(mesh=mesh, device=torch.device("cpu"), automatic=automatic, sizes=sizes)
+    return AxisContext(
+        mesh=mesh, device=torch.device("cpu"), accelerator=CPUAccelerator(), precision=named("32-true"),
+        plan=ParallelPlan(), names=[], collectives=SingleProcess(), sizes={"replicate": 2, "context": 1},
+        splits_batch=("replicate",), splits_samples=("context",), automatic=automatic,
+    )  # fmt: skip
 
 
 class Net(nn.Module):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
@@ -11,11 +9,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from lightlib.accelerators import CPUAccelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.precision.precision import named
 from lightlib.strategies.axes import shard
+from lightlib.strategies.axes.axis import AxisContext
 from lightlib.strategies.axes.plan import ParallelPlan
 from lightlib.strategies.axes.shard import Shard
+from lightlib.strategies.group.collectives import SingleProcess
 from tests.processes.ranks import ranks
 
 
@@ -35,9 +36,10 @@ class Net(nn.Module):
 
 def site_of(mesh=None, automatic=True, **plan):
     sizes = dict.fromkeys(("pipeline", "replicate", "shard", "context", "tensor"), 1)
-    return SimpleNamespace(
-        mesh=mesh, device=torch.device("cpu"), automatic=automatic, plan=ParallelPlan(**plan), sizes=sizes,
-        precision=named("32-true"), elsewhere=[], pipelined=None,
+    return AxisContext(
+        mesh=mesh, device=torch.device("cpu"), accelerator=CPUAccelerator(), precision=named("32-true"),
+        plan=ParallelPlan(**plan), names=[], collectives=SingleProcess(), sizes=sizes,
+        splits_batch=("replicate", "shard"), splits_samples=("context",), automatic=automatic,
     )  # fmt: skip
 
 
