@@ -1,4 +1,4 @@
-"""Accelerators: what the hardware is."""
+"""Accelerators: kinds of hardware."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = ["Accelerator"]
 
 
 class Accelerator(ABC):
-    """One kind of device. It knows the hardware and nothing of processes, strategies or the run.
+    """One kind of device. It knows the hardware, but not processes, strategies or the run.
 
     The abstract methods are the same as Lightning's; the rest have defaults that promise nothing and are always
     correct. A package adds its own accelerator with an entry point in the group ``lightlib.accelerators``.

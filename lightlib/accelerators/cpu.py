@@ -65,7 +65,7 @@ class CPUAccelerator(Accelerator):
             import psutil  # type: ignore[import-untyped,unused-ignore]  # optional: psutil
         except ImportError as error:
             raise MisconfigurationException(
-                "The numbers about the CPU were asked for, but the package psutil is not installed.",
+                "Statistics of the CPU need the package psutil, which is not installed.",
                 expected="psutil, which reads them from the operating system.",
                 fix="pip install psutil, or switch the CPU's numbers off (DeviceStatsMonitor(cpu_stats=False)).",
             ) from error

@@ -66,7 +66,7 @@ class CUDAAccelerator(Accelerator):
 
     @staticmethod
     def why_unavailable() -> tuple[str, str]:
-        """Return what was looked at: the build of torch, the driver, ``CUDA_VISIBLE_DEVICES``."""
+        """Return the state of torch's build, the driver and ``CUDA_VISIBLE_DEVICES``."""
         built_for, driver, visible = _built_for(), _driver(), os.environ.get("CUDA_VISIBLE_DEVICES")
         build = f"is built for {built_for}" if built_for else "is built without CUDA"
         what = (
@@ -121,7 +121,7 @@ class CUDAAccelerator(Accelerator):
         if len(states) != count:
             warn(
                 f"The random state was saved with {len(states)} cuda devices, this machine has {count}: "
-                f"restored for the first {min(len(states), count)}. Random numbers on the others will differ.",
+                f"restored for the first {min(len(states), count)}. Random numbers on the rest will differ.",
                 PossibleUserWarning,
             )
         for index, device_state in zip(range(count), states, strict=False):
@@ -191,9 +191,9 @@ def find_usable_cuda_devices(num_devices: int = -1) -> list[int]:
     if num_devices == -1 and usable:
         return usable
     what, fix = CUDAAccelerator.why_unavailable()
-    asked = "Usable cuda devices were" if num_devices == -1 else f"{num_devices} usable cuda device(s) were"
+    needed = "Usable cuda devices are" if num_devices == -1 else f"{num_devices} usable cuda device(s) are"
     raise MisconfigurationException(
-        f"{asked} asked for; {count} can be seen, {len(usable)} of them are usable: {usable}."
+        f"{needed} needed; {count} can be seen, {len(usable)} of them are usable: {usable}."
         + ("" if count else f" What was looked at: {what}."),
         expected="an int from 0 to the number of usable devices, or -1 for all of them.",
         fix=f"find_usable_cuda_devices({len(usable)}), or free the GPUs that other processes hold." if count else fix,

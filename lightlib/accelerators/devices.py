@@ -1,4 +1,4 @@
-"""What `devices=` may be: a count, a numeric string, indices, '0,1', -1 for all; in one form."""
+"""Parse `devices=`: a count, a numeric string, indices, '0,1', or -1 for all."""
 
 from __future__ import annotations
 

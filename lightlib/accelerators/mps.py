@@ -56,7 +56,7 @@ class MPSAccelerator(Accelerator):
 
     @staticmethod
     def why_unavailable() -> tuple[str, str]:
-        """Return what was looked at: the build of torch and the system."""
+        """Return the state of torch's build and the system."""
         system = f"{platform.system()} {platform.machine()}"
         built = "with" if torch.backends.mps.is_built() else "without"
         return (
@@ -65,7 +65,7 @@ class MPSAccelerator(Accelerator):
         )
 
     def setup_device(self, device: torch.device) -> None:
-        """Refuse a device that is not ``mps``; there is no other to choose."""
+        """Refuse a device that is not ``mps``; there is only one."""
         if device.type != "mps":
             raise MisconfigurationException(
                 f"The MPS accelerator was given the device {str(device)!r}.",
@@ -78,7 +78,7 @@ class MPSAccelerator(Accelerator):
         torch.mps.empty_cache()
 
     def get_device_stats(self, device: torch.device) -> dict[str, Any]:
-        """Return the bytes in use by tensors, those held from the driver, and what macOS recommends at most."""
+        """Return the bytes in use by tensors, those held from the driver, and the maximum that macOS recommends."""
         return {
             "mps_allocated_bytes": torch.mps.current_allocated_memory(),
             "mps_driver_allocated_bytes": torch.mps.driver_allocated_memory(),

@@ -118,7 +118,7 @@ class Precision:
         return nullcontext() if self.param_dtype is torch.float32 else _DefaultDtype(self.param_dtype)
 
     def forward_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
-        """Return what makes the context around a step on this type of device; None when none is needed.
+        """Return a factory of the context around a step on this type of device; None when none is needed.
 
         Args:
             device_type: Such as ``'cpu'`` or ``'cuda'``.
@@ -140,7 +140,7 @@ class Precision:
             return None
         if not torch.amp.is_autocast_available(device_type):
             raise MisconfigurationException(
-                f"precision={self.name!r} was asked for on {device_type!r} devices, where torch cannot autocast.",
+                f"precision={self.name!r} on {device_type!r} devices, where torch cannot autocast.",
                 expected="a type of device that torch.amp.is_autocast_available() knows.",
                 fix="precision='32-true' or 'bf16-true'.",
             )

@@ -32,7 +32,7 @@ _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growt
 
 
 class Scaler(Protocol):
-    """What the loop asks of a loss scaler: `LossScaler`, or what stands in its place when an engine scales the loss."""
+    """Interface of a loss scaler: `LossScaler`, or a replacement when an engine scales the loss."""
 
     grad_scaler: Any
 
@@ -94,7 +94,7 @@ class LossScaler:
         self._share_overflow: Callable[[Optimizer], None] | None = None
 
     def share_overflow_by(self, call: Callable[[Optimizer], None]) -> None:
-        """Call this after unscaling: it tells the other processes of an overflow."""
+        """Call `call` after unscaling, to notify other ranks of an overflow."""
         self._share_overflow = call
 
     @staticmethod
@@ -222,7 +222,7 @@ class LossScaler:
         return self.grad_scaler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned.
+        """Restore the result of `state_dict`.
 
         Raises:
             CheckpointError: `state` is that of something else, or of a scaler that was not enabled.

@@ -77,5 +77,5 @@ _get, _names = lazy.attributes(
     },
 )
 
-if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+if not TYPE_CHECKING:  # type checkers see the names above only
     __getattr__, __dir__ = _get, _names

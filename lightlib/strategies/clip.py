@@ -1,4 +1,4 @@
-"""Clip gradients whose parameters are sharded or distributed over processes in several ways at once."""
+"""Clip gradients of parameters that are sharded over processes in several ways at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def clip(optimizer: Optimizer, value: float, algorithm: str, local: Sequence[Loc
         optimizer: Whose parameters are clipped; plain tensors and DTensors on any meshes.
         value: The largest norm of all gradients together (2-norm), or the largest absolute value.
         algorithm: ``"norm"`` or ``"value"``.
-        local: The parameters that no other process of a group holds, for each such group, in the same order on all.
+        local: The parameters that only this process of a group holds, for each such group; in one order on all ranks.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     if algorithm == "value":

@@ -13,7 +13,7 @@ __all__ = ["check_combination", "filled"]
 
 
 def filled(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
-    """Return the sizes with -1 replaced by what is left of `world_size`.
+    """Return the sizes, with -1 replaced by the rest of `world_size`.
 
     Raises:
         MisconfigurationException: The sizes do not multiply to the number of processes.

@@ -16,7 +16,7 @@ __all__ = ["memory_of"]
 def memory_of(module: nn.Module, optimizers: Iterable[Optimizer] | Optimizer = ()) -> dict[str, int]:
     """Return the bytes that this process holds of parameters, gradients and optimizer state.
 
-    Of a parameter that is shared out only this process's part counts; what FSDP has gathered is dropped first, as when
+    Of a sharded parameter only the local shard counts; gathered parameters of FSDP are dropped first, as when
     a checkpoint is written, so call this between two steps. Buffers and activations are not counted, and what is on the
     meta device has no bytes.
 

@@ -1,4 +1,4 @@
-"""MeshStrategy: sizes become a mesh of processes, and the mesh axes, folded around one module."""
+"""MeshStrategy: a mesh of processes, with one axis of parallelism per dimension, around one module."""
 
 from __future__ import annotations
 
@@ -47,30 +47,30 @@ _LAUNCHERS = ("subprocess", "spawn", "fork", "forkserver")
 
 
 class MeshStrategy(Strategy):
-    """Spreads one module over processes along up to five axes at once; ``"ddp"``, ``"fsdp"``, … are settings of it.
+    """Shards and replicates a module along several axes at once; ``"ddp"``, ``"fsdp"``, … are presets of it.
 
     A size is a number, or an axis with options such as ``Pipeline(2, schedule="1f1b")``; one size may be -1: as many
-    as there are processes left. What is not said is 1. The mesh has the slowest link outermost, in the order of the
+    as there are processes left. The default is 1. The mesh has the slowest link outermost, in the order of the
     arguments.
 
     Args:
-        pipeline: Stages: the layers are dealt out, and micro-batches flow through them.
-        replicate: Copies of the module, each of which reads its own part of the data (DDP).
-        shard: Processes that share out parameters, gradients and optimizer state, each with its own part of the data
+        pipeline: Stages: each has some of the layers, and micro-batches flow through them.
+        replicate: Replicas of the module, each of which reads its own shard of the data (DDP).
+        shard: Shards of parameters, gradients and optimizer state; each process reads its own shard of the data
             (FSDP2). Together with `replicate`: HSDP.
-        context: Processes that share out the sequence of one batch.
-        tensor: Processes that share out the matrices of each layer, for one batch.
-        expert: Processes (of the data ones) that share out the experts.
+        context: Processes that shard the sequences of one batch.
+        tensor: Processes that shard the matrices of each layer, for one batch.
+        expert: Processes (of the data ones) that shard the experts.
         activation_checkpointing: True, or an ActivationCheckpoint: activations are computed again in backward.
         compile: True, or a Compile: torch.compile for each block.
-        extra_axes: Axes of your own, applied before `shard` and `replicate`.
+        extra_axes: Custom axes, also with dimensions of their own; applied before `shard` and `replicate`.
         checkpoint_format: ``"file"`` (default): checkpoints are gathered on the first process. ``"directory"``: every
-            process writes its part. Either is read by any strategy.
-        timeout: How long a process waits for the others in a collective, and how long all may stand still before the
-            one that hangs is named. Default: 30 minutes.
+            process writes its shard. Either is read by any strategy.
+        timeout: How long a process waits in a collective, and how long all may stand still before the hanging rank is
+            named. Default: 30 minutes.
         process_group_backend: ``"nccl"``, ``"gloo"``, …; default: what suits the device.
         launcher: ``"subprocess"`` (default), ``"spawn"``, ``"fork"`` or ``"forkserver"``: how processes are started
-            on this machine when nobody has (torchrun, SLURM, …).
+            on this machine, unless a launcher (torchrun, SLURM, …) has.
 
     Raises:
         MisconfigurationException: The sizes do not multiply to the number of processes, or do not go together.
@@ -81,8 +81,8 @@ class MeshStrategy(Strategy):
     """
 
     reads_parts = True
-    per_machine = False  # whether `shard` spreads over machines and `tensor` within each
-    names_for_user: Mapping[str, str] = {}  # of the dimensions of `device_mesh`, where users know them by others
+    per_machine = False  # whether `shard` is the machines and `tensor` the devices of each
+    names_for_user: Mapping[str, str] = {}  # users' names of dimensions of `device_mesh`
 
     def __init__(
         self,
@@ -302,7 +302,7 @@ class MeshStrategy(Strategy):
         return optimizer
 
     def teardown(self) -> None:
-        """Put away what belongs to the run; processes, mesh and the placed module stay for the next one."""
+        """Release the resources of the run; processes, mesh and the placed module stay for the next one."""
         self._optimizers = []
         for axis in self.axes:
             axis.teardown()
@@ -392,7 +392,7 @@ class MeshStrategy(Strategy):
 
     @property
     def is_last_stage(self) -> bool:
-        """Whether this process sees the loss and what the steps return."""
+        """Whether this process sees the loss and the outputs of the steps."""
         return all(axis.sees_loss for axis in self.axes)
 
 

@@ -32,7 +32,7 @@ _SHARDINGS = {"FULL_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD": True, 
 
 
 class DDPStrategy(MeshStrategy):
-    """Copies of the module on every process, each with its own part of the data.
+    """A replica of the module on every process, each with its own shard of the data.
 
     Args:
         ddp_comm_hook, ddp_comm_state, ddp_comm_wrapper: How gradients are sent; see :class:`Replicate`.
@@ -76,18 +76,18 @@ class DDPStrategy(MeshStrategy):
 
 
 class FSDPStrategy(MeshStrategy):
-    """Every process keeps a part of parameters, gradients and optimizer state (FSDP2).
+    """Every process keeps a shard of parameters, gradients and optimizer state (FSDP2).
 
     Args:
         sharding_strategy: ``"FULL_SHARD"`` (default), ``"SHARD_GRAD_OP"`` (parameters stay gathered until backward),
-            ``"HYBRID_SHARD"`` (copies of groups that share out).
-        device_mesh: For ``"HYBRID_SHARD"``: ``(copies, processes that share out)``. Default: 2 copies.
+            ``"HYBRID_SHARD"`` (replicas, each sharded).
+        device_mesh: For ``"HYBRID_SHARD"``: ``(replicas, shards)``. Default: 2 replicas.
         auto_wrap_policy: Names of blocks with wildcards, a set of module classes, or ``(name, module) -> bool``.
         activation_checkpointing: True, or an ActivationCheckpoint.
         activation_checkpointing_policy: A set of module classes whose activations are computed again.
         cpu_offload: Keep the parts on the CPU. Default False.
         mixed_precision: ``(compute dtype, reduce dtype)`` in place of the Trainer's precision.
-        reshard_after_forward: In place of what `sharding_strategy` says.
+        reshard_after_forward: In place of that of `sharding_strategy`.
         meta: Build in `configure_model` without memory.
         state_dict_type: ``"full"`` (default): checkpoints are files, gathered on the first process; ``"sharded"``: they
             are directories, into which every process writes its part. Either is read by any strategy.
@@ -159,7 +159,7 @@ class FSDPStrategy(MeshStrategy):
 
 
 class TensorParallelStrategy(MeshStrategy):
-    """Tensor parallelism: each process has a part of every matrix; `options` are those of the `Tensor` axis."""
+    """Tensor parallelism: each process has a shard of every matrix; `options` are those of the `Tensor` axis."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class TensorParallelStrategy(MeshStrategy):
 
 
 class PipelineStrategy(MeshStrategy):
-    """Processes share out the layers; see :class:`lightlib.strategies.pipeline.axis.Pipeline` for `options`."""
+    """Every process has some of the layers; see :class:`lightlib.strategies.pipeline.axis.Pipeline` for `options`."""
 
     def __init__(
         self,
@@ -198,8 +198,8 @@ class ModelParallelStrategy(MeshStrategy):
     is done for it. What it builds on the meta device is filled afterwards.
 
     Args:
-        data_parallel_size: Processes that share out; ``"auto"``: the number of machines.
-        tensor_parallel_size: Processes that share out matrices; ``"auto"``: the devices of a machine.
+        data_parallel_size: Processes of FSDP2; ``"auto"``: the number of machines.
+        tensor_parallel_size: Processes that shard matrices; ``"auto"``: the devices of a machine.
         save_distributed_checkpoint: Checkpoints are directories, into which every process writes its part (default);
             False: they are files, gathered on the first process. Either is read by any strategy.
         process_group_backend, timeout: As in DDPStrategy.

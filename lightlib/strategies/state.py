@@ -1,4 +1,4 @@
-"""State by fully qualified name: gathered whole from any placement, and cut to any placement again."""
+"""State by fully qualified name: gathered from any placement, and sharded to any placement."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ def refuse_placed(module: nn.Module) -> None:
 
 
 def module_state(module: nn.Module, partial: bool, order: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the whole state of `module` on the first process, on the CPU.
+    """Return the full state of `module` on rank 0, on the CPU.
 
-    On the others it is empty, unless each process has the whole module anyway: then a hook that looks into a checkpoint
+    On other ranks it is empty, unless each process has the full module anyway: then a hook that reads a checkpoint
     finds the same on all.
 
     Args:
-        module: As it is spread over all processes, each of which has to call this.
+        module: As it is sharded over all processes, each of which must call this.
         partial: Whether processes hold different parameters (stages of a pipeline, experts).
-        order: The names of the module's state before it was spread.
+        order: The names of the module's state before it was sharded.
     """
     state = module.state_dict()
     if not partial and not any(isinstance(value, DTensor) for value in state.values()):
@@ -87,7 +87,7 @@ def module_state(module: nn.Module, partial: bool, order: Sequence[str] = ()) ->
 
 
 def _whole(value: Any, kept: bool) -> Any:
-    """Return the whole tensor on the CPU; None where it is not kept, which takes part in the gathering all the same."""
+    """Return the full tensor on the CPU; None where it is not kept. Every process takes part in gathering."""
     if not isinstance(value, DTensor):
         return value
     full = value.full_tensor()
@@ -95,7 +95,7 @@ def _whole(value: Any, kept: bool) -> Any:
 
 
 def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, on the first process, `own` and what it lacks, from the first process that has it."""
+    """Return, on rank 0, `own` and the missing entries, each from the first process that has it."""
     names: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(names, list(own))
     owner: dict[str, int] = {}
@@ -117,13 +117,13 @@ def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool, known: Sequence[str]) -> None:
-    """Take back a whole state, of which each process keeps its part.
+    """Load a full state; each process keeps its shard.
 
     Args:
-        module: As it is spread.
+        module: As it is sharded.
         state: By name, the same on every process.
         strict: Whether the names must match.
-        known: The names of the module's state before it was spread: what another process holds is not unexpected.
+        known: The names of the module's state before it was sharded: entries of other ranks are not unexpected.
     """
     present = module.state_dict()
     elsewhere = set(known) - set(present)
@@ -149,7 +149,7 @@ def _cut(value: Any, like: Any) -> Any:
 def optimizer_state(
     optimizer: Optimizer, names: list[list[str]], partial: bool, order: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the whole state of `optimizer` on the first process as one device would have it; empty on the others.
+    """Return the full state of `optimizer` on rank 0 as one device would have it; empty on other ranks.
 
     Args:
         optimizer: Each process has the same groups.
@@ -173,9 +173,9 @@ def optimizer_state(
 def sharded_optimizer_state(
     optimizer: Optimizer, names: list[list[str]], partial: bool, order: Sequence[str]
 ) -> dict[str, Any]:
-    """Return this process's part of the state of `optimizer`, numbered as :func:`optimizer_state` numbers the whole.
+    """Return the local shard of the state of `optimizer`, numbered as :func:`optimizer_state` numbers all of it.
 
-    A ZeroRedundancyOptimizer gives the whole, on the first process.
+    A ZeroRedundancyOptimizer gives the full state, on rank 0.
 
     Args:
         optimizer, names, partial, order: As in :func:`optimizer_state`.
@@ -188,7 +188,7 @@ def sharded_optimizer_state(
 def _named(
     optimizer: Optimizer, names: list[list[str]], partial: bool, order: Sequence[str]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return what this process has by name, and the groups with the names of all processes."""
+    """Return the local state by name, and the groups with the names of all processes."""
     saved = optimizer.state_dict()
     flat = [name for group in names for name in group]
     by_name = {flat[index]: entry for index, entry in saved["state"].items()}
@@ -220,7 +220,7 @@ def _by_index(by_name: Mapping[str, Any], groups: list[dict[str, Any]]) -> dict[
 def load_optimizer_state(
     optimizer: Optimizer, saved: Mapping[str, Any], names: list[list[str]], order: Sequence[str]
 ) -> None:
-    """Take back a whole state, of which each process keeps its part.
+    """Load a full state; each process keeps its shard.
 
     Args:
         optimizer: Of this process.
@@ -229,10 +229,10 @@ def load_optimizer_state(
         order: All parameters in the module's order: how they are numbered where no names were saved.
 
     Raises:
-        CheckpointError: The groups differ, or a parameter has no state in a state that has others.
+        CheckpointError: The groups differ, or a parameter has no state in a state that has that of other parameters.
     """
     if hasattr(optimizer, "consolidate_state_dict"):
-        _load_shared_out(optimizer, read_tensors(saved))
+        _load_zero(optimizer, read_tensors(saved))
         return
     groups = read_tensors(saved["param_groups"])
     if len(groups) != len(optimizer.param_groups):
@@ -257,7 +257,7 @@ def load_optimizer_state(
     optimizer.load_state_dict({"state": state, "param_groups": numbered})
 
 
-def _load_shared_out(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+def _load_zero(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     """Load the state of a ZeroRedundancyOptimizer; it keeps its groups, which schedules write to."""
     live = optimizer.param_groups
     optimizer.load_state_dict({**saved, "param_groups": [_unnamed(group) for group in saved["param_groups"]]})

@@ -1,4 +1,4 @@
-"""Strategy: where the parameters are, how a batch runs, how gradients and numbers are reduced."""
+"""Strategy: the interface that places parameters, runs batches, and reduces gradients and values."""
 
 from __future__ import annotations
 
@@ -34,34 +34,33 @@ Backward = Callable[..., None]
 
 
 class Strategy(ABC):
-    """What a training run asks of a way to place one module on devices. It knows modules and batches, not the run.
+    """Places one module on devices and runs its batches. It knows modules and batches, not the run.
 
-    A concrete strategy is final: it answers every question itself and is not subclassed.
+    A concrete strategy is final: it implements every method itself and is not subclassed.
 
     Attributes:
         accelerator, devices, precision, environment: Set by `connect`.
-        collectives: What the processes tell each other.
+        collectives: The collectives over all processes.
         training_step, validation_step, test_step, predict_step: The module's steps, bound in `setup`.
-        data_rank, data_size: Which part of the data this process reads.
-        data: The collectives of the processes that have this one's part of the module and differ in their data: over
-            them gradients, logged values and torchmetrics are reduced.
+        data_rank, data_size: The shard of the data that this process reads.
+        data: The collectives of the processes that hold the same parameters and read different data: over them
+            gradients, logged values and torchmetrics are reduced.
         data_place: This process's index among those.
-        launcher: How the processes of this machine are started when nobody has: ``"subprocess"`` (the program is run
+        launcher: How to start the processes of this machine without a launcher: ``"subprocess"`` (the program is run
             again), ``"spawn"``, ``"fork"`` or ``"forkserver"``; None for a strategy of one process.
-        shares_overflow: Whether an overflow of float16 may be seen by some processes only, so that they have to tell.
-        sync_batchnorm: Whether the Trainer asked for it; set before `setup`.
-        timeout: How long a process waits for the others; None is the default.
+        shares_overflow: Whether some processes only may see an overflow of float16, so that they must exchange it.
+        sync_batchnorm: The Trainer's argument; set before `setup`.
+        timeout: How long a process waits for other ranks; None is the default.
         lockstep: Whether every process must run as many evaluation steps as every other, because parameters are
             gathered in `forward`.
         inference_mode: Whether evaluation may run in `torch.inference_mode`; otherwise it runs in `torch.no_grad`.
         in_parts: Whether `training_step` is called once for each micro-batch of a batch.
-        forked: How to write this strategy with processes that are copies of the one that asks, as a notebook needs it;
-            empty where there is no such way.
-        checkpoint_format: What `save_checkpoint` writes when nobody says: ``"file"`` or ``"directory"``.
+        forked: How to write this strategy with forked processes, as a notebook needs it; empty: not possible.
+        checkpoint_format: The format that `save_checkpoint` writes by default: ``"file"`` or ``"directory"``.
         reads_parts: Whether `load_module_state` and `load_optimizer_state` take tensors that are still in a checkpoint
-            directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read of them what this process needs.
-        tell, hear: What this process says with every batch to those that did not see its loss, and what they do with
-            it; set by the run, used by strategies whose loss exists on some processes only (a pipeline).
+            directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read only their local shards.
+        `tell`, `hear`: Return the message for ranks that did not see the loss of a batch; process it there. Set by the
+            run, used by strategies with a loss on some processes only (a pipeline).
     """
 
     accelerator: Accelerator
@@ -122,7 +121,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def setup_environment(self) -> None:
-        """Take hold of the device and, where there are several processes, make them meet. Called once per process."""
+        """Set up the device and, with several processes, the process group. Called once per process."""
 
     @abstractmethod
     def init_context(self) -> AbstractContextManager[Any]:
@@ -141,7 +140,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
-        """Run one batch forward and backward and return what the step returned.
+        """Run one batch forward and backward and return the step's output.
 
         Args:
             batch: On the device already.
@@ -164,7 +163,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def load_module_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Take back what `module_state` returned, under this or any other strategy."""
+        """Load the result of `module_state`, of this or any other strategy."""
 
     @abstractmethod
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
@@ -172,31 +171,31 @@ class Strategy(ABC):
 
     @abstractmethod
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """Take back what `optimizer_state` returned."""
+        """Load the result of `optimizer_state`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a run that goes on needs beside the states of module and optimizers. Nothing by default."""
+        """Return the state that a resumed run needs, apart from module and optimizers. Nothing by default."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned on the first process, on every process and before the first batch."""
+        """Load rank 0's result of `state_dict`, on every process and before the first batch."""
 
     def sharded_module_state(self) -> dict[str, Any]:
-        """Return this process's part of the module's state by fully qualified name; all processes call it.
+        """Return the local shard of the module's state by fully qualified name; all processes call it.
 
-        By default it is the whole on the first process.
+        By default it is the full state on rank 0.
         """
         return self.module_state()
 
     def sharded_optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Return this process's part of the state of one optimizer, numbered as the whole is; all processes call it.
+        """Return the local shard of the state of one optimizer, numbered as the full state; all processes call it.
 
-        By default it is the whole on the first process.
+        By default it is the full state on rank 0.
         """
         return self.optimizer_state(optimizer)
 
     def background_group(self) -> Any:
-        """Return the group over which a thread may speak while the run goes on; None with one process.
+        """Return a group for a background thread, next to the run's collectives; None with one process.
 
         The first call makes it, on the main thread of every process.
         """
@@ -211,20 +210,20 @@ class Strategy(ABC):
         """Reduce the gradients of `optimizer` over processes, in manual optimization. Nothing by default."""
 
     def share_buffers(self) -> None:
-        """Give all copies of the module the buffers that a checkpoint holds, before a validation. Nothing by default.
+        """Give all replicas of the module the buffers of a checkpoint, before a validation. Nothing by default.
 
         So its metrics are those of what is saved, and a run that is resumed there finds the same.
         """
 
     def own_buffers(self) -> dict[str, Tensor]:
-        """Return this process's buffers that are others than those in a checkpoint; all call it. None by default."""
+        """Return the local buffers that differ from those in a checkpoint; all processes call it. None by default."""
         return {}
 
     def load_own_buffers(self, buffers: Mapping[str, Tensor]) -> None:
-        """Take back what `own_buffers` returned on this process."""
+        """Load the result of `own_buffers` on this process."""
 
     def share_overflow(self, scaler: torch.amp.GradScaler, optimizer: Optimizer) -> None:
-        """Let all processes know of an overflow that `scaler.unscale_(optimizer)` found here. Nothing by default."""
+        """Notify all processes of an overflow that `scaler.unscale_(optimizer)` found. Nothing by default."""
 
     def parameter_names(self, optimizer: Optimizer) -> list[list[str]]:
         """Return the fully qualified names of the parameters of each group, in the order of `optimizer_state`."""
@@ -243,12 +242,12 @@ class Strategy(ABC):
 
     @property
     def is_global_zero(self) -> bool:
-        """Whether this is the process that writes files and speaks to the user."""
+        """Whether this process writes files and prints."""
         return self.global_rank == 0
 
     @property
     def runs_alone(self) -> bool:
-        """Whether one process can call the module's forward while the others do something else."""
+        """Whether one process can call the module's forward alone."""
         return self.world_size == 1 or (self.data_size == self.world_size and not self.lockstep)
 
     def barrier(self, name: str | None = None) -> None:

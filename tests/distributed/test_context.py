@@ -192,7 +192,7 @@ class Odd(Torchs):
         (ByHand, "The training step of ByHand did not call F.scaled_dot_product_attention"),
         (Weights, "layer.self_attn .MultiheadAttention. is to return its weights"),
         (Masked, r"An attention mask has shape \(4, 4\): that of this process's 4 tokens alone"),
-        (Odd, r"The query of an attention has 1 heads \(shape \(8, 1, 4, 16\)\), which context=2 cannot share out"),
+        (Odd, r"The query of an attention has 1 heads \(shape \(8, 1, 4, 16\)\), which context=2 cannot split"),
     ],
 )
 def test_what_cannot_be_right_is_refused(kind, text):

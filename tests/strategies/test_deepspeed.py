@@ -39,7 +39,7 @@ from lightlib.strategies.group.collectives import SingleProcess
     ],
 )
 def test_names_stand_for_stages(name: str, stage: int, optimizer: str | None, parameters: str | None) -> None:
-    made = by_name(name)
+    made = deepspeed.named(name)
     zero = made.config["zero_optimization"]
     assert zero["stage"] == made.stage == stage
     assert zero.get("offload_optimizer", {}).get("device") == optimizer
@@ -95,7 +95,7 @@ def test_the_users_configuration_wins_and_auto_says_nothing(tmp_path: Any) -> No
     ("options", "text"),
     [
         ({"stage": 4}, r"DeepSpeedStrategy\(stage=4\)\.\n  Expected: 0, 1, 2 or 3"),
-        ({"stage": 2, "config": {"zero_optimization": {"stage": 3}}}, "stage=2.*its config says stage 3"),
+        ({"stage": 2, "config": {"zero_optimization": {"stage": 3}}}, "stage=2.*its config has stage 3"),
         ({"config": {"zero_optimization": True}}, "zero_optimization=True"),
         ({"config": 3}, r"config=3 \(int\)"),
         ({"config": "/nowhere.json"}, "'/nowhere.json'.* cannot be read"),

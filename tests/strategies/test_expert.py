@@ -106,7 +106,7 @@ def test_bad_layers(make, text):
             {"shard": 2},
             lambda: nn.Sequential(layer(3)),
             {},
-            r"0 has 3 experts, which cannot be shared out over expert=2",
+            r"0 has 3 experts, which cannot be split over expert=2",
         ),
         (
             2,

@@ -77,24 +77,24 @@ def test_placement() -> None:
     ],
 )
 def test_numbers_of_micro_batches(schedule, size, asked, stages, processes, expected) -> None:
-    assert micro_batches(kind_of(schedule), size, asked, stages, processes, whole=True) == expected
+    assert micro_batches(kind_of(schedule), size, asked, stages, processes, full=True) == expected
 
 
 def test_a_rest_takes_the_largest_number_that_divides_it_or_goes_in_one_piece() -> None:
-    assert micro_batches(kind_of("1f1b"), 6, 4, 2, 2, whole=False) == 3
-    assert micro_batches(kind_of("1f1b"), 1, 4, 2, 2, whole=False) == 0
-    assert micro_batches(kind_of("gpipe"), 1, 4, 2, 2, whole=False) == 1
-    assert micro_batches(kind_of("dualpipev"), 2, None, 4, 2, whole=False) == 0
+    assert micro_batches(kind_of("1f1b"), 6, 4, 2, 2, full=False) == 3
+    assert micro_batches(kind_of("1f1b"), 1, 4, 2, 2, full=False) == 0
+    assert micro_batches(kind_of("gpipe"), 1, 4, 2, 2, full=False) == 1
+    assert micro_batches(kind_of("dualpipev"), 2, None, 4, 2, full=False) == 0
 
 
 def test_a_full_batch_that_cannot_be_cut_is_told_what_would_do() -> None:
     with pytest.raises(
         MisconfigurationException, match=r"12 samples cannot be cut into 5 (.|\n)*2, 3, 4, 6, 12"
     ) as error:
-        micro_batches(kind_of("1f1b"), 12, 5, 2, 2, whole=True)
+        micro_batches(kind_of("1f1b"), 12, 5, 2, 2, full=True)
     assert "microbatches=4" in str(error.value)
     with pytest.raises(MisconfigurationException, match=r"no number does(.|\n)*batch_size=4"):
-        micro_batches(kind_of("dualpipev"), 2, None, 4, 2, whole=True)
+        micro_batches(kind_of("dualpipev"), 2, None, 4, 2, full=True)
 
 
 def test_batches_of_all_kinds_are_cut_and_keep_their_types() -> None:

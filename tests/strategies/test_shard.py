@@ -71,7 +71,7 @@ class TestUnits:
 
 
 def test_no_parameters():
-    with pytest.raises(MisconfigurationException, match="ReLU has no parameters to share out"):
+    with pytest.raises(MisconfigurationException, match="ReLU has no parameters to shard"):
         Shard(2).check(nn.ReLU(), site_of())
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.strategies.axes.zero import share_out
+from lightlib.strategies.axes.zero import shard_state
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
@@ -19,7 +19,7 @@ def shared(rank):
     groups = [{"params": layers[0].parameters(), "lr": 0.1}, {"params": layers[1:].parameters(), "weight_decay": 0.3}]
     original = torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.9), eps=1e-4)
     schedule = torch.optim.lr_scheduler.StepLR(original, 1, 0.5)
-    optimizer = share_out(original, torch.distributed.group.WORLD)
+    optimizer = shard_state(original, torch.distributed.group.WORLD)
     for step in range(3):
         optimizer.zero_grad()
         layers(torch.full((4, 8), step + 1.0)).square().mean().backward()

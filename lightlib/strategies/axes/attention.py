@@ -1,4 +1,4 @@
-"""Attention over whole sequences of which each process has a part: what takes the place of torch's."""
+"""Attention over full sequences that are sharded over processes; it replaces torch's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TORCHS = functional.scaled_dot_product_attention
 
 
 class Exchanged:
-    """`F.scaled_dot_product_attention` on parts of sequences: heads are exchanged for whole sequences, and back.
+    """`F.scaled_dot_product_attention` on shards of sequences: exchanges heads for full sequences, and back.
 
     Args:
         group: The processes that have a part each.
@@ -64,7 +64,7 @@ class Exchanged:
                 heads = f"{x.shape[-3]} heads" if x.ndim >= 3 else "no dimension of heads"
                 raise MisconfigurationException(
                     f"The {name} of an attention has {heads} (shape {tuple(x.shape)}), which context={self._size} "
-                    "cannot share out.",
+                    "cannot split.",
                     expected=f"shape (…, heads, length, width) with a multiple of {self._size} heads.",
                     fix=f"a number of heads that {self._size} divides, or a smaller context.",
                 )
@@ -85,7 +85,7 @@ class Exchanged:
         if all(split):
             raise MisconfigurationException(
                 f"An attention mask has shape {tuple(mask.shape)}: that of this process's {rows} tokens alone.",
-                expected=f"is_causal=True, a mask of the whole sequence ({rows * self._size}, {columns * self._size}), "
+                expected=f"is_causal=True, a mask of the full sequence ({rows * self._size}, {columns * self._size}), "
                 "or one of keys only (batch, 1, 1, length).",
                 fix="is_causal=True in place of a causal mask.",
             )

@@ -26,17 +26,17 @@ def part_of(x: Tensor, dim: int, group: Any) -> Tensor:
 
 
 def to_heads(x: Tensor, group: Any) -> Tensor:
-    """Return (…, heads / n, length * n, width) for (…, heads, length, width): whole sequences of some heads."""
+    """Return (…, heads / n, length * n, width) for (…, heads, length, width): full sequences of some heads."""
     return _Swap.apply(x, -3, -2, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def to_sequence(x: Tensor, group: Any) -> Tensor:
-    """Return what `to_heads` undoes: all heads of a part of the sequence."""
+    """Undo `to_heads`: return all heads of a shard of the sequence."""
     return _Swap.apply(x, -2, -3, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def scaled_gradient(x: Tensor, factor: float) -> Tensor:
-    """Return `x`, whose gradient is multiplied by `factor`."""
+    """Return `x`, and multiply its gradient by `factor`."""
     return _ScaledGradient.apply(x, factor)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -92,7 +92,7 @@ class _Part(torch.autograd.Function):
 
 
 class _Swap(torch.autograd.Function):
-    """Cuts along one dimension, and joins along another what comes from all processes."""
+    """Cuts along one dimension, exchanges the pieces, and joins them along another dimension."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cut: int, joined: int, group: Any) -> Tensor:

@@ -57,7 +57,7 @@ class AxisContext:
         casts: Whether an axis applies the precision, so that autocast is off.
         pipelined: The child module that the pipeline cuts, which other axes treat as one unit.
         sharded_separately: Modules to shard over other dimensions than the rest, each list with its mesh.
-        tell, hear: As in :class:`Strategy`; looked up when called, as the run sets them after `apply`.
+        `tell`, `hear`: See :class:`Strategy`; looked up when called, as the run sets them after `apply`.
     """
 
     mesh: DeviceMesh
@@ -155,7 +155,7 @@ class Axis:
         return self.order is None or self.size != 1
 
     def resize(self, size: int) -> None:
-        """Take the number of processes, when it is known what -1 stands for."""
+        """Set the number of processes, once the value of -1 is known."""
         self.size = size
 
     # once per module
@@ -170,7 +170,7 @@ class Axis:
         """Change the module in place. Names of parameters must stay."""
 
     def local_parameters(self) -> LocalParameters | None:
-        """Return the parameters that no other process along this dimension holds; norms are summed over them."""
+        """Return the parameters that only this process of the dimension holds; norms are summed over all."""
         return None
 
     # once per run

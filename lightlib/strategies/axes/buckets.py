@@ -18,9 +18,9 @@ __all__ = ["BucketOrder"]
 
 
 class BucketOrder:
-    """Makes a run that goes on reduce its gradients in the same buckets as the run that it continues.
+    """Makes a resumed run reduce its gradients in the same buckets as the run that it continues.
 
-    torch arranges the buckets anew after the first backward that is reduced, in the order in which the gradients of
+    torch arranges the buckets again after the first reduced backward, in the order in which the gradients of
     rank 0 arrived (https://docs.pytorch.org/docs/stable/notes/ddp.html). The place of a gradient in its bucket decides
     in which order three or more processes add it up, and so its last bits. A process that has just been started would
     have torch's first arrangement once more; a backward of zeros in the order of then gives it the second.
@@ -58,7 +58,7 @@ class BucketOrder:
         self.names = list(arrived) or None
 
     def rehearse(self, names: Sequence[str]) -> None:
-        """Give torch the order of the run that goes on; every process calls it, before its first batch.
+        """Give torch the order of the resumed run; every process calls it, before its first batch.
 
         Args:
             names: What `names` was in that run.
@@ -87,7 +87,7 @@ class BucketOrder:
 
 
 def _chain(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """Return a 0 whose backward gives the parameters gradients of 0, one after the other."""
+    """Return a 0 that is differentiated to gradients of 0, parameter by parameter."""
     end = torch.zeros((), device=parameters[0].device, requires_grad=True)
     for parameter in reversed(parameters):
         end = _Link.apply(end, parameter)  # type: ignore[no-untyped-call]

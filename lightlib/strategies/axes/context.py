@@ -1,4 +1,4 @@
-"""Context: processes share out the sequences of one batch; attention swaps heads for sequences."""
+"""Context: shards the sequences of one batch over processes; attention swaps heads for sequences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _rank = 0  # along the sequence, while a step runs
 
 
 def positions(length: int, device: torch.device | str | None = None) -> Tensor:
-    """Return the places in the whole sequence of the `length` tokens that this process works on.
+    """Return the positions in the full sequence of the `length` tokens that this process works on.
 
     For position embeddings: ``self.places(positions(text.shape[1], text.device))`` is right under every strategy.
 
@@ -38,7 +38,7 @@ def positions(length: int, device: torch.device | str | None = None) -> Tensor:
 
 
 def offset(length: int) -> int:
-    """Return the place in the whole sequence of the first of the `length` tokens that this process works on.
+    """Return the position in the full sequence of the first of the `length` tokens of this process.
 
     Example:
         >>> offset(4)
@@ -48,13 +48,13 @@ def offset(length: int) -> int:
 
 
 class Context(Axis):
-    """Every process works on its part of each sequence of a batch that all processes of this axis read.
+    """Every process works on its shard of each sequence of a batch that all processes of this axis read.
 
     The entries of a batch are cut along the sequence before a step sees them: a batch that is a tensor, or each tensor
-    in it (tuples and dicts in each other) that has the dimension `sequence_dim` of `parallel_plan` (1 unless it says
-    otherwise). If not all of these are sequences, `context_buffers` names those that are: keys of a dict, places in a
+    in it (tuples and dicts in each other) that has the dimension `sequence_dim` of `parallel_plan` (default
+    1). If not all of these are sequences, `context_buffers` names those that are: keys of a dict, places in a
     tuple (``"0"``), or both (``"0.text"``). While a step runs, `F.scaled_dot_product_attention` (which torch's own
-    layers call as well) works on whole sequences. Everything else must treat tokens one by one.
+    layers call as well) works on full sequences. Everything else must treat tokens one by one.
 
     - *Positions*: use :func:`positions`, or name the table in `context_buffers`: ``"places.weight"`` or a buffer, cut
       along its first dimension while a step runs; ``"rope:2"`` cuts along dimension 2.
@@ -62,17 +62,17 @@ class Context(Axis):
       has the first token of the next one. Targets that the data has shifted need nothing.
     - *Losses* are means over tokens (or ``{"loss": sum, "weight": tokens}``, exact where tokens are left out);
       gradients and logged values are means over the processes.
-    - *Masks* of attention: ``is_causal=True``, a mask of the whole sequence, or one of keys only (batch, 1, 1, length).
-    - *Random numbers* that a step draws differ over the processes, as dropout needs it: draw what belongs to a whole
+    - *Masks* of attention: ``is_causal=True``, a mask of the full sequence, or one of keys only (batch, 1, 1, length).
+    - *Random numbers* that a step draws differ over the processes, as dropout needs it: draw numbers for a full
       sample in the dataset.
     - What `predict_step` returns is joined along the sequence again.
 
     Args:
         size: Processes; -1: as many as are left. It divides the number of heads and the length.
-        method: ``"all_to_all"`` (default): each process computes whole sequences for its part of the heads (Jacobs et
+        method: ``"all_to_all"`` (default): each process computes full sequences for its shard of the heads (Jacobs et
             al., 2023: arXiv 2309.14509). ``"ring"``: keys and values go round; torch's, which needs CUDA.
-        overlap: Tokens at the end of each part that are also the first of the next. Default: what `parallel_plan` says
-            as ``sequence_overlap``, else 0.
+        overlap: Tokens at the end of each shard that are also the first of the next. Default: ``sequence_overlap`` of
+            `parallel_plan`, else 0.
 
     Raises:
         MisconfigurationException: A module or batch that cannot be cut; the message has the names and numbers.
@@ -226,8 +226,8 @@ class Context(Axis):
         whole = [f"{name!r} of shape {tuple(tensor.shape)}" for name, tensor in entries.items() if name not in found]
         if whole:
             warn(
-                f"The entry {whole[0]} of the batch is no sequence: every process of the context axis sees it whole. A "
-                "loss of whole samples, rather than of tokens, would be wrong.",
+                f"The entry {whole[0]} of the batch is no sequence: every process of the context axis sees all of it. "
+                "A loss per sample, rather than per token, would be wrong.",
                 PossibleUserWarning,
             )
         return found
@@ -322,7 +322,7 @@ def _unclear_entries(entries: Mapping[str, Tensor], dim: int) -> Misconfiguratio
 def _short_table(name: str, table: Tensor, dim: int, length: int) -> MisconfigurationException:
     return MisconfigurationException(
         f"{name} has {table.shape[dim]} places (dimension {dim}), but the sequences have {length} tokens.",
-        expected="a place for each token of the whole sequence.",
+        expected="an entry for each token of the full sequence.",
         fix=f'a longer table, or "{name}:1" for another dimension.',
     )
 

@@ -1,4 +1,4 @@
-"""Expert: processes share out the experts of a mixture, and send each other the tokens."""
+"""Expert: shards the experts of a mixture over processes, and sends the tokens to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Expert(Axis):
     is no expert is sharded or copied as always; with both ``shard`` and ``replicate`` each copy has all experts.
 
     Args:
-        size: How many processes share out the experts: all of ``shard``, or of ``replicate``; -1: just that many.
+        size: How many processes shard the experts: all of ``shard``, or of ``replicate``; -1: just that many.
 
     Raises:
         MisconfigurationException: There is no `MixtureOfExperts`, or numbers do not fit.
@@ -45,7 +45,7 @@ class Expert(Axis):
 
     @property
     def lockstep(self) -> bool:  # type: ignore[override]
-        """Every process has experts that the others' tokens need."""
+        """Tokens of every process need experts of other ranks."""
         return self.size != 1
 
     @property
@@ -70,7 +70,7 @@ class Expert(Axis):
         size = site.sizes[dim]
         if self.size not in (-1, size):
             raise MisconfigurationException(
-                f"expert={self.size} with {dim}={size}: the processes that share out the experts are those of {dim}.",
+                f"expert={self.size} with {dim}={size}: the processes that shard the experts are those of {dim}.",
                 expected=f"expert={size}, or -1.",
                 fix=f"MeshStrategy({dim}={size}, expert={size})",
             )
@@ -93,7 +93,7 @@ class Expert(Axis):
         for name, layer in layers.items():
             if layer.count % size:
                 raise MisconfigurationException(
-                    f"{name} has {layer.count} experts, which cannot be shared out over expert={size} processes.",
+                    f"{name} has {layer.count} experts, which cannot be split over expert={size} processes.",
                     expected=f"a multiple of {size}.",
                     fix=f"{layer.count // size * size or size} experts, or another number of processes.",
                 )
@@ -115,7 +115,7 @@ class Expert(Axis):
             layer.group = self.group
             if isinstance(layer.experts, nn.ModuleList):
                 keep = range(rank * layer.count // self.size, (rank + 1) * layer.count // self.size)
-                for key in list(layer.experts._modules):  # noqa: SLF001  to delete without numbering anew
+                for key in list(layer.experts._modules):  # noqa: SLF001  to delete without renumbering
                     if int(key) not in keep:
                         del layer.experts._modules[key]  # noqa: SLF001
                 self._lists.append(layer.experts)

@@ -1,4 +1,4 @@
-"""ByHand: a module that its own `configure_model` has spread over processes, with torch's functions."""
+"""ByHand: a module that its own `configure_model` has sharded with torch's functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_by_hand(module: nn.Module) -> bool:
 
 
 class ByHand(Axis):
-    """Stands for the axes that spread parameters, where `configure_model` did it: it changes no layer.
+    """Replaces the axes that shard parameters, where `configure_model` did it: it changes no layer.
 
     What was built on the meta device gets its memory and first values, and gradients are reduced at the end of an
     accumulation window. The precision is applied by autocast, as on one device.
@@ -43,16 +43,16 @@ class ByHand(Axis):
         other = next(iter(self._beside), None)
         if other is not None:
             raise MisconfigurationException(
-                f"{type(module).__name__}.configure_model has spread parameters, and {other}={site.sizes[other]}.",
-                expected="shard, replicate and tensor alone, when configure_model spreads parameters itself.",
-                fix=f"{other}=1, or say it in parallel_plan() in place of configure_model.",
+                f"{type(module).__name__}.configure_model has sharded parameters, and {other}={site.sizes[other]}.",
+                expected="shard, replicate and tensor alone, when configure_model shards parameters itself.",
+                fix=f"{other}=1, or parallel_plan() instead of configure_model.",
             )
         processes = math.prod(site.sizes[name] for name in site.splits_batch)
         left = [name for name, p in module.named_parameters() if p.requires_grad and not _averaged(p)]
         if processes > 1 and left:
             raise MisconfigurationException(
-                f"configure_model of {type(module).__name__} left the parameter {left[0]!r} out when it spread the "
-                f"others, and {processes} processes read different data: nobody would average its gradients.",
+                f"configure_model of {type(module).__name__} left the parameter {left[0]!r} out when it sharded "
+                f"the rest, and {processes} processes read different data: its gradients would not be averaged.",
                 expected="every parameter that is trained in a module to which fully_shard was applied.",
                 fix='fully_shard(self, mesh=self.device_mesh["data_parallel"]) as the last line of configure_model.',
             )
@@ -69,7 +69,7 @@ class ByHand(Axis):
         self._gathered = Gathered(self._roots)
 
     def enter(self, name: str, method: Step) -> Step:
-        """Return the step with FSDP2's hooks around it, when `fully_shard` was applied to the whole module."""
+        """Return the step with FSDP2's hooks around it, when `fully_shard` was applied to the module itself."""
         whole = next((root for root in self._roots if root is self._module), None)
         found = method if whole is None else entered(whole, name, method)
         return found if name == "training_step" else self._gathered.dropped_after(found)

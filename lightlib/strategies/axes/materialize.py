@@ -36,7 +36,7 @@ class Construction:
 
 @contextmanager
 def on_meta(construction: Construction) -> Iterator[None]:
-    """Build on the meta device, where nothing has values; what `fill` has to know is noted in `construction`.
+    """Build on the meta device, without values; record in `construction` how `fill` computes them.
 
     Raises:
         MisconfigurationException: A value is set outside of a `reset_parameters`, where it would be lost.
@@ -50,9 +50,9 @@ def fill(module: nn.Module, device: torch.device, construction: Construction) ->
     """Give parameters and buffers on the meta device their memory on `device`, and their first values.
 
     The calls of `reset_parameters` are made again, in the order of the construction and with the same random numbers,
-    each on whole tensors, of which this process then keeps its part; so the values are those of a module built in the
-    ordinary way, bit for bit. Layers that made no such call (copies of others) draw values of their own. What has
-    memory keeps its values.
+    each on full tensors, of which this process then keeps its shard; so the values are those of a module built in the
+    ordinary way, bit for bit. Layers that made no such call (copied layers) draw new values. Tensors with memory keep
+    their values.
 
     Args:
         module: Its parameters are plain or DTensors, on the meta device.
@@ -91,7 +91,7 @@ def _on_meta(part: nn.Module) -> list[str]:
 
 
 def _reset(part: nn.Module, device: torch.device) -> None:
-    """Call what sets the first values of `part`, and maybe of layers within it, with whole tensors for their parts."""
+    """Reset `part`, and possibly layers within it, with full tensors in place of their shards."""
     spread: dict[tuple[nn.Module, str], Any] = {}
     whole: dict[int, nn.Parameter] = {}
     for inner in part.modules():

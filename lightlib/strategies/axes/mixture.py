@@ -1,4 +1,4 @@
-"""MixtureOfExperts: a layer that sends each token to a few of many networks, here or elsewhere."""
+"""MixtureOfExperts: a layer that sends each token to a few of many networks, local or on other ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["MixtureOfExperts"]
 class MixtureOfExperts(nn.Module):
     """Each token goes through the `top_k` experts that the router scores highest, and the results are added up.
 
-    The same layer works on one device and, with ``MeshStrategy(expert=n)``, with the experts spread over n processes.
+    The same layer works on one device and, with ``MeshStrategy(expert=n)``, with the experts sharded over n processes.
     No token is dropped.
 
     Args:
@@ -65,11 +65,11 @@ class MixtureOfExperts(nn.Module):
         self.group: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what a copy cannot have: a tensor with a graph."""
+        """Leave out tensors with a graph, which cannot be copied."""
         return {key: value for key, value in self.__dict__.items() if key != "balance"}
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return for each token (last dimension: its features) the weighted sum of what its experts return."""
+        """Return for each token (last dimension: its features) the weighted sum of its experts' outputs."""
         tokens = x.reshape(-1, x.shape[-1])
         weights, chosen = self._routed(tokens)
         order = chosen.flatten().argsort(stable=True)  # the pairs of token and expert, expert by expert

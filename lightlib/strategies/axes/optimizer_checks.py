@@ -1,4 +1,4 @@
-"""Refuses optimizers that need all parameters, or whole ones, where a process has a part of them."""
+"""Refuse optimizers that need all parameters, or full ones, where each process holds a shard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_WHOLE_PARAMETERS = {
 
 
 def refuse_all_at_once(optimizer: Optimizer, where: str) -> None:
-    """Raise for an optimizer whose step depends on all parameters at once.
+    """Raise for an optimizer with a step that depends on all parameters at once.
 
     Args:
         optimizer: As `configure_optimizers` returned it.
@@ -43,12 +43,12 @@ def refuse_on_parts(optimizer: Optimizer) -> None:
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     if not any(isinstance(parameter, DTensor) for parameter in parameters):
         return
-    refuse_all_at_once(optimizer, "with parameters that are spread over processes")
+    refuse_all_at_once(optimizer, "with parameters that are sharded over processes")
     why = next((why for kind, why in _BY_WHOLE_PARAMETERS.items() if isinstance(optimizer, kind)), None)
     if why is not None:
         raise MisconfigurationException(
-            f"{type(optimizer).__name__} with parameters that are spread over processes: {why}, which torch cannot do "
+            f"{type(optimizer).__name__} with parameters that are sharded over processes: {why}, which torch cannot do "
             "with a part of a parameter (DTensor).",
-            expected="an optimizer that steps each element by itself, or whole parameters.",
-            fix="torch.optim.AdamW(self.parameters()); or strategy='ddp' or 'zero1', whose parameters are whole.",
+            expected="an optimizer that steps each element by itself, or full parameters.",
+            fix="torch.optim.AdamW(self.parameters()); or strategy='ddp' or 'zero1', which keep full parameters.",
         )

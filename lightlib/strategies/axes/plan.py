@@ -1,4 +1,4 @@
-"""ParallelPlan: what a module says about its own structure, once, for every strategy."""
+"""ParallelPlan: a module's description of its own structure, for every strategy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ParallelPlan", "blocks_of", "matching", "plan_of"]
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """What ``Module.parallel_plan()`` returns. Every field may be left out; names are those of `named_modules()`.
+    """The result of ``Module.parallel_plan()``. All fields are optional; names are those of `named_modules()`.
 
     Args:
         blocks: Names of the repeated blocks, the units of sharding, activation checkpointing and compilation; each may
@@ -53,7 +53,7 @@ class ParallelPlan:
 
 
 def plan_of(module: nn.Module) -> ParallelPlan:
-    """Return what the module's `parallel_plan` says; an empty plan when it has none.
+    """Return the module's `parallel_plan`; an empty plan when it has none.
 
     Raises:
         ArgumentTypeError: `parallel_plan` returned something else.
@@ -82,7 +82,7 @@ def plan_of(module: nn.Module) -> ParallelPlan:
 
 
 def matching(module: nn.Module, patterns: Sequence[str], what: str) -> dict[str, nn.Module]:
-    """Return the modules whose names match one of `patterns`, in the order of the module.
+    """Return the modules that one of `patterns` matches by name, in the order of the module.
 
     Raises:
         MisconfigurationException: A pattern matches nothing; the message shows the names that are near.

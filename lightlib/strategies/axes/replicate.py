@@ -1,4 +1,4 @@
-"""Replicate: copies of one module, whose gradients are averaged (DistributedDataParallel)."""
+"""Replicate: replicas of one module with averaged gradients (DistributedDataParallel)."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ def _check_options(options: dict[str, Any]) -> None:
 
 
 class Replicate(Axis):
-    """Every process has a copy of the module and reads its own part of the data; gradients are averaged.
+    """Every process has a replica of the module and reads its own shard of the data; gradients are averaged.
 
     The module itself is not wrapped: DistributedDataParallel goes around its training step.
 
     Args:
-        size: Copies; -1: as many as there are processes left.
+        size: Replicas; -1: as many as there are processes left.
         find_unused_parameters: Look for parameters without a gradient in every step. Default False.
         static_graph: Promise that every step uses the same parameters. Default False.
         bucket_cap_mb: Megabytes of gradients that are sent at once. Default: torch's, 25.
         gradient_as_bucket_view: Let gradients live in the buckets, which saves their memory once. Default True.
-        broadcast_buffers: Send the buffers of the first process to all at the start of each step. Default True.
+        broadcast_buffers: Send the buffers of rank 0 to all at the start of each step. Default True.
         comm_hook: How gradients are sent: ``"bf16"``, ``"fp16"``, ``"powersgd"``, or a hook of torch's form
             ``hook(state, bucket)``.
         comm_state: The state of the hook.
         comm_wrapper: Called with the hook; returns the hook to use.
         wrapper: Called in place of DistributedDataParallel with the same arguments.
-        zero: Shard the optimizer's state over the copies (ZeroRedundancyOptimizer). Default False.
+        zero: Shard the optimizer's state over the replicas (ZeroRedundancyOptimizer). Default False.
         options: Further arguments of DistributedDataParallel.
 
     Raises:
@@ -145,7 +145,9 @@ class Replicate(Axis):
         ddp, order = self._ddp, self._order
         if ddp is None:
             return step
-        first = bool(self._options["static_graph"])  # torch learns the graph in the first backward, which must be whole
+        first = bool(
+            self._options["static_graph"]
+        )  # torch learns the graph in the first backward, which must be complete
 
         def synced_at_the_end(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
             nonlocal first
@@ -159,14 +161,14 @@ class Replicate(Axis):
         return synced_at_the_end
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """Return what steps: with `zero` an optimizer that keeps the state of a part of the parameters."""
+        """Return the optimizer to step: with `zero` one that keeps the state of a shard of the parameters."""
         if not self.zero:
             return optimizer
         refuse_all_at_once(optimizer, "with zero1")
-        from lightlib.strategies.axes.zero import share_out  # optional: torch.distributed.optim, slow to import
+        from lightlib.strategies.axes.zero import shard_state  # optional: torch.distributed.optim, slow to import
 
         assert self._site is not None
-        return share_out(optimizer, _copies(self._site))
+        return shard_state(optimizer, _copies(self._site))
 
     @property
     def sends_buffers(self) -> bool:  # type: ignore[override]
@@ -202,7 +204,7 @@ def _copies(site: AxisContext) -> Any:
 
 
 class _Step(nn.Module):
-    """What DistributedDataParallel wraps: its forward is the training step of the module."""
+    """The module that DistributedDataParallel wraps: its forward is the user's training step."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

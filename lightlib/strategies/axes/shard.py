@@ -1,4 +1,4 @@
-"""Shard: processes share out parameters, gradients and optimizer state (FSDP2, HSDP)."""
+"""Shard: shards parameters, gradients and optimizer state over processes (FSDP2, HSDP)."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = ["Gathered", "Shard", "entered", "synced_at_the_end"]
 
 
 class Shard(Axis):
-    """Every process keeps a part of each parameter, gradient and optimizer state, and reads its own part of the data.
+    """Every process keeps a shard of each parameter, gradient and optimizer state, and reads its own shard of the data.
 
     Blocks are gathered just before they are used; the sizes of ``replicate`` and ``shard`` make one mesh of two
     dimensions (HSDP). With a size of 1 it only turns parameters into DTensors, which other axes need.
 
     Args:
-        size: Processes that share out; -1: as many as there are left.
+        size: Processes; -1: as many as there are left.
         blocks: Names of the modules that are gathered at once, with wildcards, or a function ``(name, module) ->
-            bool``. Default: what `parallel_plan` says, else the children of the largest ModuleList or Sequential; in
-            manual optimization also every child of the module, which then has to be called as a whole.
+            bool``. Default: those of `parallel_plan`, else the children of the largest ModuleList or Sequential; in
+            manual optimization also every child of the module, which must then be called as one module.
         reshard_after_forward: Drop gathered parameters after forward and gather them again in backward. Default: True,
             but False within a pipeline, whose schedules would compute wrong gradients otherwise.
-        cpu_offload: Keep the parts on the CPU, and step there. Default False.
-        param_dtype, reduce_dtype: In place of what the Trainer's precision says.
+        cpu_offload: Keep the shards on the CPU, and step there. Default False.
+        param_dtype, reduce_dtype: In place of those of the Trainer's precision.
         meta: Build in `configure_model` without memory, and fill the parts afterwards as an ordinary construction
             would. Default False.
     """
@@ -86,7 +86,7 @@ class Shard(Axis):
     def check(self, module: nn.Module, site: AxisContext) -> None:
         names = list(site.sizes)
         inner = [name for name in _replicated_over(site) if names.index(name) > names.index("shard")]
-        if inner and any(site.sizes[name] > 1 for name in inner):
+        if inner:
             raise MisconfigurationException(
                 f"The dimension {inner[0]!r} splits batches, and stands further inside the mesh than shard.",
                 expected=f"an order below {Shard.order}: FSDP2 needs its replicas outside of its shards.",
@@ -94,7 +94,7 @@ class Shard(Axis):
             )
         if not any(True for _ in module.parameters()):
             raise MisconfigurationException(
-                f"{type(module).__name__} has no parameters to share out.",
+                f"{type(module).__name__} has no parameters to shard.",
                 expected="a module with parameters.",
                 fix="create layers in __init__ or configure_model.",
             )
@@ -154,7 +154,7 @@ class Shard(Axis):
         return [part for part in inner_first if not isinstance(part, (nn.ModuleList, nn.ModuleDict))]
 
     def enter(self, name: str, method: Step) -> Step:
-        """Return the step with FSDP2's hooks around it, which gather what the module holds itself."""
+        """Return the step with FSDP2's hooks around it, which gather the module's own parameters."""
         found = method if self._module is None else entered(self._module, name, method)
         return found if name == "training_step" else self._gathered.dropped_after(found)
 
@@ -166,7 +166,7 @@ class Shard(Axis):
 
 
 class Gathered:
-    """What `roots` have gathered, which after a forward without a backward stays so where nothing else drops it.
+    """Parameters that `roots` have gathered, which stay gathered after a forward without a backward.
 
     It is dropped after each step of an evaluation and at the end of a run: weights may change before they are used
     again, and `parameters()` would return what is gathered in place of what an optimizer has to step.
@@ -186,7 +186,7 @@ class Gathered:
         return dropping
 
     def drop(self) -> None:
-        """Keep this process's part alone."""
+        """Keep the local shard only."""
         for part in self._parts:
             part.reshard()
 
@@ -203,7 +203,7 @@ def _called(module: nn.Module) -> list[nn.Module]:
 
 
 def _own_memory(_: nn.Module, __: Any, output: Any) -> Any:
-    """Copy what is a view: FSDP2 would not see an operation in place on it, and compute wrong gradients."""
+    """Copy views: FSDP2 would not see an in-place operation on one, and would compute wrong gradients."""
     return map_tensors(_copied_view, output) if torch.is_grad_enabled() else output
 
 
@@ -225,7 +225,7 @@ def entered(module: nn.Module, name: str, method: Step) -> Step:
 
 
 def synced_at_the_end(roots: list[FSDPModule], step: Step) -> Step:
-    """Return what runs a batch, so that the gradients of `roots` are reduced with the last one of a window."""
+    """Return a function that runs a batch, and reduces the gradients of `roots` with the last batch of a window."""
 
     def synced(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
         for root in roots:
@@ -238,14 +238,15 @@ def synced_at_the_end(roots: list[FSDPModule], step: Step) -> Step:
 
 def _sharded_over(site: AxisContext) -> DeviceMesh:
     """Return the mesh of the shards, with that of the replicas outside of it; each shard of a sample has its own."""
-    shards = site.along("shard", *site.splits_samples)
-    replicas = site.along(*_replicated_over(site))
-    names = (*_names(replicas), *_names(shards))
-    return site.mesh[names] if replicas.size() > 1 else shards
+    shards, replicated = site.along("shard", *site.splits_samples), _replicated_over(site)
+    if not replicated:
+        return shards
+    names = (*_names(site.along(*replicated)), *_names(shards))
+    return site.mesh[names]
 
 
 def _replicated_over(site: AxisContext) -> list[str]:
-    return [name for name in site.splits_batch if name != "shard"]
+    return [name for name in site.splits_batch if name != "shard" and site.sizes[name] > 1]
 
 
 def _names(mesh: DeviceMesh) -> tuple[str, ...]:
@@ -253,7 +254,7 @@ def _names(mesh: DeviceMesh) -> tuple[str, ...]:
 
 
 def _roots_in_stages(module: nn.Module, part: nn.Module | None) -> list[nn.Module]:
-    """Return what gets hooks of its own: the part that a pipeline cuts, and layers outside of it."""
+    """Return the modules to shard separately: the one that a pipeline cuts, and layers outside of it."""
     if part is None or part is module:
         return [module]
     held = [name for name, _ in module.named_parameters(recurse=False)]

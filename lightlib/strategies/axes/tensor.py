@@ -1,4 +1,4 @@
-"""Tensor: processes share out the matrices of each layer, for one batch that all of them read."""
+"""Tensor: shards the matrices of each layer over processes, for one batch that all of them read."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ _TOKENS = 1  # the dimension of the sequence in what blocks give each other
 
 
 class Tensor(Axis):
-    """Every process has a part of each large matrix; they exchange activations within each layer.
+    """Every process has a shard of each large matrix; they exchange activations within each layer.
 
     All processes of this axis read the same batch and draw the same random numbers. What is not split is on each of
-    them whole, and computes the same there.
+    them in full, and computes the same there.
 
-    How layers are split, by name (``*`` stands for one part of it), says `plan`, else `Module.parallel_plan().tensor`:
+    `plan`, else `Module.parallel_plan().tensor`, sets how layers are split, by name (``*`` is one part of it):
 
-    - ``"colwise"``: a Linear layer, whose outputs are split; the input is whole.
-    - ``"rowwise"``: a Linear layer that takes split inputs; the outputs are summed over the processes, so whole.
+    - ``"colwise"``: a Linear layer with split outputs and the full input.
+    - ``"rowwise"``: a Linear layer that takes split inputs; the outputs are summed over the processes.
     - ``"vocab"``: an Embedding, or the Linear layer that gives the scores, split by entries or classes.
-    - ``"sequence"``: a norm that sees only a part of the tokens or heads: whole everywhere, its gradients are summed.
-    - ``"replicate"``: whole, as what is not named.
+    - ``"sequence"``: a norm that sees only a shard of the tokens or heads: full everywhere, its gradients are summed.
+    - ``"replicate"``: full, as layers that are not named.
     - a `ParallelStyle` of `torch.distributed.tensor.parallel`.
 
     Without a plan, pairs of Linear layers with elementwise functions between them are split. The usual layers of
@@ -62,10 +62,10 @@ class Tensor(Axis):
 
     Args:
         size: Processes; -1: as many as are left.
-        plan: In place of what the module says.
+        plan: In place of the module's.
         loss_parallel: Leave the scores of the ``"vocab"`` Linear split over the classes; `cross_entropy` in the step
-            works on the parts. What else a step does with them may need ``scores.full_tensor()``. Default: as the
-            module's plan says.
+            works on the parts. What else a step does with them may need ``scores.full_tensor()``. Default: that of
+            the module's plan.
         sequence_parallel: Split also what blocks give each other, along the sequence (dimension 1): less memory for
             the same communication. Norms in the blocks become ``"sequence"``. Default False.
 
@@ -108,7 +108,7 @@ class Tensor(Axis):
             self._styles, uneven = automatic_plan(module, self.size)
             if not self._styles:
                 raise no_plan(module, self.size, uneven)
-            info(f"tensor={self.size} splits {', '.join(patterns(self._styles, module))}; the rest stays whole.")
+            info(f"tensor={self.size} splits {', '.join(patterns(self._styles, module))}; the rest is not split.")
         self._blocks = list(blocks_of(module, site.plan))
         check_styles(module, self._styles, self.size, self._blocks)
         self._heads = head_counts(module, self._styles)
@@ -201,7 +201,7 @@ class Tensor(Axis):
         return with_split_scores
 
     def _check_gradients(self) -> None:
-        """Refuse, after the first backward, a parameter that is whole everywhere but whose gradients are parts."""
+        """Refuse, after the first backward, a full parameter with gradients that differ between processes."""
         assert self._module is not None
         assert self._mesh is not None
         whole = {
@@ -226,8 +226,8 @@ class Tensor(Axis):
                 name = list(whole)[int(wrong.nonzero()[0])]
                 raise MisconfigurationException(
                     f"The gradient of {name} differs over the processes of tensor={self.size}, though each of them has "
-                    "it whole: its layer sees only a part of the features, heads or tokens.",
-                    expected="layers that are not in the plan to work on whole activations.",
+                    "all of it: its layer sees only a shard of the features, heads or tokens.",
+                    expected="layers that are not in the plan to work on full activations.",
                     fix=f'name the layer in the plan: {{"{name.rpartition(".")[0]}": "sequence"}} sums the gradients.',
                 )
 

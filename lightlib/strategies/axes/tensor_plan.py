@@ -1,4 +1,4 @@
-"""Which layers of a module the tensor axis splits, and how; what does not fit is refused by name."""
+"""Plans of the tensor axis: which layers it splits, how, and which it refuses by name."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def transformer_plan(module: nn.Module) -> dict[str, str]:
         module: The module, or a part of it.
 
     Returns:
-        By name, with * for the numbers of layers that are alike, ``"colwise"`` or ``"rowwise"``.
+        By name, with * for the numbers of repeated layers, ``"colwise"`` or ``"rowwise"``.
 
     Example:
         >>> attention = nn.ModuleDict({name: nn.Linear(8, 8) for name in ("q", "k", "v", "o")})
@@ -78,7 +78,7 @@ def transformer_plan(module: nn.Module) -> dict[str, str]:
 
 
 def automatic_plan(module: nn.Module, size: int) -> tuple[dict[str, str], list[str]]:
-    """Return what can surely be split without a plan, by full name; and what could, were its sizes others.
+    """Return the layers that can certainly be split without a plan; and those that could with other sizes.
 
     Those are pairs of Linear layers with nothing but elementwise functions between: within an `nn.Sequential`, in
     torch's transformer layers, or under the usual names, if a trial with small numbers confirms it.
@@ -141,14 +141,14 @@ def check_styles(module: nn.Module, styles: Mapping[str, Any], size: int, blocks
     for name, key, count in head_counts(module, styles):
         if count % size:
             raise MisconfigurationException(
-                f"{name or type(module).__name__} has {key}={count}, which tensor={size} cannot share out.",
+                f"{name or type(module).__name__} has {key}={count}, which tensor={size} cannot split.",
                 expected=f"a size that divides {count}: {', '.join(map(str, _divisors(count)))}.",
                 fix=f"MeshStrategy(tensor={_nearest(count, size)}), or another number of heads.",
             )
 
 
 def head_counts(module: nn.Module, styles: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """Return (name, attribute, value) of the numbers of heads, for each attention whose projections are split."""
+    """Return (name, attribute, value) of the numbers of heads, for each attention with split projections."""
     names = set().union(*_PROJECTIONS)
     split = {full.rpartition(".")[0] for full, style in styles.items() if style == "colwise" and _leaf(full) in names}
     found = []
@@ -239,7 +239,7 @@ def _torchs(part: nn.Module) -> bool:
 def _confirmed(part: nn.Module) -> bool:
     """Whether the network computes, from each part of its inner features, a part of the sum that is its output.
 
-    It is tried with small random matrices in place of its own, whole and in two halves.
+    It is tried with small random matrices in place of its own, in full and in two halves.
     """
     styles = _network(part)
     linear = _linear_children(part)

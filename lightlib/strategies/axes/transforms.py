@@ -26,7 +26,7 @@ class ActivationCheckpoint(Axis):
 
     Args:
         blocks: Names of modules, with wildcards (``"blocks.*"``), or a function ``(name, module) -> bool``. Default:
-            what `parallel_plan` says, else the children of the largest ModuleList or Sequential.
+            those of `parallel_plan`, else the children of the largest ModuleList or Sequential.
         every: Only each n-th of them, beginning with the first. Default 1: all.
         preserve_rng_state: Draw the same random numbers in the second forward, which dropout needs. Default True.
 
@@ -89,13 +89,13 @@ class ActivationCheckpoint(Axis):
 
 
 class Compile(Axis):
-    """The forward of each block is compiled. Blocks that are alike are compiled once.
+    """Compiles the forward of each block. Equal blocks are compiled once.
 
     It comes after activation checkpointing and before `shard` and `replicate`, whose hooks stay outside of what is
     compiled. Names of parameters do not change.
 
     Args:
-        blocks: Names of modules, with wildcards. Default: what `parallel_plan` says; else the children of the largest
+        blocks: Names of modules, with wildcards. Default: those of `parallel_plan`; else the children of the largest
             ModuleList or Sequential, or the Sequential itself when they are single layers; else the module's children.
         mode: ``"default"``, ``"reduce-overhead"``, ``"max-autotune"``, …, as for `torch.compile`.
         dynamic: Whether sizes may vary without compiling again. Default None: found out when they do.
@@ -149,7 +149,7 @@ class Compile(Axis):
         def call(*args: Any, **kwargs: Any) -> Any:  # torch compiles no forward of its own containers, but calls of it
             return forward(*args, **kwargs)
 
-        # What torch has compiled it keeps with the code, up to a limit: blocks that are alike share it, others do not.
+        # torch keeps compiled graphs with the code, up to a limit: equal blocks share one, different blocks do not.
         code = codes.setdefault(str(block), call.__code__.replace(co_name=type(block).__name__))
         own = FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
         return torch.compile(own, **self._arguments)

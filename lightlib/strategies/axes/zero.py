@@ -1,4 +1,4 @@
-"""ZeRO stage 1: copies of a module share out the state of its optimizer."""
+"""ZeRO stage 1: shards the state of an optimizer over replicas of a module."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
-__all__ = ["share_out"]
+__all__ = ["shard_state"]
 
 
-def share_out(optimizer: Optimizer, group: Any) -> Optimizer:
-    """Return an optimizer of the same kind that keeps the state of a part of the parameters, and sends what it steps.
+def shard_state(optimizer: Optimizer, group: Any) -> Optimizer:
+    """Return an optimizer of the same kind that steps a shard of the parameters, and sends them.
 
-    The groups are shared with `optimizer`, so that schedules made for it go on working.
+    The groups are shared with `optimizer`, so that schedules made for it keep working.
 
     Args:
         optimizer: As `configure_optimizers` returned it; it has not stepped yet.
-        group: The processes that share out.
+        group: The replicas.
     """
     groups = [dict(given) for given in optimizer.param_groups]
     accepted = inspect.signature(type(optimizer).__init__).parameters

@@ -45,7 +45,7 @@ _PRECISIONS = {"fp16": "'16-mixed'", "bf16": "'bf16-mixed'"}
 
 @dataclass(frozen=True)
 class Run:
-    """What the Trainer's arguments say, which the configuration must not contradict.
+    """The Trainer's arguments, which the configuration must not contradict.
 
     Attributes:
         half: ``"fp16"``, ``"bf16"`` or None: which of DeepSpeed's sections the precision stands for.
@@ -54,7 +54,7 @@ class Run:
         accumulate: `accumulate_grad_batches`; None when there is no training yet: then nothing is compared.
         clip: `gradient_clip_val`.
         global_batch_size: The Trainer's.
-        batch_size: What one process reads at a time, as far as the user said so, for DeepSpeed's messages.
+        batch_size: Samples that one process reads at a time, if the user gave them, for DeepSpeed's messages.
         scaling: The options of float16's loss scaling.
     """
 
@@ -69,7 +69,7 @@ class Run:
 
 
 def read(config: Any) -> dict[str, Any]:
-    """Return a copy of `config`, or what the JSON file of that name holds.
+    """Return a copy of `config`, or the content of the JSON file of that name.
 
     Raises:
         ArgumentTypeError: It is neither.
@@ -135,7 +135,7 @@ def stage_of(stage: int | None, config: Mapping[str, Any]) -> int:
     section = config.get("zero_optimization", {})
     if not isinstance(section, Mapping):
         raise ArgumentTypeError(
-            f"DeepSpeedStrategy(config=…) says zero_optimization={shown(section)}.",
+            f"DeepSpeedStrategy(config=…) has zero_optimization={shown(section)}.",
             expected="a dict.",
             fix='config={"zero_optimization": {"stage": 2}}',
         )
@@ -144,7 +144,7 @@ def stage_of(stage: int | None, config: Mapping[str, Any]) -> int:
         return 2 if stage is None else stage
     if stage is not None and stage != asked:
         raise MisconfigurationException(
-            f"DeepSpeedStrategy(stage={stage}), and its config says stage {asked!r}.",
+            f"DeepSpeedStrategy(stage={stage}), and its config has stage {asked!r}.",
             expected="one stage.",
             fix="leave one of the two out.",
         )
@@ -217,13 +217,13 @@ def _check(options: Mapping[str, Any]) -> None:
         raise MisconfigurationException(
             f"DeepSpeedStrategy(stage={stage}, {', '.join(f'{name}=True' for name in wants)}"
             f"{', to nvme' if 'nvme' in _places(options) else ''}).",
-            expected=f"stage {least}{'' if least == 3 else ', 2 or 3'}, which shares out what is offloaded.",
+            expected=f"stage {least}{'' if least == 3 else ', 2 or 3'}, which shards the offloaded state.",
             fix=f"DeepSpeedStrategy(stage={max(least, 2)}, {', '.join(f'{name}=True' for name in wants)})",
         )
 
 
 def merged(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `made`, overruled by `given` key by key; where `given` says ``"auto"``, it says nothing.
+    """Return `made`, overruled by `given` key by key, except where `given` has ``"auto"``.
 
     Example:
         >>> merged({"zero_optimization": {"stage": 2, "overlap_comm": True}}, {"zero_optimization": {"stage": "auto"}})
@@ -240,14 +240,14 @@ def merged(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolved(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """Return `config` with what the Trainer's arguments say filled in.
+    """Return `config` with the Trainer's arguments filled in.
 
     Raises:
         MisconfigurationException: They contradict each other.
 
     Example:
-        >>> whole = resolved({"zero_optimization": {"stage": 2}}, Run(None, "32-true", 4, accumulate=2))
-        >>> whole["gradient_accumulation_steps"], whole["gradient_clipping"], whole["fp16"]["enabled"]
+        >>> full = resolved({"zero_optimization": {"stage": 2}}, Run(None, "32-true", 4, accumulate=2))
+        >>> full["gradient_accumulation_steps"], full["gradient_clipping"], full["fp16"]["enabled"]
         (1, 0.0, False)
     """
     whole = copy.deepcopy(dict(config))
@@ -272,7 +272,7 @@ def _fill_precision(whole: dict[str, Any], run: Run) -> None:
         if bool(enabled) != wanted:
             right = name if enabled else "'32-true'"
             raise MisconfigurationException(
-                f"DeepSpeedStrategy(config=…) says {section}: enabled={enabled!r}, and the Trainer "
+                f"DeepSpeedStrategy(config=…) has {section}: enabled={enabled!r}, and the Trainer "
                 f"precision={run.precision!r}.",
                 expected="one precision in both.",
                 fix=f"leave {section!r} out of the config, or Trainer(precision={right})",
@@ -287,12 +287,12 @@ def _fill_clipping(whole: dict[str, Any], run: Run) -> None:
     given = whole.get("gradient_clipping")
     if given and run.clip is not None and float(given) != float(run.clip):
         raise MisconfigurationException(
-            f"DeepSpeedStrategy(config=…) says gradient_clipping={given!r}, and the Trainer "
+            f"DeepSpeedStrategy(config=…) has gradient_clipping={given!r}, and the Trainer "
             f"gradient_clip_val={run.clip!r}.",
             expected="one of the two.",
             fix="leave gradient_clipping out of the config.",
         )
-    # With the Trainer's value the strategy tells the engine before each step: then hooks may change it.
+    # The strategy passes the Trainer's value to the engine before each step, so that hooks may change it.
     whole["gradient_clipping"] = float(given) if given and run.clip is None else 0.0
 
 
@@ -306,14 +306,14 @@ def _fill_batches(whole: dict[str, Any], run: Run) -> None:
         return
     if steps is not None and steps != run.accumulate:
         raise MisconfigurationException(
-            f"DeepSpeedStrategy(config=…) says gradient_accumulation_steps={steps!r}, and the Trainer "
+            f"DeepSpeedStrategy(config=…) has gradient_accumulation_steps={steps!r}, and the Trainer "
             f"accumulate_grad_batches={run.accumulate}.",
             expected="one number in both.",
             fix=f"Trainer(accumulate_grad_batches={steps}), and leave it out of the config.",
         )
     if batch is not None and run.global_batch_size is not None and batch != run.global_batch_size:
         raise MisconfigurationException(
-            f"DeepSpeedStrategy(config=…) says train_batch_size={batch!r}, and the Trainer "
+            f"DeepSpeedStrategy(config=…) has train_batch_size={batch!r}, and the Trainer "
             f"global_batch_size={run.global_batch_size}.",
             expected="one number in both.",
             fix="leave train_batch_size out of the config.",
@@ -323,13 +323,13 @@ def _fill_batches(whole: dict[str, Any], run: Run) -> None:
     micro = micro or own or (size // per_process if size else 1)
     if batch is not None and batch != micro * per_process:
         raise MisconfigurationException(
-            f"DeepSpeedStrategy(config=…) says train_batch_size={batch}, which is not {micro} samples at a time in "
+            f"DeepSpeedStrategy(config=…) has train_batch_size={batch}, which is not {micro} samples at a time in "
             f"{run.world_size} processes with accumulate_grad_batches={run.accumulate}.",
             expected="train_batch_size = train_micro_batch_size_per_gpu * processes * accumulate_grad_batches.",
             fix="leave both out of the config: the loader has the batch size.",
         )
-    # The loop divides the loss and says which batch is the last of a window. The engine must not divide it again, as it
-    # would in stage 0; but when it offloads, it has buffers to accumulate in only when it knows that it will.
+    # The loop divides the loss and marks the last batch of a window. The engine must not divide it again, as it would
+    # in stage 0; but when it offloads, it makes buffers to accumulate in only when it knows that it will.
     offloads = whole.get("zero_optimization", {}).get("offload_optimizer", {}).get("device", "none") != "none"
     whole["gradient_accumulation_steps"] = run.accumulate if offloads else 1
     whole["train_micro_batch_size_per_gpu"] = max(1, micro)  # DeepSpeed computes the speeds that it prints with it

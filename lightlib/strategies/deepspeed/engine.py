@@ -20,7 +20,7 @@ __all__ = ["EngineOptimizer", "EnginePrecision", "EngineScaler", "Root"]
 
 
 class Root(nn.Module):
-    """What the engine wraps: it calls the step that it is given, so that parameters are gathered within it."""
+    """The module that the engine wraps: it calls a given step, so that parameters are gathered within it."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -97,13 +97,13 @@ class EngineOptimizer:
         """Have the gradients clipped; return a tensor that holds their norm once the step is taken.
 
         Raises:
-            MisconfigurationException: By value, when the engine has spread the gradients.
+            MisconfigurationException: By value, when the engine has sharded the gradients.
         """
         if not self.is_sharded:
             return clip(self.optim, value, algorithm)
         if algorithm == "value":
             raise MisconfigurationException(
-                "DeepSpeed clips gradients by their norm, and gradient_clip_algorithm='value' was asked for.",
+                "DeepSpeed clips gradients by their norm, but gradient_clip_algorithm is 'value'.",
                 expected="gradient_clip_algorithm='norm'.",
                 fix="Trainer(gradient_clip_algorithm='norm'), or strategy='fsdp', which clips by value as well.",
             )
@@ -133,9 +133,9 @@ class EngineOptimizer:
 
 
 class EngineScaler:
-    """Stands where the loop has its loss scaler: the engine scales the loss itself, and says which steps it skipped.
+    """Loss scaler of the loop: the engine scales the loss itself, and reports which steps it skipped.
 
-    Its state is that of a `torch.amp.GradScaler`, so that a run may go on with another strategy.
+    Its state is that of a `torch.amp.GradScaler`, so that a run can be resumed with another strategy.
 
     Args:
         engine: Returns the engine.
@@ -156,7 +156,7 @@ class EngineScaler:
         """Do nothing: the engine unscales within its step."""
 
     def check(self, optimizer: Any) -> None:
-        """Do nothing: what cannot be scaled is refused elsewhere."""
+        """Do nothing: `DeepSpeedStrategy.optimizer` refuses optimizers that cannot be scaled."""
 
     def check_together(self, optimizers: Any) -> None:
         """Do nothing: there is one optimizer, which the strategy sees to."""
@@ -197,7 +197,10 @@ class EngineScaler:
 
 @dataclasses.dataclass(frozen=True)
 class EnginePrecision(Precision):
-    """Precision as DeepSpeed has it: parameters and steps in 16 bits, and what is optimized in float32.
+    """DeepSpeed's precision: parameters and steps in 16 bits, optimization in float32.
+
+    A subclass, although `Precision` has an implementation: the loop and the strategy call all of its methods, and
+    DeepSpeed needs other answers from five of them.
 
     Args:
         engine: Returns the engine.
@@ -257,5 +260,5 @@ class EnginePrecision(Precision):
         return nullcontext() if self.param_dtype is torch.float32 else super().init_context()
 
     def loss_scaler(self, device_type: str) -> Scaler:
-        """Return what the loop asks whether a step was taken: in float32, too, the engine skips what is not finite."""
+        """Return the scaler that reports skipped steps: the engine skips infinite gradients in float32 too."""
         return EngineScaler(self.engine)

@@ -1,4 +1,4 @@
-"""State that DeepSpeed has spread: gathered whole by name, and handed out again."""
+"""State that DeepSpeed has sharded: gathered by name, and sharded again."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _is_first() -> bool:
 
 # the module
 def module_state(module: nn.Module, deepspeed: Any, optimizer: EngineOptimizer | None, half: bool) -> dict[str, Any]:
-    """Return the whole state of `module` on the first process; an empty one on the others.
+    """Return the full state of `module` on rank 0; an empty one on other ranks.
 
     Args:
-        module: As it is spread over all processes, each of which has to call this.
+        module: As it is sharded over all processes, each of which must call this.
         deepspeed: The package.
         optimizer: With the float32 copies of what is trained in 16 bits.
         half: Whether those are to be returned in place of the 16-bit parameters.
@@ -51,7 +51,7 @@ def module_state(module: nn.Module, deepspeed: Any, optimizer: EngineOptimizer |
 
 
 def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool, deepspeed: Any) -> None:
-    """Take back a whole state, the same on every process, of which each keeps its part.
+    """Load a full state, the same on every process; each keeps its shard.
 
     Raises:
         RuntimeError: Names or shapes do not match, in torch's words.
@@ -120,7 +120,7 @@ def _part(value: Tensor, parameter: Any) -> Tensor:
 
 # the optimizer
 def optimizer_state(optimizer: EngineOptimizer, deepspeed: Any) -> dict[str, Any]:
-    """Return the whole state of `optimizer` on the first process as one device would have it; empty on the others.
+    """Return the full state of `optimizer` on rank 0 as one device would have it; empty on other ranks.
 
     Raises:
         CheckpointError: DeepSpeed keeps it where it cannot be gathered.
@@ -164,7 +164,7 @@ def _is_sharded_over(value: Any, flat: Tensor) -> bool:
 
 
 def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], deepspeed: Any) -> None:
-    """Take back a whole state, of which each process keeps its part.
+    """Load a full state; each process keeps its shard.
 
     Args:
         optimizer: Of this process.
@@ -224,7 +224,7 @@ def _numbered(by_name: Mapping[str, Any], groups: list[Any], names: list[list[st
 
 
 def _is_plain(optimizer: EngineOptimizer) -> bool:
-    """Whether the user's optimizer has one whole tensor for each parameter: without ZeRO."""
+    """Whether the user's optimizer has one full tensor for each parameter: without ZeRO."""
     held = [p for group in optimizer.optim.param_groups for p in group["params"]]
     own = [p for group in optimizer.parameters for p in group]
     return len(held) == len(own) and all(a.shape == b.shape for a, b in zip(held, own, strict=True)) and not any(
@@ -259,5 +259,5 @@ def _link(optimizer: EngineOptimizer) -> None:
     own = optimizer.engine.optimizer
     link = getattr(own, "_lazy_init_hp_params_optimizer_state", None)
     if link is not None and all(flat in optimizer.optim.state for flat in own.single_partition_of_fp32_groups):
-        own._hp_optimizer_states_linked = False  # noqa: SLF001  there is no other way
+        own._hp_optimizer_states_linked = False  # noqa: SLF001  not possible otherwise
         link()

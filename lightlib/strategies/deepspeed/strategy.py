@@ -48,14 +48,14 @@ _NAMED: dict[str, dict[str, Any]] = {
 
 
 class DeepSpeedStrategy(Strategy):
-    """Trains with DeepSpeed, which shares out optimizer state (stage 1), gradients (2) and parameters (3).
+    """Trains with DeepSpeed, which shards optimizer state (stage 1), gradients (2) and parameters (3).
 
     The engine does what it is for: backward, the reduction of gradients, float16's loss scaling, clipping by norm, the
     step. lightlib's loop asks for each in its usual order, accumulates, and divides the loss; logging, data,
-    callbacks and checkpoints are as with every other strategy. Checkpoints are whole (one file, by name, parameters in
-    float32) and can be resumed with any other strategy.
+    callbacks and checkpoints are as with every other strategy. Checkpoints are complete (one file, by name, parameters
+    in float32) and can be resumed with any other strategy.
 
-    16 bits (``'16-mixed'``, ``'bf16-mixed'`` and the ``true`` ones alike) mean here what they mean to DeepSpeed:
+    16 bits (``'16-mixed'``, ``'bf16-mixed'`` and also the ``true`` ones) mean here what they mean to DeepSpeed:
     parameters and steps in 16 bits, float32 copies in the optimizer. A step that DeepSpeed skips, because gradients
     are infinite or NaN (in float16, and in float32 with ZeRO), is not counted.
 
@@ -69,12 +69,12 @@ class DeepSpeedStrategy(Strategy):
 
     Args:
         stage: ZeRO's stage, 0 (copies only) to 3. Default: the config's, else 2.
-        config: DeepSpeed's configuration, a dict or the path of a JSON file. What it says takes the place of the
-            arguments here; ``"auto"`` says nothing. Precision, accumulation and clipping come from the Trainer: other
+        config: DeepSpeed's configuration, a dict or the path of a JSON file. Its values replace the arguments
+            here, except ``"auto"``. Precision, accumulation and clipping come from the Trainer: other
             values in the config are an error, and batch sizes that do not fit the processes and the accumulation.
         zero_optimization: False is stage 0.
         remote_device: Where `configure_model` builds parameters in stage 3: ``"cpu"``, ``"nvme"``, None (the GPU).
-        offload_optimizer, offload_parameters: Keep optimizer state (and, in stage 3, parameters) elsewhere. Default
+        offload_optimizer, offload_parameters: Keep optimizer state (and, in stage 3, parameters) off the GPU. Default
             False.
         offload_optimizer_device, offload_params_device: There: ``"cpu"`` (default) or ``"nvme"`` (stage 3).
         nvme_path: Folder on the NVMe device. Default ``"/local_nvme"``.
@@ -83,7 +83,7 @@ class DeepSpeedStrategy(Strategy):
             sent; sizes in elements.
         sub_group_size: Parameters that stage 3 steps at once.
         logging_batch_size_per_gpu: The batch size with which DeepSpeed computes the speeds that it prints; ``"auto"``:
-            what the config or `global_batch_size` says, else 1.
+            that of the config or of `global_batch_size`, else 1.
         logging_level: Of DeepSpeed's own messages. Default: warnings.
         process_group_backend: ``"nccl"``, ``"gloo"``, …; default: what suits the device.
         timeout: How long a collective waits. Default: 30 minutes.
@@ -180,7 +180,7 @@ class DeepSpeedStrategy(Strategy):
         if self.world_size > 1:
             self.data = self.collectives
         self._deepspeed = _imported(self.root_device, self._level)
-        with self._as_deepspeed_wants_it(), redirect_stdout(StringIO()):  # it tells of what it compiles
+        with self._as_deepspeed_wants_it(), redirect_stdout(StringIO()):  # it prints what it compiles
             self._deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
 
     def init_context(self) -> AbstractContextManager[Any]:
@@ -223,7 +223,7 @@ class DeepSpeedStrategy(Strategy):
     def _place(self, module: nn.Module) -> None:
         self.drop_engine()
         before = state.placed_by(module)
-        if isinstance(before, DeepSpeedStrategy):  # of another Trainer: its engine would go on hooking into the module
+        if isinstance(before, DeepSpeedStrategy):  # of another Trainer: its engine's hooks would stay in the module
             before.drop_engine()
         if not deepspeed_state.is_sharded(module):
             state.refuse_placed(module)
@@ -237,7 +237,7 @@ class DeepSpeedStrategy(Strategy):
         self.module, self._loaded = module, None
 
     def _run(self, step: Callable[..., Any], *args: Any) -> Any:
-        """Run a step within the engine; without one (an evaluation alone) as it is, unless parameters are spread."""
+        """Run a step within the engine; without one (an evaluation alone) as it is, unless parameters are sharded."""
         if self.lockstep and torch.is_inference_mode_enabled():  # parameters gathered in it could not be trained later
             with torch.inference_mode(False), torch.no_grad():
                 return self._run(step, *args)
@@ -291,7 +291,7 @@ class DeepSpeedStrategy(Strategy):
             engine.destroy()
 
     def _resolved(self, trainer: Any) -> dict[str, Any]:
-        """Return the whole configuration, with what `trainer` says, when there is one."""
+        """Return the full configuration, with the settings of `trainer`, when there is one."""
         settings = getattr(trainer, "settings", None)
         run = Run(
             half=self._half,
@@ -311,7 +311,7 @@ class DeepSpeedStrategy(Strategy):
         return self.precision.half
 
     def teardown(self) -> None:
-        """Let go of what was loaded. The engine stays: it has the parameters, and what is saved after the run."""
+        """Release the loaded state. The engine stays: it has the parameters, and the state to save after the run."""
         self._loaded = None
 
     # a batch
@@ -399,7 +399,7 @@ def _imported(device: torch.device, level: int) -> Any:
 
 
 def _check(module: nn.Module) -> None:
-    """Refuse a module whose backward passes the engine cannot take over."""
+    """Refuse a module if the engine cannot run its backward passes."""
     if not getattr(module, "automatic_optimization", True):
         raise MisconfigurationException(
             f"{type(module).__name__} has automatic_optimization=False, but DeepSpeed's engine does all steps.",

@@ -27,7 +27,7 @@ def agree_on_attempt(store: Any, place: Environment, waiting: Waiting) -> str:
     What is in the store may come from any earlier attempt, whose processes were killed at any moment, and a message of
     such a process may still arrive. Nothing of it is believed: rank 0 draws a random name, each rank answers under that
     name with a random token, and rank 0 lists the tokens under it. A list with this process's own token can only have
-    been written by a rank 0 that has read it. docs/decisions/0023 has the whole argument.
+    been written by a rank 0 that has read it. docs/decisions/0023 has the full argument.
 
     Args:
         store: That of torchrun's agent, which outlives the processes that it restarts.
@@ -63,7 +63,7 @@ class _Attempt:
             if not missing:
                 break
             if self.waiting.due and (missing := self._all_missing(name)):
-                self.waiting.speak(named(missing, self.place), speaker=True)
+                self.waiting.report(named(missing, self.place), speaker=True)
             self.waiting.pause()
         tokens = [self.store.get(_here(name, rank)).decode() for rank in range(1, size)]
         self.store.set(_members(name), json.dumps(["", *tokens]))
@@ -91,7 +91,7 @@ class _Attempt:
                 answered.remove(name)
                 over.add(name)
             if self.waiting.due:
-                self._speak(answered)
+                self._report(answered)
             self.waiting.pause()
 
     def _latest(self) -> tuple[str, int] | None:
@@ -114,17 +114,17 @@ class _Attempt:
     def _all_missing(self, name: str) -> list[int]:
         return [rank for rank in range(1, self.place.world_size) if not self.store.check([_here(name, rank)])]
 
-    def _speak(self, answered: list[str]) -> None:
-        """Say for whom this rank waits: rank 0 speaks of the others once it has come."""
+    def _report(self, answered: list[str]) -> None:
+        """Report which ranks are missing; once rank 0 has arrived, it does so itself."""
         missing = self._all_missing(answered[-1]) if answered else []
         if missing:
-            self.waiting.speak(named(missing, self.place), speaker=False)
+            self.waiting.report(named(missing, self.place), speaker=False)
         else:
-            whom = f"rank 0 at {self.place.address}:{self.place.port}"
-            self.waiting.speak(whom, speaker=self.place.local_rank == 0)
+            missing_rank = f"rank 0 at {self.place.address}:{self.place.port}"
+            self.waiting.report(missing_rank, speaker=self.place.local_rank == 0)
 
     def _end(self, name: str) -> None:
-        """End what is left of an earlier attempt: this process has taken the place of one of its ranks."""
+        """End the rest of an earlier attempt: this process replaces one of its ranks."""
         if name in _own:
             return
         failure = Failure.lost(

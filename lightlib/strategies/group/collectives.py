@@ -1,4 +1,4 @@
-"""Collectives: what processes tell each other; with one process, each is the identity."""
+"""Collectives between processes; with one process, each is the identity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPERATIONS = ("mean", "avg", "sum", "min", "max")
 
 
 class Collectives:
-    """What a strategy can ask of all its processes.
+    """Collective operations over the processes of a strategy.
 
     Attributes:
         size: How many they are.
@@ -54,7 +54,7 @@ class Collectives:
 
 
 class SingleProcess(Collectives):
-    """One process has nobody to ask."""
+    """One process, without other ranks."""
 
     def barrier(self, name: str | None = None) -> None:
         return None

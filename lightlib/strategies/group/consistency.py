@@ -1,4 +1,4 @@
-"""What processes must agree on before they train together: the same module, with the same values."""
+"""Checks that all ranks have the same module, and gives them the same values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check_equal", "load_own_buffers", "own_buffers", "share_buffers", "s
 
 
 def check_equal(module: nn.Module, collectives: Collectives) -> None:
-    """Refuse processes whose modules differ in a name, shape, dtype or trainability; on all of them alike.
+    """Refuse modules that differ between ranks in a name, shape, dtype or trainability; all ranks raise.
 
     Raises:
         MisconfigurationException: Names the ranks and the first difference.
@@ -47,7 +47,7 @@ def _described(module: nn.Module) -> dict[str, str]:
 def share_values(module: nn.Module, device: torch.device) -> None:
     """Give every process the values of the first one, tensor by tensor, wherever the module is.
 
-    What has no memory yet, or is spread over processes already, stays as it is.
+    Tensors without memory, or already sharded, stay as they are.
     """
     for tensor in _tensors(module):
         data = tensor.detach()
@@ -83,17 +83,17 @@ def own_buffers(module: nn.Module, group: Any) -> dict[str, Tensor]:
 
 
 def load_own_buffers(module: nn.Module, buffers: Mapping[str, Tensor]) -> None:
-    """Take back what `own_buffers` returned."""
+    """Load the result of `own_buffers`."""
     for name, buffer in _stored_buffers(module):
         if name in buffers:
             buffer.detach().copy_(buffers[name])
 
 
 def _stored_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the buffers that a checkpoint holds and that are not spread over processes, and their names."""
+    """Yield the buffers that a checkpoint holds and that are not sharded, with their names."""
     for prefix, part in module.named_modules():
         for name, buffer in part.named_buffers(prefix, recurse=False):
-            stored = name.rpartition(".")[2] not in part._non_persistent_buffers_set  # noqa: SLF001  no other way to ask
+            stored = name.rpartition(".")[2] not in part._non_persistent_buffers_set  # noqa: SLF001  not public otherwise
             if stored and not buffer.is_meta and not isinstance(buffer, DTensor):
                 yield name, buffer
 

@@ -83,7 +83,7 @@ def join(
 
 
 def refuse_without_collectives(strategy: str, accelerator: Accelerator) -> None:
-    """Refuse a kind of device whose tensors no backend of torch.distributed exchanges."""
+    """Refuse a kind of device if no backend of torch.distributed exchanges its tensors."""
     if not accelerator.has_collectives:
         name = accelerator.name()
         raise MisconfigurationException(
@@ -121,7 +121,7 @@ def _let_threads_rest() -> None:
 
 
 def _gloo_threads() -> dict[str, list[str]]:
-    """Return the state of each of gloo's threads, and how often it was woken; only Linux tells."""
+    """Return the state of each of gloo's threads, and how often it was woken; on Linux only."""
     found = {}
     for thread in Path("/proc/self/task").glob("*"):
         with contextlib.suppress(OSError):  # it has ended in the meantime

@@ -1,4 +1,4 @@
-"""The meeting: each process finds the store that rank 0 keeps, and says for whom it waits."""
+"""Rendezvous: connects to rank 0's store and reports which ranks are missing."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from lightlib.strategies.group.waiting import POLL, Waiting, named
 __all__ = ["meet", "meeting_place", "wait_for_all"]
 
 _SECONDS_TO_CONNECT = 5.0
-_MARK = secrets.token_hex(8)  # of this program: in containers process ids are alike
+_MARK = secrets.token_hex(8)  # of this program: in containers process ids are equal
 
 
 def meeting_place(environment: Environment, patience: timedelta, word_after: float = 30.0) -> Any:
-    """Return the store at which all are to meet: one that does not wait for them, which `wait_for_all` does.
+    """Return the store of the rendezvous: it does not wait for other ranks, as `wait_for_all` does.
 
     The arguments are those of `wait_for_all`.
 
@@ -42,7 +42,7 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
     if _by_torchrun(environment) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun keeps it
         made = partial(rendezvous, "env://", rank, size, timeout=patience)
         return _found(lambda: next(made())[0], environment, patience, word_after)
-    kind: Any = vars(distributed)["TCPStore"]  # which torch does not say that it exports
+    kind: Any = vars(distributed)["TCPStore"]  # not in torch's list of exports
     connect = partial(kind, address, port, size, rank == 0, patience, wait_for_workers=False, multi_tenant=True)
     if rank != 0:
         return _found(connect, environment, patience, word_after)
@@ -51,26 +51,26 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
         return connect() if listening is None else connect(master_listen_fd=listening.detach())
     except distributed.DistNetworkError as error:
         raise LightlibError(
-            f"Rank 0 cannot wait for the others at {address}:{port}: {str(error).splitlines()[0]}",
-            expected="an address of the machine of rank 0, with a port that nobody uses.",
+            f"Rank 0 cannot wait for other ranks at {address}:{port}: {str(error).splitlines()[0]}",
+            expected="an address of the machine of rank 0, with a free port.",
             fix="choose another MASTER_PORT, the same for all processes (`ss -ltnp` shows who uses this one).",
         ) from error
 
 
 def _by_torchrun(environment: Environment) -> bool:
-    """Whether torchrun says where to rendezvous, also when a ClusterEnvironment of the user's has read it."""
+    """Whether torchrun sets the rendezvous address, also when a user's ClusterEnvironment has read it."""
     if environment.name in ("torchrun", "local"):
         return environment.name == "torchrun"
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("MASTER_PORT") == str(environment.port)
 
 
 def _found(connect: Callable[[], Any], environment: Environment, patience: timedelta, word_after: float) -> Any:
-    """Return what `connect` returns, once somebody listens: within torch this thread would not hear Ctrl-C."""
+    """Return the result of `connect`, once the port is open: within torch this thread would not receive Ctrl-C."""
     waiting = Waiting(environment, patience, word_after)
-    whom = f"rank 0 at {environment.address}:{environment.port}"
+    missing_rank = f"rank 0 at {environment.address}:{environment.port}"
     while (why := _silence(environment)) is not None:
         if waiting.due:
-            waiting.speak(f"{whom} ({why})", speaker=environment.local_rank == 0)
+            waiting.report(f"{missing_rank} ({why})", speaker=environment.local_rank == 0)
         waiting.pause()
     outcome: list[Any] = []
 
@@ -82,20 +82,20 @@ def _found(connect: Callable[[], Any], environment: Environment, patience: timed
 
     thread = threading.Thread(target=look, name="lightlib meeting", daemon=True)
     thread.start()
-    whom = f"{whom}, where something else seems to listen"
+    missing_rank = f"{missing_rank}, where something else seems to listen"
     while thread.is_alive():
         if waiting.due:
-            waiting.speak(whom, speaker=environment.local_rank == 0)
+            waiting.report(missing_rank, speaker=environment.local_rank == 0)
         thread.join(POLL)
     if isinstance(outcome[0], distributed.DistError):
-        waiting.speak(whom, speaker=True, cause=outcome[0])
+        waiting.report(missing_rank, speaker=True, cause=outcome[0])
     if isinstance(outcome[0], Exception):
         raise outcome[0]
     return outcome[0]
 
 
 def _silence(environment: Environment) -> str | None:
-    """Return why nobody can be reached where rank 0 should be, or None."""
+    """Return why rank 0 cannot be reached, or None."""
     try:
         socket.create_connection((environment.address, environment.port), _SECONDS_TO_CONNECT).close()
     except OSError as error:
@@ -104,10 +104,10 @@ def _silence(environment: Environment) -> str | None:
 
 
 def meet(meeting: Any, environment: Environment, patience: timedelta, word_after: float = 30.0) -> str:
-    """Return when all processes have come: what their keys in the store begin with, to be told from earlier ones.
+    """Return the prefix of the keys of this attempt in the store, when all processes have arrived.
 
     The store of torchrun's agent outlives the processes that it restarts; any other one is rank 0's own and ends with
-    it, so nothing has to be told apart there, and this is an empty string.
+    it, so no prefix is needed there, and this is an empty string.
 
     The arguments and errors are those of `wait_for_all`.
     """
@@ -118,13 +118,13 @@ def meet(meeting: Any, environment: Environment, patience: timedelta, word_after
 
 
 def wait_for_all(meeting: Any, environment: Environment, patience: timedelta, word_after: float = 30.0) -> None:
-    """Return when all processes have come: within torch a process would not hear Ctrl-C, nor say whom it waits for.
+    """Return when all processes have arrived; Ctrl-C works, and missing ranks are reported.
 
     Args:
         meeting: The store.
         environment: This process's place among all.
         patience: How long to wait.
-        word_after: Seconds after which it is said for whom this process waits.
+        word_after: Seconds after which the missing ranks are printed.
 
     Raises:
         LightlibError: Names those that have not come; or another process has come as this rank.
@@ -138,12 +138,12 @@ def wait_for_all(meeting: Any, environment: Environment, patience: timedelta, wo
             if waiting.due:
                 missing = [rank for rank in missing if not meeting.check([f"lightlib/here/{rank}"])]
             if waiting.due and missing:
-                waiting.speak(named(missing, environment), speaker=environment.rank == 0)
+                waiting.report(named(missing, environment), speaker=environment.rank == 0)
             time.sleep(POLL)
 
 
 def _come(meeting: Any, place: Environment) -> None:
-    """Say at the store that this process is here, unless another one has said so in its place."""
+    """Register this process at the store, unless another one is registered as its rank."""
     key, me = f"lightlib/here/{place.rank}", f"process {os.getpid()} of {socket.gethostname()}"
     came = meeting.compare_set(key, "", f"{me}|{_MARK}").decode()
     if came != f"{me}|{_MARK}":

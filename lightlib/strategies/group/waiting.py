@@ -1,4 +1,4 @@
-"""Waiting: how long a process has waited for other ranks, what it prints then, and the error."""
+"""Waiting: reports missing ranks after a while, and raises when the patience is over."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Waiting:
         """Whether something is to be printed or raised now."""
         return self.seconds >= self.patience or (self._silent and self.seconds >= self.word_after)
 
-    def speak(self, whom: str, speaker: bool, cause: BaseException | None = None) -> None:
-        """Print once for whom this process waits, if it is the `speaker`; raise at the end, or because of `cause`."""
+    def report(self, missing: str, speaker: bool, cause: BaseException | None = None) -> None:
+        """Print once which ranks are missing, if this is the `speaker`; raise at the end, or because of `cause`."""
         rank, seconds = self.environment.rank, self.seconds
         if cause is not None or seconds >= self.patience:
             raise LightlibError(
-                f"Rank {rank} has waited {min(seconds, self.patience):.3g} s for {whom}.",
+                f"Rank {rank} has waited {min(seconds, self.patience):.3g} s for {missing}.",
                 expected="all of them, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT.",
                 fix="see what they have printed; DDPStrategy(timeout=...) gives them more seconds.",
             ) from cause
         if speaker:
-            report.log.info(f"Rank {rank} waits for {whom}.")
+            report.log.info(f"Rank {rank} waits for {missing}.")
         self._silent = False
 
     def pause(self) -> None:

@@ -1,4 +1,4 @@
-"""Pipeline: processes share out the layers, and micro-batches flow through them."""
+"""Pipeline: every process has some layers, and micro-batches flow through them."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Pipeline(Axis):
         return partial(self._evaluate, name, method)
 
     def around(self, step: Step) -> Step:
-        """Return what runs a batch in place of `step`: the schedule."""
+        """Return the schedule, which runs a batch in place of `step`."""
         placed_, entered = self._placed, self._step
         assert placed_ is not None, "apply() comes first"
         assert entered is not None, "enter() comes first"
@@ -188,7 +188,7 @@ class Pipeline(Axis):
 
 
 class _Placed(NamedTuple):
-    """What there is once a module has been shared out."""
+    """The parts of a module that was cut into stages."""
 
     chain: Chain
     cut: Cut

@@ -46,7 +46,7 @@ class Chain:
         self.captures = self.rank == ranks[0] or any(stage.split.kind != "chain" for stage in stages.values())
 
     def forward(self, call: Call | None, observe: Observer | None = None) -> Any:
-        """Return the output of the last stage on the process that has it; something else on the others."""
+        """Return the output of the last stage on the process that has it; other ranks ignore their result."""
         value: Any = None
         for index in sorted(self.stages):
             if index and self.ranks[index - 1] != self.rank:
@@ -59,7 +59,7 @@ class Chain:
         return value
 
     def forward_backward(self, call: Call | None, loss_of: Callable[[Any], Tensor]) -> None:
-        """Run one micro-batch forward, differentiate `loss_of(output)` and run it back, with no other in between."""
+        """Run one micro-batch forward, differentiate `loss_of(output)` and run it back, alone."""
         inputs: dict[int, list[Tensor]] = {}
         outputs: dict[int, list[Tensor]] = {}
         value: Any = None
@@ -99,7 +99,7 @@ class Chain:
             distributed.send(tensor, group=self.group, group_dst=rank)
 
     def receive(self, rank: int) -> Any:
-        """Return what another process of the pipeline sends."""
+        """Return the tree that another process of the pipeline sends."""
         box: list[Any] = [None]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch warns of its own structures when they are unpickled

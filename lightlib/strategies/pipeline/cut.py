@@ -38,7 +38,7 @@ class Cut:
         self.name = f"self.{name}" if name else "self"
 
     def capture(self, step: Callable[..., Any], seed: int, args: tuple[Any, ...]) -> Call | None:
-        """Return what `step` calls the part with, or None when it does not call it.
+        """Return the arguments with which `step` calls the part, or None when it does not call it.
 
         Raises:
             MisconfigurationException: A parameter was used before.
@@ -69,7 +69,7 @@ class Cut:
         return calls[0]
 
     def replay(self, step: Callable[..., Any], name: str, seed: int, args: tuple[Any, ...], output: Any) -> Any:
-        """Return what `step` returns when `output` answers its call of the part.
+        """Return the result of `step`, with `output` as the answer to its call of the part.
 
         Raises:
             MisconfigurationException: It calls the part twice, or not at all.

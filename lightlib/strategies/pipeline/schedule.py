@@ -20,7 +20,7 @@ __all__ = ["SCHEDULES", "Engine", "Kind", "kind_of", "micro_batches", "placed"]
 
 @dataclass(frozen=True)
 class Kind:
-    """What is known about a schedule of torch.
+    """Properties of one of torch's schedules.
 
     Attributes:
         name: As users write it.
@@ -45,7 +45,7 @@ class Kind:
         return number >= 1
 
     def rule(self, stages: int, processes: int) -> str:
-        """Return in words what `allows` asks."""
+        """Return the rule of `allows` in words."""
         if self.name in ("1f1b", "dualpipev"):
             return f"at least {stages}, one for each stage"
         if self.name in ("interleaved", "interleaved_zero_bubble"):
@@ -97,7 +97,7 @@ def placed(kind: Kind, processes: int, per_process: int) -> list[int]:
     return once * per_process
 
 
-def micro_batches(kind: Kind, size: int, asked: int | None, stages: int, processes: int, whole: bool) -> int:
+def micro_batches(kind: Kind, size: int, asked: int | None, stages: int, processes: int, full: bool) -> int:
     """Return into how many micro-batches a batch of `size` samples is cut; 0: it does not go through the schedule.
 
     Args:
@@ -105,7 +105,7 @@ def micro_batches(kind: Kind, size: int, asked: int | None, stages: int, process
         size: Samples in the batch.
         asked: What the user wants; None is two for each stage, as far as that divides the batch.
         stages, processes: Of the pipeline.
-        whole: Whether this is a batch of the full size, and not what is left at the end of an epoch.
+        full: Whether this is a batch of the full size, and not the rest at the end of an epoch.
 
     Raises:
         MisconfigurationException: A full batch cannot be cut so.
@@ -114,7 +114,7 @@ def micro_batches(kind: Kind, size: int, asked: int | None, stages: int, process
     if asked is not None:
         if asked in fitting:
             return asked
-        if whole:
+        if full:
             raise _does_not_divide(kind, size, asked, stages, processes, fitting)
         return max((n for n in fitting if n <= asked), default=0)
     smaller = [n for n in fitting if n <= 2 * stages]
@@ -122,7 +122,7 @@ def micro_batches(kind: Kind, size: int, asked: int | None, stages: int, process
         return max(smaller)
     if fitting:
         return min((n for n in fitting if n > 2 * stages), default=max(fitting))
-    if whole:
+    if full:
         raise _does_not_divide(kind, size, None, stages, processes, fitting)
     return 0
 
@@ -217,7 +217,7 @@ class Engine:
     ) -> None:
         from torch.distributed import pipelining  # optional: slow to import, and only for pipelines
 
-        # After an error torch prints the whole schedule as a table, which hides the error.
+        # After an error torch prints the full schedule as a table, which hides the error.
         logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
         self.number, self.loss_of = number, loss_of
         self.error: BaseException | None = None
@@ -256,7 +256,7 @@ class Engine:
             cause = next((one for one in causes if one is not None), None)
             if cause is None or cause is error:
                 raise
-            raise cause from None  # torch says "failed to run forward", and no more
+            raise cause from None  # torch reports only "failed to run forward"
         finally:
             for shaped in self.shaped.values():
                 shaped.calls = ()
@@ -282,7 +282,7 @@ def _shapes(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _look(chain: Chain, call: Call | None) -> dict[int, tuple[Any, Any]]:
-    """Return what each stage of this process receives and returns for one micro-batch."""
+    """Return the input and output of each stage of this process for one micro-batch."""
     seen: dict[int, tuple[Any, Any]] = {}
 
     def observe(index: int, received: Any, output: Any) -> None:
@@ -310,7 +310,7 @@ def _broken(value: Any) -> bool:
 
 
 def shape_of(call: Mapping[str, Any] | Call) -> str:
-    """Return what a schedule is made for: shapes, dtypes and structure."""
+    """Return the key of a schedule: shapes, dtypes and structure."""
     leaves, structure = flattened(call)
     kinds = [(tuple(one.shape), str(one.dtype)) if isinstance(one, Tensor) else type(one).__name__ for one in leaves]
     return f"{kinds} {structure}"

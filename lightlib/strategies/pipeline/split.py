@@ -18,7 +18,7 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 @dataclass(frozen=True)
 class Unit:
-    """A layer, or a parameter that a module holds itself: what belongs to one stage as a whole."""
+    """A layer, or a parameter that a module holds itself: it is not cut between stages."""
 
     owner: nn.Module
     key: str
@@ -63,8 +63,8 @@ def find_split(module: nn.Module, plan: ParallelPlan, named: Sequence[Any], coun
     """Return which units of `module` make `count` stages.
 
     Args:
-        module: As the user wrote it, whole.
-        plan: What it says about itself.
+        module: The full module, as the user wrote it.
+        plan: Its `parallel_plan`.
         named: Stages by name, in place of the plan's; may be empty.
         count: How many stages there are to be.
 
@@ -90,7 +90,7 @@ def plain_sequential(part: nn.Module) -> bool:
 
 
 def outside(module: nn.Module, part: nn.Module) -> list[Unit]:
-    """Return what `module` holds outside of `part`, with or without parameters."""
+    """Return the units of `module` outside of `part`, with or without parameters."""
     if part is module:
         return []
     above = _above(module, part)
@@ -139,7 +139,7 @@ def _part_of(module: nn.Module, plan: ParallelPlan, named: bool) -> tuple[str, n
 
 
 def _largest(module: nn.Module, name: str = "") -> tuple[str, nn.Module] | None:
-    """Return the ModuleList or Sequential with most layers that is in no other such container."""
+    """Return the outermost ModuleList or Sequential with the most layers."""
     if isinstance(module, (nn.ModuleList, nn.Sequential)):
         layers = list(_units(module, name, _nested(module)))
         if sum(1 for unit in layers if unit.size) > 1:
@@ -211,7 +211,7 @@ def balance(costs: Sequence[int], count: int, first: int = 0, last: int = 0) -> 
 
 
 def _balanced(name: str, units: list[Unit], count: int) -> list[int]:
-    """Return the stage of each unit of a chain; what has no parameters goes with what comes before."""
+    """Return the stage of each unit of a chain; units without parameters follow the unit before them."""
     heavy = [index for index, unit in enumerate(units) if unit.size]
     _enough(name, len(heavy), count)
     borders = [heavy[begin] for begin in balance([units[index].size for index in heavy], count)]

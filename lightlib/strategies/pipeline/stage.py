@@ -21,7 +21,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class AbsentLayerError(AttributeError):
-    """Something was asked of a layer that is on another process."""
+    """A layer was used that is on another process."""
 
 
 class AbsentLayer:
@@ -56,7 +56,7 @@ class AbsentLayer:
 
 
 class _Blank:
-    """Values for parameters that are elsewhere: not a number, so that a use of them is found; they take no memory."""
+    """Values for parameters of other stages: NaN, so that using them is detected; they take no memory."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -82,7 +82,7 @@ class _Blank:
 
 
 class _Reached(BaseException):
-    """The last layer of the stage has been called; not an Exception, so that nobody catches it on the way."""
+    """The last layer of the stage has been called; not an Exception, so that user code does not catch it."""
 
     def __init__(self, output: Any) -> None:
         self.output = output
@@ -101,7 +101,7 @@ class _StandIn(nn.Module):
 
 
 class _Before(_StandIn):
-    """A block of an earlier stage: the one right before this stage returns what that stage sent."""
+    """A block of an earlier stage: the last one of them returns the output of the stage before."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         stage: Stage = self.__dict__["stage"]
@@ -135,7 +135,7 @@ class Stage:
 
     Attributes:
         index, count: Which of how many.
-        blank: The values of parameters that are elsewhere.
+        blank: The values of parameters of other stages.
         received: What the stage before sent, while this one runs.
         begin, end: The blocks that this stage has, of the kind ``"blocks"``.
         swaps: Per module: its children while this stage runs, attributes to set and attributes to hide.
@@ -167,7 +167,7 @@ class Stage:
                 yield parameter
 
     def __call__(self, received: Any, call: Call | None) -> Any:
-        """Run the stage: on what the stage before sent, or on the step's call of the part."""
+        """Run the stage: on the output of the stage before, or on the step's call of the part."""
         part, self.received, self.place = self.split.part, received, 0
         args, kwargs = self._arguments(call)
         with self.context(), self._layers():
@@ -265,9 +265,9 @@ def keep(
     device: torch.device,
     context: Callable[[], Any] | None,
 ) -> dict[int, Stage]:
-    """Take away from `module`, in place, what belongs to stages that are not in `own`; return those that are.
+    """Remove the layers of stages that are not in `own` from `module`, in place; return the local stages.
 
-    Names of what stays do not change: nothing is numbered anew.
+    Names of the remaining layers do not change: nothing is renumbered.
     """
     blank = _Blank(device)
     stages = {index: Stage(split, index, count, blank, context) for index in own}
@@ -295,7 +295,7 @@ def keep(
 def _swap(
     stage: Stage, owner: nn.Module, before: dict[str, Any], units: dict[str, int], absent: set[str]
 ) -> tuple[nn.Module, dict[str, Any], dict[str, Any], list[str]]:
-    """Return what `owner` looks like while `stage` runs."""
+    """Return the children of `owner` while `stage` runs."""
     children: dict[str, Any] = {}
     for key, child in before.items():
         if key not in units or units[key] == stage.index or (stage.split.kind == "blocks" and key not in absent):

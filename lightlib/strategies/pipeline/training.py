@@ -1,4 +1,4 @@
-"""A batch through a pipeline: cut, run by a schedule, and its loss told to every stage."""
+"""A batch through a pipeline: cut, run by a schedule, and its loss sent to every stage."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Training:
         self._odd_said = False
 
     def __call__(self, batch: Any, batch_idx: int, backward: Callable[..., None], sync: bool) -> Any:
-        """Run one batch forward and backward; return the mean loss, with what else the step returned where it ran."""
+        """Run one batch forward and backward; return the mean loss, with the step's other outputs where it ran."""
         number = self._number(batch)
         parts = self._parts(batch, max(number, 1))
         calls, seeds, shape = self._calls(parts, batch_idx)
@@ -93,9 +93,9 @@ class Training:
             return self.asked or 2 * self.stages
         if own is not None and self.asked is not None:
             return self.asked
-        whole = size >= self.full
+        full = size >= self.full
         self.full = max(size, self.full)
-        number = micro_batches(self.kind, size, self.asked, self.stages, self.processes, whole)
+        number = micro_batches(self.kind, size, self.asked, self.stages, self.processes, full)
         if not number and not self._odd_said:
             self._odd_said = True
             info(f"A batch of {size} samples goes through the pipeline in one piece: the schedule cannot cut it.")
@@ -154,13 +154,13 @@ class Training:
             raise MisconfigurationException(
                 f"Micro-batches call the pipelined part with different shapes: {first:.150} and {second:.150}.",
                 expected="equal shapes within a batch.",
-                fix="pad, or define split_batch(batch, n) so that its parts are alike.",
+                fix="pad, or define split_batch(batch, n) so that its parts have equal shapes.",
             )
         digest = hashlib.sha256(shapes.pop().encode()).digest()
         return int.from_bytes(digest[:7], "little")
 
     def _fail_together(self, own: BaseException | None) -> None:
-        """Raise on every process what went wrong on the first."""
+        """Raise the error of the first process on every process."""
         box = [f"{type(own).__name__}: {own}" if not isinstance(own, MisconfigurationException) else str(own)]
         distributed.broadcast_object_list(box, group=self.chain.group, group_src=self.chain.ranks[0])
         raise own if own is not None else MisconfigurationException(f"{box[0]}")
@@ -180,7 +180,7 @@ class Training:
         return self._loss_of(index, output)
 
     def _differentiated(self, result: Any, output: Any, backward: Callable[..., None], parts: int) -> Tensor:
-        """Return what the schedule is to differentiate: the loss as the run divides and scales it."""
+        """Return the tensor that the schedule differentiates: the loss as the run divides and scales it."""
         taken: list[Tensor] = []
         if result is not None:
             backward(result, by=taken.append, parts=parts)
@@ -188,10 +188,10 @@ class Training:
 
     # after
     def _exchanged(self, outputs: list[Any], backward: Callable[..., None], sync: bool) -> Any:
-        """Tell every stage each micro-batch's loss and weight, and what was logged; return the output of the batch."""
+        """Send each micro-batch's loss and weight and the logged values to every stage; return the batch's output."""
         group, last = self.chain.group, self.chain.rank == self.last
-        told = self.site.tell() if last and sync else None
-        payload = pickle.dumps(told) if told is not None else b""
+        logged = self.site.tell() if last and sync else None
+        payload = pickle.dumps(logged) if logged is not None else b""
         pairs = [_loss_and_weight(output) for output in outputs] if last else []
         skipped = any(output is None for output in outputs) if last else False
         weighted = _weighted(pairs)
@@ -227,7 +227,7 @@ class Training:
 
 
 def _roots(module: nn.Module) -> list[FSDPModule]:
-    """Return the outermost modules that FSDP2 has taken over."""
+    """Return the outermost modules to which `fully_shard` was applied."""
     if isinstance(module, FSDPModule):
         return [module]
     return [root for child in module.children() for root in _roots(child)]
@@ -261,7 +261,7 @@ def _number_of(value: Any) -> Tensor:
 
 
 def _merged(outputs: Sequence[Any], weighted: bool) -> Any:
-    """Return what the step returned for all micro-batches, as if it had been one batch."""
+    """Return the outputs of all micro-batches, joined as if they had been one batch."""
     losses = torch.stack([_loss_and_weight(output)[0].detach().reshape(()) for output in outputs])
     if not isinstance(outputs[0], Mapping):
         return {"loss": losses.mean()}
