@@ -263,7 +263,7 @@ def _load_zero(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     optimizer.load_state_dict({**saved, "param_groups": [_unnamed(group) for group in saved["param_groups"]]})
     for group, loaded in zip(live, optimizer.param_groups, strict=True):
         group.update(loaded)
-    optimizer.param_groups = live
+    optimizer.param_groups = live  # torch has replaced them
 
 
 def _unnamed(group: Mapping[str, Any]) -> dict[str, Any]:

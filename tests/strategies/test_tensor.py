@@ -163,7 +163,7 @@ def test_partners_are_looked_for_in_the_same_block():
 
 def test_heads_that_do_not_divide():
     with pytest.raises(
-        MisconfigurationException, match=r"blocks\.0\.attention has num_heads=1, which tensor=2 cannot share"
+        MisconfigurationException, match=r"blocks\.0\.attention has num_heads=1, which tensor=2 cannot split"
     ):
         check(Decoder(heads=1), plan=transformer_plan(Decoder()))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,13 +30,17 @@ class Exchanged:
 
     Attributes:
         calls: How often it was called.
-        lengths: The lengths of this process's parts of the batch, to see a step that has dropped a token.
+        lengths: The lengths of the local shards of the batch, to detect a step that has dropped a token.
     """
 
     def __init__(self, group: Any) -> None:
         self.group, self.calls = group, 0
         self.lengths: set[int] = set()
         self._size, self._rank = distributed.get_world_size(group), distributed.get_rank(group)
+
+    def expect(self, lengths: Iterable[int]) -> None:
+        """Set the lengths of the shards of the next batch."""
+        self.lengths = set(lengths)
 
     def __call__(
         self,
@@ -111,6 +115,10 @@ class Ring:
     def __init__(self, mesh: DeviceMesh) -> None:
         self.mesh, self.calls = mesh, 0
         self.lengths: set[int] = set()
+
+    def expect(self, lengths: Iterable[int]) -> None:
+        """Set the lengths of the shards of the next batch."""
+        self.lengths = set(lengths)
 
     def __call__(
         self,

@@ -58,6 +58,7 @@ def _deal(x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
     return output
 
 
+# torch's functions keep on `ctx` what their backward needs.
 class _Deal(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:

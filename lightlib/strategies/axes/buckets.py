@@ -82,7 +82,7 @@ class BucketOrder:
         finally:
             wrapped["step"] = step
             for parameter in ordered:
-                parameter.grad = None
+                parameter.grad = None  # where torch keeps it
         self.names = list(names)
 
 

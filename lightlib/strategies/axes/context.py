@@ -208,7 +208,7 @@ class Context(Axis):
             chosen[name] = tensor.narrow(dim, rank * lengths[-1], lengths[-1] + overlap), dim
         lengths = list(dict.fromkeys(lengths))
         if self._attention is not None:
-            self._attention.lengths = set(lengths)
+            self._attention.expect(lengths)
         return _with_entries(batch, {name: tensor for name, (tensor, _) in chosen.items()}), lengths
 
     def _sequences(self, batch: Any) -> dict[str, tuple[Tensor, int]]:

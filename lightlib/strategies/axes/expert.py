@@ -112,7 +112,7 @@ class Expert(Axis):
         others = site.along(*(name for name in site.splits_batch if name != dim))
         for layer in _layers(module).values():
             layer.to(site.device)
-            layer.group = self.group
+            layer.shard_over(self.group)
             if isinstance(layer.experts, nn.ModuleList):
                 keep = range(rank * layer.count // self.size, (rank + 1) * layer.count // self.size)
                 for key in list(layer.experts._modules):  # noqa: SLF001  to delete without renumbering

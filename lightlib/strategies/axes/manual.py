@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
@@ -60,7 +59,8 @@ class ByHand(Axis):
     def apply(self, module: nn.Module, site: AxisContext) -> None:
         if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
             construction = Construction()
-            construction.rng = site.collectives.broadcast(torch.get_rng_state())
+            construction.begin()
+            construction.share(site.collectives)
             fill(module, site.device, construction)
         self._module = module
         sharded: list[Any] = [part for part in module.modules() if isinstance(part, FSDPModule)]

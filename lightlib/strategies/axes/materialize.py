@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.overrides import TorchFunctionMode
 
 from lightlib.errors import MisconfigurationException
+from lightlib.strategies.group.collectives import Collectives
 from lightlib.torch_private import RESETS, give_memory, reset_of
 
 __all__ = ["Construction", "fill", "on_meta"]
@@ -33,6 +34,14 @@ class Construction:
         self.resets: list[nn.Module] = []
         self.known: set[int] = set()
 
+    def begin(self) -> None:
+        """Record the state of the generator."""
+        self.rng = torch.get_rng_state()
+
+    def share(self, collectives: Collectives) -> None:
+        """Take the state of rank 0's generator, so that replicas get the same values, also without a seed."""
+        self.rng = collectives.broadcast(self.rng)
+
 
 @contextmanager
 def on_meta(construction: Construction) -> Iterator[None]:
@@ -41,7 +50,7 @@ def on_meta(construction: Construction) -> Iterator[None]:
     Raises:
         MisconfigurationException: A value is set outside of a `reset_parameters`, where it would be lost.
     """
-    construction.rng = torch.get_rng_state()
+    construction.begin()
     with torch.device("meta"), _NotesResets(construction):
         yield
 

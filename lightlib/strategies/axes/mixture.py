@@ -68,6 +68,10 @@ class MixtureOfExperts(nn.Module):
         """Leave out tensors with a graph, which cannot be copied."""
         return {key: value for key, value in self.__dict__.items() if key != "balance"}
 
+    def shard_over(self, group: Any) -> None:
+        """Send tokens to the processes of `group`, each of which keeps some of the experts."""
+        self.group = group
+
     def forward(self, x: Tensor) -> Tensor:
         """Return for each token (last dimension: its features) the weighted sum of its experts' outputs."""
         tokens = x.reshape(-1, x.shape[-1])

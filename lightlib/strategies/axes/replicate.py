@@ -192,7 +192,7 @@ class Replicate(Axis):
         distributed.all_reduce(present, distributed.ReduceOp.MAX, group=group)
         for parameter, used in zip(parameters, present.tolist(), strict=True):
             if used and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = torch.zeros_like(parameter)  # where torch keeps it
         for bucket in _buckets([p.grad for p, used in zip(parameters, present.tolist(), strict=True) if used]):
             _average(bucket, group)
 

@@ -127,8 +127,7 @@ class Shard(Axis):
             )
         self._roots = [root for root in roots if isinstance(root, FSDPModule)]
         if any(parameter.is_meta for parameter in module.parameters()):
-            # Copies are to have the same values, also without a seed.
-            self._construction.rng = site.collectives.broadcast(self._construction.rng)
+            self._construction.share(site.collectives)
             fill(module, site.device if not self.cpu_offload else torch.device("cpu"), self._construction)
             self._construction = Construction()
         self._gathered = Gathered(self._roots)
@@ -218,7 +217,7 @@ def entered(module: nn.Module, name: str, method: Step) -> Step:
         return _own_memory(module, args, method(*args))
 
     attribute = f"_entered_{name}"
-    setattr(module, attribute, with_own_memory)
+    setattr(module, attribute, with_own_memory)  # torch takes methods by name only
     register_fsdp_forward_method(module, attribute)
     found: Step = module.__dict__.pop(attribute)
     return found

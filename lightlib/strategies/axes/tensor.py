@@ -143,7 +143,7 @@ class Tensor(Axis):
                 part.register_parameter(other, getattr(first, key))
         for name, key, count in self._heads:
             if name in here:
-                setattr(here[name], key, count // self.size)
+                setattr(here[name], key, count // self.size)  # the module's forward reads it
         for part in module.modules():
             if isinstance(part, nn.TransformerEncoderLayer):
                 part.activation_relu_or_gelu = 0  # torch's fused kernel for evaluation knows no parts of matrices

@@ -278,7 +278,7 @@ def _adds_up(part: nn.Module, whole: Any, first: Any, second: Any, x: torch.Tens
         return False
     finally:
         for child in training:
-            child.training = True
+            child.training = True  # `train` would set its children too
 
 
 # What does not fit

@@ -141,7 +141,7 @@ class Compile(Axis):
         codes: dict[str, CodeType] = {}
         here = dict(module.named_modules())  # a pipeline's stage has not all of them
         for block in [here[name] for name in self._names if name in here]:
-            block.forward = self._compiled(block, codes)
+            block.forward = self._compiled(block, codes)  # in place: a wrapper would change the names
 
     def _compiled(self, block: nn.Module, codes: dict[str, CodeType]) -> Callable[..., Any]:
         forward = block.forward

@@ -80,7 +80,7 @@ class EngineOptimizer:
         try:
             self.engine.step()
         finally:
-            if self._factor is not None:
+            if self._factor is not None:  # DeepSpeed has no call that undoes it
                 own.custom_loss_scaler, own.external_loss_scale, self._factor = False, None, None
             if self._own_clipping is not None:
                 own.clip_grad = self._own_clipping
@@ -107,7 +107,7 @@ class EngineOptimizer:
                 expected="gradient_clip_algorithm='norm'.",
                 fix="Trainer(gradient_clip_algorithm='norm'), or strategy='fsdp', which clips by value as well.",
             )
-        self.engine.optimizer.clip_grad = value
+        self.engine.optimizer.clip_grad = value  # DeepSpeed reads it in its step
         self._norm = torch.full((), float("nan"), device=self.engine.device)
         return self._norm
 
@@ -183,7 +183,7 @@ class EngineScaler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         scaler = self._dynamic
         if scaler is not None and "scale" in state:
-            scaler.cur_scale = float(state["scale"])
+            scaler.cur_scale = float(state["scale"])  # DeepSpeed has no setter
             scaler.last_overflow_iter = scaler.cur_iter - 1 - int(state.get("_growth_tracker", 0))
 
     @property

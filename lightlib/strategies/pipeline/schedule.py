@@ -157,6 +157,25 @@ class _Shaped(nn.Module):
         self.output: Any = None  # of the last stage, for the loss, which is computed right after it
         self.error: BaseException | None = None
 
+    def describe(self, received: Any, output: Any) -> tuple[list[Tensor], list[Tensor]]:
+        """Take the structure of the input and output from an example; return the tensors of both."""
+        self.arrives, inputs = _described(received)
+        self.leaves, outputs = _described(output)
+        return inputs, outputs
+
+    def start(self, calls: Sequence[Call | None]) -> None:
+        """Take the calls of the micro-batches of a batch."""
+        self.calls, self.error = calls, None
+
+    def finish(self) -> None:
+        """Release the calls."""
+        self.calls = ()
+
+    def take_output(self) -> Any:
+        """Return the last output, and release it."""
+        output, self.output = self.output, None
+        return output
+
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         return self.__dict__["stage"].parameters()  # type: ignore[no-any-return]
 
@@ -226,10 +245,8 @@ class Engine:
         count = len(chain.ranks)
         stages = []
         for index, shaped in sorted(self.shaped.items()):
-            received, output = seen[index]
-            shaped.arrives, _ = _described(received)
-            shaped.leaves, outputs = _described(output)
-            inputs = [torch.zeros(1, dtype=torch.long)] if index == 0 else _described(received)[1]
+            inputs, outputs = shaped.describe(*seen[index])
+            inputs = [torch.zeros(1, dtype=torch.long)] if index == 0 else inputs
             stages.append(
                 pipelining.PipelineStage(
                     shaped, index, count, chain.device, input_args=_shapes(inputs), output_args=_shapes(outputs),
@@ -243,7 +260,7 @@ class Engine:
     def run(self, calls: Sequence[Call | None]) -> None:
         """Run all micro-batches forward and backward."""
         for shaped in self.shaped.values():
-            shaped.calls, shaped.error = calls, None
+            shaped.start(calls)
         self.error = None
         each = torch.arange(self.number)
         last = any(shaped.__dict__["stage"].is_last for shaped in self.shaped.values())
@@ -259,11 +276,11 @@ class Engine:
             raise cause from None  # torch reports only "failed to run forward"
         finally:
             for shaped in self.shaped.values():
-                shaped.calls = ()
+                shaped.finish()
 
     def _loss(self, output: Any, target: Tensor) -> Tensor:
         shaped = self.shaped[max(self.shaped)]
-        output, shaped.output = shaped.output, None
+        output = shaped.take_output()
         try:
             return self.loss_of(int(target), output).clone()
         except BaseException as error:

@@ -153,6 +153,14 @@ class Stage:
     def is_last(self) -> bool:
         return self.index == self.count - 1
 
+    def hold(self, begin: int, end: int) -> None:
+        """Take the blocks from `begin` to before `end`."""
+        self.begin, self.end = begin, end
+
+    def hold_outside(self, modules: list[nn.Module]) -> None:
+        """Take the modules outside of the pipelined part."""
+        self.parameters_outside = modules
+
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield the parameters that this stage's backward passes reach."""
         seen: set[int] = set()
@@ -276,7 +284,7 @@ def keep(
         if count - 1 not in own and _has_parameters(unit):
             _take_away(unit)
     if count - 1 in own:
-        stages[count - 1].parameters_outside = everything
+        stages[count - 1].hold_outside(everything)
     owners = {id(unit.owner): unit.owner for unit in split.units}
     before = {id(owner): dict(owner._modules) for owner in owners.values()}  # noqa: SLF001
     absent = [unit for unit, stage in zip(split.units, split.stages, strict=True) if stage not in own]
@@ -319,7 +327,7 @@ def _hollow_out(
     }
     for stage in stages.values():
         own = [places[unit.key] for unit in split.of(stage.index) if unit.owner is split.container]
-        stage.begin, stage.end = own[0], own[-1] + 1
+        stage.hold(own[0], own[-1] + 1)
         for owner, children, present, _ in stage.swaps:
             if owner is split.container:
                 children.clear()
