@@ -219,8 +219,8 @@ _NAMED: dict[str, tuple[torch.dtype, torch.dtype, bool]] = {
     "bf16-true": (torch.bfloat16, torch.bfloat16, False),
 }
 _SHORT = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
-# What other frameworks call them; of these names none is nearest to the right one by its letters.
-_ELSEWHERE = {
+# Names of other frameworks; the closest spelling would often suggest a wrong precision.
+_OTHER_FRAMEWORKS = {
     **dict.fromkeys(("fp64", "float64", "double"), "64-true"),
     **dict.fromkeys(("fp32", "float32", "float", "full", "single", "tf32", "no"), "32-true"),
     **dict.fromkeys(("fp16", "amp", "mixed-float16", "mixed-fp16", "mixed-16"), "16-mixed"),
@@ -233,7 +233,7 @@ _ELSEWHERE = {
 def _meant(name: str, known: Iterable[str]) -> str:
     """Return the name that is probably meant, which is never that of a dtype with another number of bits."""
     plain = name.lower().replace("_", "-")
-    return _ELSEWHERE.get(plain) or closest(name, sorted(one for one in known if _bits(one) == _bits(name)))
+    return _OTHER_FRAMEWORKS.get(plain) or closest(name, sorted(one for one in known if _bits(one) == _bits(name)))
 
 
 def _bits(name: str) -> tuple[str, bool]:

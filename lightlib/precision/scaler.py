@@ -201,7 +201,7 @@ class LossScaler:
             )
         self.unscale(optimizer)
         stepped: list[bool] = []
-        # GradScaler calls optimizer.step only when it does not skip: a hook on it knows, and no device is waited for.
+        # GradScaler calls optimizer.step unless it skips: a hook on it notices without waiting for the device.
         with optimizer.register_step_post_hook(lambda taken, *_: stepped.append(not _skipped_in_kernel(taken))):
             self.grad_scaler.step(optimizer)
         if self.grad_scaler.is_enabled():

@@ -54,7 +54,7 @@ class SingleDeviceStrategy(Strategy):
                 fix="Trainer(devices=1), or another strategy.",
             )
         super().connect(accelerator, devices, precision, environment)
-        self.world_size = 1  # other processes may be there; this strategy does not speak to them
+        self.world_size = 1  # there may be other processes, which this strategy ignores
         self._device = self._device or devices[0]
 
     def setup_environment(self) -> None:

@@ -95,7 +95,7 @@ class Strategy(ABC):
     tell: Callable[[], Any] | None = None
     hear: Callable[[Any], None] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:  # a copy has its settings, and no module of a run
+    def __getstate__(self) -> dict[str, Any]:  # a copy has the settings, but no module
         return {name: value for name, value in self.__dict__.items() if name not in _OF_A_RUN}
 
     @property

@@ -148,7 +148,7 @@ class Ring:
 @contextmanager
 def replaced(module: nn.Module, attention: Callable[..., Any]) -> Iterator[None]:
     """Let `attention` answer wherever torch and the files of `module` call `F.scaled_dot_product_attention`."""
-    torch.overrides.get_overridable_functions()  # torch remembers its own functions, while they are in their places
+    torch.overrides.get_overridable_functions()  # torch caches its own functions, so before one is replaced
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def scaled_dot_product_attention(*args: Any, **options: Any) -> Any:
@@ -159,7 +159,7 @@ def replaced(module: nn.Module, attention: Callable[..., Any]) -> Iterator[None]
     ]
     found = {id(place): (place, key) for place in places for key, value in place.items() if value is _TORCHS}
     fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # a kernel that computes all of a layer at once
+    torch.backends.mha.set_fastpath_enabled(False)  # a fused kernel for the full layer
     for place, key in found.values():
         place[key] = scaled_dot_product_attention
     try:

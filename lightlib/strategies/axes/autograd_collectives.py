@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-__all__ = ["dealt", "gathered", "part_of", "scaled_gradient", "to_heads", "to_sequence"]
+__all__ = ["all_to_all", "gathered", "scaled_gradient", "shard_of", "to_heads", "to_sequence"]
 
 
-def dealt(x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
+def all_to_all(x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
     """Return the rows that all processes have for this one: `taken` from each; they get `given` of its own."""
-    return _Deal.apply(x, given, taken, group)  # type: ignore[no-any-return, no-untyped-call]
+    return _AllToAll.apply(x, given, taken, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def gathered(x: Tensor, dim: int, group: Any) -> Tensor:
@@ -20,9 +20,9 @@ def gathered(x: Tensor, dim: int, group: Any) -> Tensor:
     return _Gather.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def part_of(x: Tensor, dim: int, group: Any) -> Tensor:
+def shard_of(x: Tensor, dim: int, group: Any) -> Tensor:
     """Return this process's part of `x`, which is the same on all of them and divides evenly."""
-    return _Part.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
+    return _Shard.apply(x, dim, group)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def to_heads(x: Tensor, group: Any) -> Tensor:
@@ -48,26 +48,26 @@ def _gather(x: Tensor, dim: int, group: Any) -> Tensor:
     return torch.cat(parts, dim)
 
 
-def _part(x: Tensor, dim: int, group: Any) -> Tensor:
+def _shard(x: Tensor, dim: int, group: Any) -> Tensor:
     return x.chunk(distributed.get_world_size(group), dim)[distributed.get_rank(group)].clone()
 
 
-def _deal(x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
+def _all_to_all(x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
     output = x.new_empty((sum(taken), *x.shape[1:]))
     distributed.all_to_all_single(output, x.contiguous(), taken, given, group=group)
     return output
 
 
 # torch's functions keep on `ctx` what their backward needs.
-class _Deal(torch.autograd.Function):
+class _AllToAll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, given: list[int], taken: list[int], group: Any) -> Tensor:
         ctx.given, ctx.taken, ctx.group = given, taken, group
-        return _deal(x, given, taken, group)
+        return _all_to_all(x, given, taken, group)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _deal(gradient, ctx.taken, ctx.given, ctx.group), None, None, None
+        return _all_to_all(gradient, ctx.taken, ctx.given, ctx.group), None, None, None
 
 
 class _Gather(torch.autograd.Function):
@@ -78,14 +78,14 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return _part(gradient, ctx.dim, ctx.group), None, None
+        return _shard(gradient, ctx.dim, ctx.group), None, None
 
 
-class _Part(torch.autograd.Function):
+class _Shard(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dim: int, group: Any) -> Tensor:
         ctx.dim, ctx.group = dim, group
-        return _part(x, dim, group)
+        return _shard(x, dim, group)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -139,7 +139,7 @@ class Context(Axis):
     def enter(self, name: str, method: Step) -> Step:
         joins = name == "predict_step"
 
-        def on_its_part(batch: Any, *args: Any) -> Any:
+        def on_shard(batch: Any, *args: Any) -> Any:
             part, lengths = self._cut(batch)
             with ExitStack() as own:
                 running = self._running
@@ -150,7 +150,7 @@ class Context(Axis):
                 output = method(part, *args)
             return self._joined(output, lengths) if joins else output
 
-        return on_its_part
+        return on_shard
 
     def around(self, step: Step) -> Step:
         checked, attention = False, self._attention
@@ -283,7 +283,7 @@ def _with_entries(batch: Any, new: Mapping[str, Tensor], prefix: str = "") -> An
     return with_children(batch, values)
 
 
-# What does not fit
+# Refusals
 def _uneven(name: str, tensor: Tensor, dim: int, overlap: int, size: int) -> MisconfigurationException:
     what = f"entry {name!r} of the batch" if name else "batch"
     length, rest = tensor.shape[dim], (tensor.shape[dim] - overlap) % size

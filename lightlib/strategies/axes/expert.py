@@ -140,7 +140,7 @@ def _split_stack(experts: nn.Module, mesh: DeviceMesh) -> None:
             split = distribute_tensor(parameter.detach(), mesh, [Shard(0)], src_data_rank=None)
             part.register_parameter(key, nn.Parameter(split, parameter.requires_grad))
     hidden: list[tuple[nn.Module, str]] = []
-    experts.register_forward_pre_hook(_show_entries(experts, hidden))  # after that of FSDP2, which comes first
+    experts.register_forward_pre_hook(_show_entries(experts, hidden))  # after FSDP2's hook, which was registered first
     experts.register_forward_hook(_hide_entries(hidden), always_call=True)
 
 

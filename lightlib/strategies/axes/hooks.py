@@ -55,5 +55,5 @@ def compressed_to(dtype: torch.dtype) -> Hook:
         work = distributed.all_reduce(small, group=group, async_op=True)
         return work.get_future().then(lambda future: buffer.copy_(future.value()[0]))
 
-    hook.__annotations__.clear()  # torch compares them with its classes, and here they are strings
+    hook.__annotations__.clear()  # torch compares annotations with classes; here they are strings
     return hook

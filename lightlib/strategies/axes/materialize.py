@@ -161,7 +161,7 @@ class _NotesResets(TorchFunctionMode):
     ) -> Any:
         name = getattr(func, "__name__", "")
         if name.endswith("_") and not name.startswith("_") and name not in ("requires_grad_", "detach_"):
-            target = args[0] if args else next(iter((kwargs or {}).values()), None)  # as torch.nn.init has it
+            target = args[0] if args else next(iter((kwargs or {}).values()), None)  # as in torch.nn.init
             if isinstance(target, Tensor) and target.is_meta:
                 self._note(isinstance(target, nn.Parameter), name)
         return func(*args, **(kwargs or {}))

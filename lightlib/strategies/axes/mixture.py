@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.autograd_collectives import dealt, scaled_gradient
+from lightlib.strategies.axes.autograd_collectives import all_to_all, scaled_gradient
 
 __all__ = ["MixtureOfExperts"]
 
@@ -111,16 +111,16 @@ class MixtureOfExperts(nn.Module):
         size = distributed.get_world_size(self.group)
         theirs = torch.empty_like(counts)
         distributed.all_to_all_single(theirs, counts, group=self.group)
-        here = theirs.view(size, -1)  # by process that sends, and own expert
+        here = theirs.view(size, -1)  # by sending process and local expert
         given, taken = counts.view(size, -1).sum(1).tolist(), here.sum(1).tolist()
-        received = dealt(tokens, given, taken, self.group)
+        received = all_to_all(tokens, given, taken, self.group)
         experts = torch.arange(here.shape[1], device=here.device).repeat(size).repeat_interleave(here.flatten())
         order = experts.argsort(stable=True)
         # Every process differentiates its own loss. An expert's gradient is the sum over all of them, and one device
         # would have the mean.
         inputs = scaled_gradient(received[order], size)
         results = scaled_gradient(self._on_one(inputs, here.sum(0)), 1 / size)
-        return dealt(results[order.argsort()], taken, given, self.group)
+        return all_to_all(results[order.argsort()], taken, given, self.group)
 
 
 def _count(experts: nn.Module) -> int:

@@ -119,7 +119,9 @@ def container_of(module: nn.Module) -> tuple[str, nn.Module] | None:
     """Return name and value of the ModuleList or Sequential with the most children that have parameters."""
     best: tuple[str, nn.Module] | None = None
     most = 1
-    experts = {id(part.experts) for part in module.modules() if isinstance(part, MixtureOfExperts)}  # work side by side
+    experts = {
+        id(part.experts) for part in module.modules() if isinstance(part, MixtureOfExperts)
+    }  # called side by side, not in a row
     for name, part in module.named_modules():
         if isinstance(part, (nn.ModuleList, nn.Sequential)) and id(part) not in experts:
             count = sum(any(True for _ in child.parameters()) for child in part.children())

@@ -211,7 +211,7 @@ class _Step(nn.Module):
         self.module = module
 
     def forward(self, *args: Any) -> Any:
-        step: Step = self.__dict__["step"]  # set by `enter`; it is no part of the module
+        step: Step = self.__dict__["step"]  # set by `enter`; not a submodule
         return step(*args)
 
 

@@ -118,7 +118,7 @@ class Shard(Axis):
             part.register_forward_hook(_own_memory)
             fully_shard(part, mp_policy=MixedPrecisionPolicy(*dtype), **options)
         roots = _roots_in_stages(module, site.pipelined) if piped else [module]
-        # What a root holds itself is used again right after its forward, and first in backward.
+        # A root's own parameters are used again right after its forward, first in backward.
         options["reshard_after_forward"] = False
         for root in roots:
             root.register_forward_hook(_own_memory)

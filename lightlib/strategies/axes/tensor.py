@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import (
 
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning, info, warn
-from lightlib.strategies.axes.autograd_collectives import gathered, part_of
+from lightlib.strategies.axes.autograd_collectives import gathered, shard_of
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.plan import blocks_of
 from lightlib.strategies.axes.tensor_plan import (
@@ -37,7 +37,7 @@ from lightlib.torch_private import is_view, map_tensors
 
 __all__ = ["Tensor", "transformer_plan"]
 
-_TOKENS = 1  # the dimension of the sequence in what blocks give each other
+_TOKENS = 1  # the sequence dimension of the activations between blocks
 
 
 class Tensor(Axis):
@@ -125,11 +125,13 @@ class Tensor(Axis):
             _warn_of_dropout(module, self._styles, self.sequence_parallel)
 
     def apply(self, module: nn.Module, site: AxisContext) -> None:
-        logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # two reductions are meant
+        logging.getLogger("torch.distributed.tensor._redistribute").setLevel(
+            logging.ERROR
+        )  # reducing twice is intended
         mesh = self._mesh = site.mesh["tensor"]
         self._module = module
         ties = _ties(module)
-        here = dict(module.named_modules())  # a pipeline's stage has not all of them
+        here = dict(module.named_modules())  # a pipeline's stage has only some of them
         blocks = [name for name in self._blocks if name in here]
         for name, style in self._styles.items():
             if name in here and style != "replicate":
@@ -146,7 +148,7 @@ class Tensor(Axis):
                 setattr(here[name], key, count // self.size)  # the module's forward reads it
         for part in module.modules():
             if isinstance(part, nn.TransformerEncoderLayer):
-                part.activation_relu_or_gelu = 0  # torch's fused kernel for evaluation knows no parts of matrices
+                part.activation_relu_or_gelu = 0  # torch's fused kernel for evaluation takes no shards of matrices
         for block in blocks:
             here[block].register_forward_hook(_own_memory)
         if self.sequence_parallel:
@@ -326,7 +328,7 @@ def _split_tokens(mesh: DeviceMesh) -> Callable[..., Any]:
                 expected=f"a multiple of {mesh.size()}.",
                 fix="pad the sequences, or sequence_parallel=False",
             )
-        return (part_of(stream, _TOKENS, mesh.get_group()), *args[1:]), kwargs
+        return (shard_of(stream, _TOKENS, mesh.get_group()), *args[1:]), kwargs
 
     return split
 

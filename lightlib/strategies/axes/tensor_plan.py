@@ -195,7 +195,7 @@ def no_plan(module: nn.Module, size: int, uneven: list[str]) -> Misconfiguration
     )
 
 
-# What is found by itself
+# Automatic plans
 def _attention(part: nn.Module) -> dict[str, str]:
     linear = _linear_children(part)
     projections = [next((key for key in linear if key in names), "") for names in _PROJECTIONS]
@@ -281,7 +281,7 @@ def _adds_up(part: nn.Module, whole: Any, first: Any, second: Any, x: torch.Tens
             child.training = True  # `train` would set its children too
 
 
-# What does not fit
+# Refusals
 def _check_kind(name: str, part: nn.Module, style: str) -> None:
     kinds: dict[str, tuple[Callable[..., nn.Module], ...]] = {
         "colwise": (nn.Linear,), "rowwise": (nn.Linear,), "vocab": (nn.Embedding, nn.Linear),

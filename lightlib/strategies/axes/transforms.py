@@ -73,7 +73,7 @@ class ActivationCheckpoint(Axis):
             )
 
     def apply(self, module: nn.Module, site: AxisContext) -> None:
-        here = dict(module.named_modules())  # a pipeline's stage has not all of them
+        here = dict(module.named_modules())  # a pipeline's stage has only some of them
         for block in [here[name] for name in self._names if name in here]:
             again = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=self.preserve_rng_state)
             block.forward = again  # in place: a wrapper would change the names
@@ -139,14 +139,16 @@ class Compile(Axis):
 
     def apply(self, module: nn.Module, site: AxisContext) -> None:
         codes: dict[str, CodeType] = {}
-        here = dict(module.named_modules())  # a pipeline's stage has not all of them
+        here = dict(module.named_modules())  # a pipeline's stage has only some of them
         for block in [here[name] for name in self._names if name in here]:
             block.forward = self._compiled(block, codes)  # in place: a wrapper would change the names
 
     def _compiled(self, block: nn.Module, codes: dict[str, CodeType]) -> Callable[..., Any]:
         forward = block.forward
 
-        def call(*args: Any, **kwargs: Any) -> Any:  # torch compiles no forward of its own containers, but calls of it
+        def call(
+            *args: Any, **kwargs: Any
+        ) -> Any:  # torch does not compile the forward of its own containers, but calls of it
             return forward(*args, **kwargs)
 
         # torch keeps compiled graphs with the code, up to a limit: equal blocks share one, different blocks do not.

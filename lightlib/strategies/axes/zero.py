@@ -25,6 +25,6 @@ def shard_state(optimizer: Optimizer, group: Any) -> Optimizer:
     defaults = {name: value for name, value in optimizer.defaults.items() if name in accepted}
     shared = ZeroRedundancyOptimizer(groups, optimizer_class=type(optimizer), process_group=group, **defaults)
     optimizer.param_groups = shared.param_groups  # schedules write to them
-    # Schedules look at this to warn of a first step that comes before the optimizer's; the shared one steps instead.
+    # Schedules read this to warn when they step before the optimizer, but the sharded one steps instead.
     optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001
     return shared

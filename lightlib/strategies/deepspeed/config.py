@@ -160,7 +160,7 @@ def from_options(options: Mapping[str, Any]) -> dict[str, Any]:
     _check(options)
     config: dict[str, Any] = {
         "zero_allow_untested_optimizer": options["zero_allow_untested_optimizer"],
-        "zero_force_ds_cpu_optimizer": False,  # any optimizer may be offloaded; a slow one is warned of
+        "zero_force_ds_cpu_optimizer": False,  # any optimizer may be offloaded, with a warning if it is slow there
         "activation_checkpointing": {name: options[name] for name in _ACTIVATIONS},
     }
     if options["zero_optimization"] and options["stage"]:
@@ -332,4 +332,4 @@ def _fill_batches(whole: dict[str, Any], run: Run) -> None:
     # in stage 0; but when it offloads, it makes buffers to accumulate in only when it knows that it will.
     offloads = whole.get("zero_optimization", {}).get("offload_optimizer", {}).get("device", "none") != "none"
     whole["gradient_accumulation_steps"] = run.accumulate if offloads else 1
-    whole["train_micro_batch_size_per_gpu"] = max(1, micro)  # DeepSpeed computes the speeds that it prints with it
+    whole["train_micro_batch_size_per_gpu"] = max(1, micro)  # for the speeds that DeepSpeed prints

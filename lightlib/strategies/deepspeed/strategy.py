@@ -185,7 +185,7 @@ class DeepSpeedStrategy(Strategy):
 
     def init_context(self) -> AbstractContextManager[Any]:
         stack = ExitStack()
-        if self.stage == 3:  # it places what is built, and shares it out at once
+        if self.stage == 3:  # DeepSpeed shards parameters as they are built
             stack.enter_context(self._as_deepspeed_wants_it())
             remote = self._options["remote_device"]
             stack.enter_context(
@@ -382,7 +382,7 @@ def _imported(device: torch.device, level: int) -> Any:
     """
     os.environ.setdefault("DS_ACCELERATOR", device.type)
     disabled = logging.root.manager.disable
-    logging.disable(max(disabled, level - 1))  # it speaks while it is imported
+    logging.disable(max(disabled, level - 1))  # it logs while it is imported
     try:
         import deepspeed  # optional: deepspeed
     finally:

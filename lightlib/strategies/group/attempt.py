@@ -18,7 +18,7 @@ __all__ = ["agree_on_attempt", "ended_if_replaced"]
 
 _LATEST = "lightlib/attempt"
 _SECONDS_BETWEEN_LOOKS = 0.25
-_own: set[str] = set()  # the attempts that this process has been in: it may make a second group
+_own: set[str] = set()  # earlier attempts of this process, which may make a second group
 
 
 def agree_on_attempt(store: Any, place: Environment, waiting: Waiting) -> str:
@@ -155,7 +155,7 @@ def ended_if_replaced(store: Any, name: str, rank: int) -> Iterator[None]:
         while not done.wait(_SECONDS_BETWEEN_LOOKS):
             try:
                 found = board.read("failure")
-            except StoreGoneError:  # torch finds that out too, and raises it where it can be caught
+            except StoreGoneError:  # torch detects it too, and raises where it can be caught
                 return
             if found is not None and not done.is_set():
                 failure = Failure.from_json(found)

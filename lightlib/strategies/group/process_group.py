@@ -27,7 +27,7 @@ DEFAULT_TIMEOUT = timedelta(minutes=30)
 _met: list[tuple[Any, str]] = []
 _MARGIN = timedelta(seconds=20)  # the watch names the process that hangs before torch gives up
 _GLOO_THREAD = "pt_gloo_runloop"
-_SECONDS_TO_STIR = 0.01  # who waits for Python's lock asks for it every 5 ms
+_SECONDS_TO_STIR = 0.01  # a thread that waits for Python's lock requests it every 5 ms
 _SECONDS_TO_REST = 2.0
 
 
@@ -124,7 +124,7 @@ def _gloo_threads() -> dict[str, list[str]]:
     """Return the state of each of gloo's threads, and how often it was woken; on Linux only."""
     found = {}
     for thread in Path("/proc/self/task").glob("*"):
-        with contextlib.suppress(OSError):  # it has ended in the meantime
+        with contextlib.suppress(OSError):  # the thread has ended
             if (thread / "comm").read_text().strip() == _GLOO_THREAD:
                 lines = (thread / "status").read_text().splitlines()
                 found[thread.name] = [line for line in lines if line.startswith("State:") or "ctxt_switches:" in line]

@@ -24,7 +24,7 @@ from lightlib.strategies.group.waiting import POLL, Waiting, named
 __all__ = ["meet", "meeting_place", "wait_for_all"]
 
 _SECONDS_TO_CONNECT = 5.0
-_MARK = secrets.token_hex(8)  # of this program: in containers process ids are equal
+_MARK = secrets.token_hex(8)  # identifies this program: process ids repeat between containers
 
 
 def meeting_place(environment: Environment, patience: timedelta, word_after: float = 30.0) -> Any:
@@ -37,7 +37,7 @@ def meeting_place(environment: Environment, patience: timedelta, word_after: flo
     """
     rank, size = environment.rank, environment.world_size
     if not environment.launched:
-        return vars(distributed)["HashStore"]()  # of this process alone: nothing listens
+        return vars(distributed)["HashStore"]()  # local: opens no port
     address, port = environment.address, environment.port
     if _by_torchrun(environment) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun keeps it
         made = partial(rendezvous, "env://", rank, size, timeout=patience)

@@ -169,7 +169,7 @@ class Pipeline(Axis):
         message = torch.zeros(2, dtype=torch.long)
         first, call = chain.rank == chain.ranks[0], None
         if first:
-            seed = random.getrandbits(31)  # not of torch: samplers shuffle as in a run on one device
+            seed = random.getrandbits(31)  # not torch's generator: samplers shuffle as on one device
             call = cut.capture(method, seed, args)
             message = torch.tensor([seed, int(call is not None)])
         distributed.broadcast(message, group=chain.group, group_src=chain.ranks[0])

@@ -42,7 +42,7 @@ class Chain:
         self.group, self.ranks, self.stages = group, ranks, stages
         self.device, self.accelerator = device, accelerator
         self.rank = distributed.get_rank(group)
-        # Layers of later stages that want more than the stage before sends, get it from the step's own call.
+        # Layers of later stages that need more than the stage before sends get it from the step's own call.
         self.captures = self.rank == ranks[0] or any(stage.split.kind != "chain" for stage in stages.values())
 
     def forward(self, call: Call | None, observe: Observer | None = None) -> Any:

@@ -150,11 +150,11 @@ class _Shaped(nn.Module):
     def __init__(self, stage: Stage, apart: bool) -> None:
         super().__init__()
         self.__dict__["stage"] = stage
-        self.apart = apart  # gradients of inputs and weights: torch detaches outputs in place in between
-        self.arrives: Any = None  # the structure of what the stage before sends
-        self.leaves: Any = None  # and of what this one sends; for both, tensors are marked
+        self.apart = apart  # zero bubble: torch detaches outputs in place between the gradients of inputs and weights
+        self.arrives: Any = None  # the structure of the input, with tensors marked
+        self.leaves: Any = None  # and of the output
         self.calls: Sequence[Call | None] = ()
-        self.output: Any = None  # of the last stage, for the loss, which is computed right after it
+        self.output: Any = None  # of the last stage, for the loss
         self.error: BaseException | None = None
 
     def describe(self, received: Any, output: Any) -> tuple[list[Tensor], list[Tensor]]:

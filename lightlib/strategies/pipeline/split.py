@@ -367,7 +367,7 @@ def _parameters_in_each(units: list[Unit], stages: list[int], count: int) -> Non
             )
 
 
-# what to write
+# suggestions
 def _heaviest_child(module: nn.Module) -> str:
     sizes = {name: sum(p.numel() for p in child.parameters()) for name, child in module.named_children()}
     return max(sizes, key=lambda name: sizes[name], default="model")

@@ -26,7 +26,7 @@ from lightlib.tree import split, tensors_in
 
 __all__ = ["Training"]
 
-_KEPT = 8  # engines, the oldest of which goes when there are more shapes
+_KEPT = 8  # engines; the oldest is dropped when there are more shapes
 
 
 class Training:
@@ -119,7 +119,7 @@ class Training:
         calls: list[Call | None] = [None] * len(parts)
         failure: BaseException | None = None
         if first:
-            seed = random.getrandbits(31)  # not of torch: samplers shuffle as in a run on one device
+            seed = random.getrandbits(31)  # not torch's generator: samplers shuffle as on one device
             try:
                 calls = [self._call(part, seed + index, batch_idx) for index, part in enumerate(parts)]
                 shape = self._one_shape(calls)
