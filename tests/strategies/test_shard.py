@@ -99,7 +99,7 @@ def placed(rank):
     site = site_of(mesh)
     site.sizes["shard"] = 2
     piped = site_of(mesh)
-    piped.sizes["pipeline"] = 2
+    piped.cut_at(nn.Linear(1, 1))
     with pytest.raises(MisconfigurationException, match="reshard_after_forward=True within a pipeline"):
         Shard(2, reshard_after_forward=True).apply(Net(), piped)
     torch.manual_seed(1)

@@ -1,11 +1,11 @@
-"""Between the loop and DeepSpeed's engine: the optimizer that steps by it, its scaler, its precision."""
+"""Adapters between the loop and DeepSpeed's engine: optimizer, loss scaler and precision."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from lightlib.precision.scaler import Scaler
 from lightlib.strategies.clip import clip
 
 __all__ = ["EngineOptimizer", "EnginePrecision", "EngineScaler", "Root"]
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class Root(nn.Module):
@@ -103,7 +105,7 @@ class EngineOptimizer:
             return clip(self.optim, value, algorithm)
         if algorithm == "value":
             raise MisconfigurationException(
-                "DeepSpeed clips gradients by their norm, but gradient_clip_algorithm is 'value'.",
+                "DeepSpeed clips gradients by their norm, not with gradient_clip_algorithm='value'.",
                 expected="gradient_clip_algorithm='norm'.",
                 fix="Trainer(gradient_clip_algorithm='norm'), or strategy='fsdp', which clips by value as well.",
             )
@@ -244,7 +246,7 @@ class EnginePrecision(Precision):
     def converts_input(self) -> bool:
         return self.half is not None
 
-    def convert(self, module: Any) -> Any:
+    def convert(self, module: M) -> M:
         """Cast the floating parameters, as the engine does; buffers keep their dtype."""
         for parameter in module.parameters() if self.half is not None else ():
             if parameter.is_floating_point() and not hasattr(parameter, "ds_id"):

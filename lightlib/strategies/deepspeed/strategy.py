@@ -12,7 +12,7 @@ from functools import partial
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,9 @@ from lightlib.strategies.group.process_group import join, refuse_without_collect
 from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.tree import to_device
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
 
 __all__ = ["DeepSpeedStrategy", "named"]
 
@@ -290,16 +293,16 @@ class DeepSpeedStrategy(Strategy):
         if engine is not None:
             engine.destroy()
 
-    def _resolved(self, trainer: Any) -> dict[str, Any]:
+    def _resolved(self, trainer: Trainer | None) -> dict[str, Any]:
         """Return the full configuration, with the settings of `trainer`, when there is one."""
-        settings = getattr(trainer, "settings", None)
+        settings = None if trainer is None else trainer.settings
         run = Run(
             half=self._half,
             precision=self.precision.name,
             world_size=self.world_size,
-            accumulate=getattr(trainer, "accumulate_grad_batches", None),
-            clip=getattr(settings, "gradient_clip_val", None),
-            global_batch_size=getattr(settings, "global_batch_size", None),
+            accumulate=None if trainer is None else trainer.accumulate_grad_batches,
+            clip=None if settings is None else settings.gradient_clip_val,
+            global_batch_size=None if settings is None else settings.global_batch_size,
             batch_size=self._batch_size,
             scaling=self._options,
         )
