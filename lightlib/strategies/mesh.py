@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, distributed, nn
@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import clip, state
@@ -29,6 +29,7 @@ from lightlib.strategies.axes.replicate import Replicate
 from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor import Tensor as TensorAxis
 from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
+from lightlib.strategies.axis_arguments import axis_of, checked, transform_of
 from lightlib.strategies.combinations import check_combination, filled
 from lightlib.strategies.group import consistency
 from lightlib.strategies.group.collectives import ProcessGroup
@@ -41,7 +42,6 @@ from lightlib.tree import to_device
 
 __all__ = ["MeshStrategy"]
 
-A = TypeVar("A", bound=Axis)
 _FORMATS = ("file", "directory")
 _LAUNCHERS = ("subprocess", "spawn", "fork", "forkserver")
 
@@ -101,21 +101,21 @@ class MeshStrategy(Strategy):
         process_group_backend: str | None = None,
         launcher: Literal["subprocess", "spawn", "fork", "forkserver"] = "subprocess",
     ) -> None:
-        self._replicate: Replicate = _axis("replicate", replicate, Replicate)
-        self._shard: Shard = _axis("shard", shard, Shard)
+        self._replicate: Replicate = axis_of("replicate", replicate, Replicate)
+        self._shard: Shard = axis_of("shard", shard, Shard)
         # The order in which axes are applied. One of `shard` and `replicate` comes last, and averages gradients.
         self._given: tuple[Axis, ...] = (
-            _axis("pipeline", pipeline, Pipeline),
-            _axis("tensor", tensor, TensorAxis),
-            _axis("context", context, Context),
-            _axis("expert", expert, Expert),
-            *_transform(activation_checkpointing, ActivationCheckpoint),
-            *_transform(compile, Compile),
-            *(_checked(axis) for axis in extra_axes),
+            axis_of("pipeline", pipeline, Pipeline),
+            axis_of("tensor", tensor, TensorAxis),
+            axis_of("context", context, Context),
+            axis_of("expert", expert, Expert),
+            *transform_of(activation_checkpointing, ActivationCheckpoint),
+            *transform_of(compile, Compile),
+            *(checked(axis) for axis in extra_axes),
         )
         every = (*self._given, self._replicate, self._shard)
         check_combination(every)
-        self._dimensions = {axis.name: axis for axis in sorted(every, key=_place) if axis.order is not None}
+        self._dimensions = {axis.name: axis for axis in sorted(every, key=_order) if axis.order is not None}
         self.sizes = {name: axis.size for name, axis in self._dimensions.items()}
         self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
         if launcher not in _LAUNCHERS:
@@ -396,38 +396,8 @@ class MeshStrategy(Strategy):
         return all(axis.sees_loss for axis in self.axes)
 
 
-def _place(axis: Axis) -> float:
+def _order(axis: Axis) -> float:
     return math.inf if axis.order is None else axis.order
-
-
-def _transform(given: bool | A, kind: type[A]) -> tuple[A, ...]:
-    """Return the transform that was given, or one with defaults for True."""
-    if isinstance(given, bool):
-        return (kind(),) if given else ()
-    return (_checked(given, f"True or a {kind.__name__}"),)
-
-
-def _checked(given: A, expected: str = "a lightlib.strategies.Axis") -> A:
-    """Return an axis unchanged; refuse anything else."""
-    if isinstance(given, Axis):
-        return given
-    raise ArgumentTypeError(
-        f"MeshStrategy got {given!r} ({type(given).__name__}) as an axis.",
-        expected=f"{expected}.",
-        fix="MeshStrategy(extra_axes=[MyAxis(2)])",
-    )
-
-
-def _axis(name: str, given: Any, kind: type[A]) -> A:
-    """Return the axis for a size, or the axis that was given."""
-    if isinstance(given, Axis) and not isinstance(given, kind):
-        raise ArgumentTypeError(
-            f"MeshStrategy({name}={type(given).__name__}(…)).",
-            expected=f"a size, or a lightlib.strategies.{kind.__name__}.",
-            fix=f"MeshStrategy({name}={kind.__name__}({given.size}))",
-        )
-    made: Any = given if isinstance(given, kind) else kind(given)  # type: ignore[call-arg]
-    return made  # type: ignore[no-any-return]
 
 
 def _synchronise_batchnorm(module: nn.Module, device: torch.device) -> None:
