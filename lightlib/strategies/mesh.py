@@ -22,7 +22,7 @@ from lightlib.strategies import clip, state
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.context import Context
 from lightlib.strategies.axes.expert import Expert
-from lightlib.strategies.axes.manual import ByHand, is_by_hand
+from lightlib.strategies.axes.manual import ByHand
 from lightlib.strategies.axes.optimizer_checks import refuse_on_parts
 from lightlib.strategies.axes.plan import plan_of
 from lightlib.strategies.axes.replicate import Replicate
@@ -252,7 +252,7 @@ class MeshStrategy(Strategy):
         state.refuse_placed(module)
         consistency.check_equal(module, self.collectives)
         self.axes = self._chosen()
-        if is_by_hand(module):
+        if state.has_dtensors(module):  # made by configure_model
             kept = tuple(axis for axis in self.axes if not axis.replaced_by_hand)
             self.axes = (*kept, ByHand([axis.name for axis in kept if axis.order is not None]))
         self.names = [name for name, _ in module.named_parameters()]

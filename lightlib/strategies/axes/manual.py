@@ -15,12 +15,7 @@ from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill
 from lightlib.strategies.axes.shard import Gathered, entered, synced_at_the_end
 
-__all__ = ["ByHand", "is_by_hand"]
-
-
-def is_by_hand(module: nn.Module) -> bool:
-    """Return whether `configure_model` has made DTensors of parameters already."""
-    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
+__all__ = ["ByHand"]
 
 
 class ByHand(Axis):
