@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lightlib.config.errors.where import Places
+from lightlib.config.errors.places import Places
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 

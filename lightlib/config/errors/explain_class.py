@@ -11,8 +11,8 @@ from typing import Any
 
 import jsonargparse
 
-from lightlib.config.errors.asked import Invocation, plain
-from lightlib.config.errors.said import ParserMessage, as_dict
+from lightlib.config.errors.invocation import Invocation, plain
+from lightlib.config.errors.parser_message import ParserMessage, as_dict
 from lightlib.errors import MisconfigurationException, closest, nearest
 
 __all__ = [

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from lightlib.config.errors import explain_class
-from lightlib.config.errors.asked import Invocation, plain
-from lightlib.config.errors.said import ParserMessage
+from lightlib.config.errors.invocation import Invocation, plain
+from lightlib.config.errors.parser_message import ParserMessage
 from lightlib.errors import MisconfigurationException, nearest
 
 __all__ = ["Case", "choice", "linked", "no_mapping", "no_value", "no_verb", "required", "unknown_key", "unrecognized"]

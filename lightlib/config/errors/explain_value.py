@@ -6,8 +6,8 @@ import ast
 import re
 from dataclasses import replace
 
-from lightlib.config.errors.asked import Invocation, plain
-from lightlib.config.errors.said import ParserMessage, split_types
+from lightlib.config.errors.invocation import Invocation, plain
+from lightlib.config.errors.parser_message import ParserMessage, split_types
 from lightlib.errors import MisconfigurationException, closest, nearest
 
 __all__ = ["kinds", "wrong_value"]

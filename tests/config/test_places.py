@@ -9,11 +9,11 @@ import pytest
 
 from lightlib.callbacks import Callback
 from lightlib.cli import LightningCLI
-from lightlib.config.errors.where import Places
+from lightlib.config.errors.places import Places
 from lightlib.errors import MisconfigurationException
 from tests.cli.parts import PointsOfLine, SteepLine
 
-HERE = "tests.config.test_where"
+HERE = "tests.config.test_places"
 
 
 class Picky(Callback):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jsonargparse import Namespace
 
-from lightlib.config.errors.asked import Invocation, plain
+from lightlib.config.errors.invocation import Invocation, plain
 from lightlib.config.errors.explain_class import loaded
 from lightlib.errors import LightlibError
 
