@@ -7,14 +7,16 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from typing import Any
 
 from lightlib import registry
+from lightlib.config.yaml.file import load
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest, nearest
 
 __all__ = ["class_path", "translate", "translated"]
 
-# Where the classes of a group are by their own name, and what all of them are made of.
+# The package that holds the classes of a group by name, and their base class.
 _GROUPS: dict[str, tuple[str, str]] = {
     "accelerators": ("lightlib.accelerators", "lightlib.accelerators:Accelerator"),
     "callbacks": ("lightlib.callbacks", "lightlib.callbacks:Callback"),
@@ -26,177 +28,16 @@ _GROUPS: dict[str, tuple[str, str]] = {
     "schedulers": ("torch.optim.lr_scheduler", "torch.optim.lr_scheduler:LRScheduler"),
     "strategies": ("lightlib.strategies", "lightlib.strategies:Strategy"),
 }
-_ALSO = ("Environment", "SLURMEnvironment")  # plugins which are of no common kind
+_ALSO = ("Environment", "SLURMEnvironment")  # plugins with no common base class
 
-# Lightning 2.6's classes that a configuration may name: where ours are, and theirs by the file that defines them.
-# They may be named by that file, and by each package from it up to the one in front.
-_TRAINER: dict[str, tuple[str, dict[str, str]]] = {
-    "": (
-        "lightlib",
-        {
-            "callbacks.callback": "Callback",
-            "core.datamodule": "LightningDataModule",
-            "core.module": "LightningModule",
-            "trainer.trainer": "Trainer",
-        },
-    ),
-    "callbacks": (
-        "lightlib.callbacks",
-        {
-            "batch_size_finder": "BatchSizeFinder",
-            "callback": "Callback",
-            "checkpoint": "Checkpoint",
-            "device_stats_monitor": "DeviceStatsMonitor",
-            "early_stopping": "EarlyStopping",
-            "finetuning": "BackboneFinetuning BaseFinetuning",
-            "gradient_accumulation_scheduler": "GradientAccumulationScheduler",
-            "lambda_function": "LambdaCallback",
-            "lr_finder": "LearningRateFinder",
-            "lr_monitor": "LearningRateMonitor",
-            "model_checkpoint": "ModelCheckpoint",
-            "model_summary": "ModelSummary",
-            "on_exception_checkpoint": "OnExceptionCheckpoint",
-            "prediction_writer": "BasePredictionWriter",
-            "progress.progress_bar": "ProgressBar",
-            "progress.rich_progress": "RichProgressBar RichProgressBarTheme",
-            "progress.tqdm_progress": "TQDMProgressBar",
-            "pruning": "ModelPruning",
-            "rich_model_summary": "RichModelSummary",
-            "spike": "SpikeDetection",
-            "stochastic_weight_avg": "StochasticWeightAveraging",
-            "throughput_monitor": "ThroughputMonitor",
-            "timer": "Timer",
-            "weight_averaging": "EMAWeightAveraging WeightAveraging",
-        },
-    ),
-    "cli": (
-        "lightlib.cli",
-        {"": "LightningArgumentParser LightningCLI ReduceLROnPlateau SaveConfigCallback"},
-    ),
-    "demos": (
-        "lightlib.testing",
-        {
-            "boring_classes": "BoringDataModule BoringDataModuleNoLen BoringModel DemoModel IterableBoringDataModule "
-            "ManualOptimBoringModel",
-            "lstm": "LightningLSTM",
-            "transformer": "LightningTransformer",
-        },
-    ),
-    "loggers": (
-        "lightlib.loggers",
-        {
-            "comet": "CometLogger",
-            "csv_logs": "CSVLogger",
-            "litlogger": "LitLogger",
-            "logger": "DummyLogger Logger",
-            "mlflow": "MLFlowLogger",
-            "neptune": "NeptuneLogger",
-            "tensorboard": "TensorBoardLogger",
-            "wandb": "WandbLogger",
-        },
-    ),
-    "profilers": (
-        "lightlib.profilers",
-        {
-            "advanced": "AdvancedProfiler",
-            "base": "PassThroughProfiler",
-            "profiler": "Profiler",
-            "pytorch": "PyTorchProfiler",
-            "simple": "SimpleProfiler",
-            "xla": "XLAProfiler",
-        },
-    ),
-    "strategies": (
-        "lightlib.strategies",
-        {
-            "ddp": "DDPStrategy",
-            "deepspeed": "DeepSpeedStrategy",
-            "fsdp": "FSDPStrategy",
-            "model_parallel": "ModelParallelStrategy",
-            "parallel": "ParallelStrategy",
-            "single_device": "SingleDeviceStrategy",
-            "single_xla": "SingleDeviceXLAStrategy",
-            "strategy": "Strategy",
-            "xla": "XLAStrategy",
-        },
-    ),
-    "tuner": ("lightlib", {"tuning": "Tuner"}),
-    "utilities": ("lightlib", {"combined_loader": "CombinedLoader"}),
-}
-# What the Trainer's half of Lightning and its other half, Fabric, both have.
-_BOTH: dict[str, tuple[str, dict[str, str]]] = {
-    "accelerators": (
-        "lightlib.accelerators",
-        {
-            "accelerator": "Accelerator",
-            "cpu": "CPUAccelerator",
-            "cuda": "CUDAAccelerator",
-            "mps": "MPSAccelerator",
-            "xla": "XLAAccelerator",
-        },
-    ),
-    "plugins": (
-        "lightlib.precision",
-        {
-            "io.async_plugin": "AsyncCheckpointIO",
-            "io.checkpoint_io": "CheckpointIO",
-            "io.torch_io": "TorchCheckpointIO",
-            "io.xla": "XLACheckpointIO",
-            "layer_sync": "LayerSync TorchSyncBatchNorm",
-            "precision.amp": "MixedPrecision",
-            "precision.bitsandbytes": "BitsandbytesPrecision",
-            "precision.deepspeed": "DeepSpeedPrecision",
-            "precision.double": "DoublePrecision",
-            "precision.fsdp": "FSDPPrecision",
-            "precision.half": "HalfPrecision",
-            "precision.precision": "Precision",
-            "precision.transformer_engine": "TransformerEnginePrecision",
-            "precision.xla": "XLAPrecision",
-        },
-    ),
-    "plugins.environments": (
-        "lightlib.launch",
-        {
-            "cluster_environment": "ClusterEnvironment",
-            "kubeflow": "KubeflowEnvironment",
-            "lightning": "LightningEnvironment",
-            "lsf": "LSFEnvironment",
-            "mpi": "MPIEnvironment",
-            "slurm": "SLURMEnvironment",
-            "torchelastic": "TorchElasticEnvironment",
-            "xla": "XLAEnvironment",
-        },
-    ),
-}
-_FABRIC: dict[str, tuple[str, dict[str, str]]] = {
-    "": ("lightlib", {"fabric": "Fabric"}),
-    "plugins": ("lightlib.launch", {"environments.cluster_environment": "ClusterEnvironment"}),
-}
-_ROOTS: dict[str, tuple[Mapping[str, tuple[str, dict[str, str]]], ...]] = {
-    "lightning": ({"": _TRAINER[""]}, {"": _FABRIC[""]}),
-    "lightning.fabric": (_BOTH, _FABRIC),
-    "lightning.pytorch": (_BOTH, _TRAINER),
-    "lightning_fabric": (_BOTH, _FABRIC),
-    "pytorch_lightning": (_BOTH, _TRAINER),
-}
-
-# What is a class in Lightning and a name in lightlib: ``trainer.plugins: lsf``.
-_NAMES = {
-    "KubeflowEnvironment": "kubeflow",
-    "LSFEnvironment": "lsf",
-    "LightningEnvironment": "local",
-    "MPIEnvironment": "mpi",
-    "TorchElasticEnvironment": "torchrun",
-}
-# What to write in place of a class that lightlib has not.
-_INSTEAD = {
-    "AsyncCheckpointIO": "a callback ModelCheckpoint with async_save: true.",
-    "BoringModel": "lightlib.testing.BoringModule, which is another small model and brings its own data.",
-    "ClusterEnvironment": "lightlib.launch.Environment.",
-    "DeepSpeedPrecision": "trainer.precision, which every strategy follows.",
-    "FSDPPrecision": "trainer.precision, which every strategy follows.",
-    "TorchCheckpointIO": "leave it out: this is how lightlib writes checkpoints.",
-    "TorchSyncBatchNorm": "trainer.sync_batchnorm: true.",
+_TABLE = "lightning_classes.yaml"
+# Each root of Lightning's class paths, with the sections of the table that are below it.
+_ROOTS = {
+    "lightning": (),
+    "lightning.fabric": ("both", "fabric"),
+    "lightning.pytorch": ("both", "pytorch"),
+    "lightning_fabric": ("both", "fabric"),
+    "pytorch_lightning": ("both", "pytorch"),
 }
 _SHAPE = ("class_path", "init_args", "dict_kwargs")
 
@@ -250,11 +91,11 @@ def class_path(group: str, name: str) -> str:
 
 
 def check_shape(group: str, value: Mapping[str, Any]) -> None:
-    """Raise when the mapping in place of an object has its class as a key, or arguments beside its class.
+    """Raise if a mapping for an object has its class as a key, or arguments next to its class.
 
     Args:
         group: As in :func:`class_path`.
-        value: Right are ``class_path``, ``init_args`` and ``dict_kwargs``, or arguments of a class said before.
+        value: Valid keys are ``class_path``, ``init_args`` and ``dict_kwargs``, or the arguments of a class given before.
 
     Raises:
         MisconfigurationException: The message shows how it is written.
@@ -266,11 +107,11 @@ def check_shape(group: str, value: Mapping[str, Any]) -> None:
             ...
         lightlib.errors.MisconfigurationException: 'EarlyStopping' is written as a key...
     """
-    beside = [key for key in value if key not in _SHAPE]
+    extra = [key for key in value if key not in _SHAPE]
     first, arguments = next(iter(value.items()), ("", None))
-    if "class_path" in value and beside:
-        what, name = f"{beside[0]!r} stands beside class_path: {value['class_path']}.", value["class_path"]
-        inside = {**dict(value.get("init_args") or {}), **{key: value[key] for key in beside}}
+    if "class_path" in value and extra:
+        what, name = f"{extra[0]!r} is next to class_path: {value['class_path']}.", value["class_path"]
+        inside = {**dict(value.get("init_args") or {}), **{key: value[key] for key in extra}}
     elif len(value) == 1 and isinstance(arguments, (dict, type(None))) and _is_class(group, first):
         what, name, inside = f"{first!r} is written as a key, which is the name of a class.", first, arguments or {}
     else:
@@ -335,7 +176,7 @@ def translated(value: Any) -> Any:
         value: What was read from a file or a command line: dicts, lists and plain values.
 
     Raises:
-        MisconfigurationException: It names a class of Lightning that lightlib has not.
+        MisconfigurationException: It names a Lightning class with no counterpart in lightlib.
 
     Example:
         >>> translated({"logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"name": "a"}}})
@@ -364,23 +205,36 @@ def translated(value: Any) -> Any:
 
 
 def _without_empty(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is null and only Lightning's class takes: its printed configurations are full of such lines."""
+    """Leave out null arguments that only Lightning's class takes; its printed configurations have many of them."""
     package, _, name = path.rpartition(".")
     known = inspect.signature(_imported(f"{package}:{name}")).parameters
     return {key: value for key, value in arguments.items() if value is not None or key in known}
 
 
 @functools.cache
+def _table() -> dict[str, Any]:
+    """Lightning's classes, by section of the data file."""
+    table: dict[str, Any] = load(resources.files(__package__).joinpath(_TABLE).read_text(encoding="utf-8"), _TABLE)
+    return table
+
+
+@functools.cache
+def _areas() -> dict[str, list[dict[str, Any]]]:
+    """Return the packages below each root of Lightning's class paths, by their name below the root."""
+    areas = {root: [_table()[section] for section in sections] for root, sections in _ROOTS.items()}
+    return areas | {"lightning": [{"": _table()[section][""]} for section in ("pytorch", "fabric")]}
+
+
+@functools.cache
 def _lightning() -> dict[str, tuple[str, str]]:
-    """Every path by which a class of Lightning may be named: our package, and the name of the class."""
-    found: dict[str, tuple[str, str]] = {}
-    for root, parts in _ROOTS.items():
-        for part in parts:
-            for area, (package, files) in part.items():
-                for file, names in files.items():
-                    for place in _upwards(f"{root}.{area}".strip("."), file):
-                        found.update({f"{place}.{name}": (package, name) for name in names.split()})
-    return found
+    """Map every path by which a class of Lightning may be named to our package and the name of the class."""
+    classes: dict[str, tuple[str, str]] = {}
+    for root, sections in _areas().items():
+        for area, content in (item for section in sections for item in section.items()):
+            for file, names in content["classes"].items():
+                for place in _upwards(f"{root}.{area}".strip("."), file):
+                    classes.update({f"{place}.{name}": (content["package"], name) for name in names.split()})
+    return classes
 
 
 def _upwards(area: str, file: str) -> Iterator[str]:
@@ -390,34 +244,38 @@ def _upwards(area: str, file: str) -> Iterator[str]:
 
 
 def _area(path: str) -> str:
-    """Return our package for what Lightning has at this place; empty for a path of anybody else, and for functions."""
-    for root in sorted(_ROOTS, key=len, reverse=True):
+    """Return our package for a path of Lightning; empty for functions and for the paths of other packages."""
+    for root in sorted(_areas(), key=len, reverse=True):
         if path.startswith(f"{root}."):
             area = path.removeprefix(f"{root}.").rpartition(".")[0]
             if not area:
                 return "lightlib"
-            for part in _ROOTS[root]:
-                for prefix in sorted(part, key=len, reverse=True):
+            for section in _areas()[root]:
+                for prefix in sorted(section, key=len, reverse=True):
                     if prefix not in ("", "demos", "utilities") and f"{area}.".startswith(f"{prefix}."):
-                        return part[prefix][0]
+                        package: str = section[prefix]["package"]
+                        return package
             return ""
     return ""
 
 
 def _name(path: str) -> str:
     """Return the name that stands for a class of Lightning, or an empty string."""
-    return _NAMES.get(_lightning().get(path, ("", ""))[1], "")
+    name: str = _table()["names"].get(_lightning().get(path, ("", ""))[1], "")
+    return name
 
 
 def _lacking(path: str, package: str, name: str) -> MisconfigurationException:
-    if name in _NAMES:
-        fix = f"trainer.plugins: {_NAMES[name]}"
+    names, instead = _table()["names"], _table()["instead"].get(name)
+    if name in names:
+        fix = f"trainer.plugins: {names[name]}"
     else:
-        instead = _INSTEAD.get(name)
         fix = f"write instead: {instead}" if instead else f"leave it out{_like(name, package)}."
     classes = ", ".join(_classes(package)) or "none"
     return MisconfigurationException(
-        f"{path!r} is a class of Lightning that lightlib has not.", expected=f"one of {package}: {classes}.", fix=fix
+        f"{path!r} is a Lightning class with no counterpart in lightlib.",
+        expected=f"one of {package}: {classes}.",
+        fix=fix,
     )
 
 
