@@ -95,7 +95,7 @@ def check_shape(group: str, value: Mapping[str, Any]) -> None:
 
     Args:
         group: As in :func:`class_path`.
-        value: Valid keys are ``class_path``, ``init_args`` and ``dict_kwargs``, or the arguments of a class given before.
+        value: Its keys are ``class_path``, ``init_args`` and ``dict_kwargs``, or arguments of a class given before.
 
     Raises:
         MisconfigurationException: The message shows how it is written.

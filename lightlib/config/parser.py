@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from lightlib.callbacks.callback import Callback
 from lightlib.config import names
 from lightlib.config.compatible import CompatibleParser
-from lightlib.config.errors.invocation import Invocation
 from lightlib.config.errors.explain import explain
+from lightlib.config.errors.invocation import Invocation
 from lightlib.config.errors.places import Places, key_of, places_of
 from lightlib.config.help.formatter import HelpFormatter, with_base_classes
 from lightlib.config.optimizers import SCHEDULERS

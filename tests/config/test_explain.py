@@ -9,8 +9,8 @@ from typing import Any
 import jsonargparse
 import pytest
 
-from lightlib.config.errors.invocation import Invocation, plain
 from lightlib.config.errors.explain import explain
+from lightlib.config.errors.invocation import Invocation, plain
 from lightlib.config.errors.parser_message import taken_apart
 from lightlib.config.yaml.file import Sources
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from lightlib.config.errors import explain_class, explain_key
-from lightlib.config.errors.invocation import Invocation, plain
 from lightlib.config.errors.explain_key import Case
 from lightlib.config.errors.explain_value import wrong_value
+from lightlib.config.errors.invocation import Invocation, plain
 from lightlib.config.errors.parser_message import taken_apart
 from lightlib.config.yaml.file import ConfigError, Sources, load, text_of
 from lightlib.errors import MisconfigurationException, nearest

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from jsonargparse import Namespace
 
-from lightlib.config.errors.invocation import Invocation, plain
 from lightlib.config.errors.explain_class import loaded
+from lightlib.config.errors.invocation import Invocation, plain
 from lightlib.errors import LightlibError
 
 __all__ = ["Places", "key_of", "places_of"]
