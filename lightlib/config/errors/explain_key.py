@@ -1,271 +1,182 @@
-"""Errors about keys, options and sub-commands: misspelt, missing, or in a wrong place."""
+"""Explain unknown keys, with the nearest known one, and missing arguments."""
 
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-from lightlib.config.errors import explain_class
-from lightlib.config.errors.invocation import Invocation, plain
+import jsonargparse
+
+from lightlib.config.errors.invocation import Invocation, Location, assignment, imported, plain
 from lightlib.config.errors.parser_message import ParserMessage
-from lightlib.errors import MisconfigurationException, nearest
+from lightlib.errors import MisconfigurationException, closest, nearest
 
-__all__ = ["Case", "choice", "linked", "no_mapping", "no_value", "no_verb", "required", "unknown_key", "unrecognized"]
+__all__ = ["missing", "unknown_key", "unrecognized"]
 
-
-class Case(NamedTuple):
-    """A text that was recognised: its parts, the reason it is, and what was asked for."""
-
-    found: dict[str, str]
-    said: ParserMessage
-    asked: Invocation
+_MOST = 12  # keys listed in an error
 
 
-def unknown_key(case: Case) -> MisconfigurationException:
-    """A key that nothing has: misspelt, or at the wrong level, or before the sub-command."""
-    found, said, asked = case.found, case.said, case.asked
-    option = f"{found['group']}.{found['option']}" if found.get("group") else found["option"]
-    if said.class_path:
-        return explain_class.unknown_argument(option, said, asked)
-    asked.verb = found.get("verb") or asked.verb
+def unknown_key(groups: Mapping[str, str], message: ParserMessage, invocation: Invocation) -> MisconfigurationException:
+    """Return the error for a key that no argument has, or one in a file on the wrong side of the sub-command."""
+    option = f"{groups['group']}.{groups['option']}" if groups.get("group") else groups["option"]
+    if message.class_path:
+        return _unknown_argument(option, message, invocation)
+    verb = groups.get("verb")
+    invocation = invocation.of_verb(verb)
     section = option.partition(".")[0]
-    if found.get("verb") and section in asked.verbs:
-        spot = asked.spot(section)
-        return MisconfigurationException(
-            f"{section!r}{spot.text} is the section of a sub-command, but the file was given after {found['verb']!r}.",
-            expected=f"--config before {found['verb']}; or, in a file after it, all keys without `{section}:`.",
-            fix=f"{asked.main.prog} --config {_file_of(spot.text)} {found['verb']}",
-        )
-    key = asked.without_verb(f"{said.key}.{option}" if said.key else option)
-    early = found.get("before") or (asked.parser is asked.main and asked.verbs and not found.get("verb"))
-    if early and (key in asked.options() or key.partition(".")[0] in _groups(asked)):
-        spot = asked.spot(key)
-        return MisconfigurationException(
-            f"{key!r}{spot.text} is a key of the sub-command, but the file was given before it.",
-            expected=f"--config after {asked.verb}; or, in a file before it, all keys below `{asked.verb}:`.",
-            fix=f"{asked.main.prog} {asked.verb} --config {_file_of(spot.text)}",
-        )
-    return _no_such_key(key, asked)
+    key = invocation.without_verb(f"{message.key}.{option}" if message.key else option)
+    early = groups.get("before") or (invocation.parser is invocation.main and invocation.verbs and not verb)
+    if verb and section in invocation.verbs:
+        return _wrong_side(section, invocation, f"--config FILE {verb}")
+    if early and key.partition(".")[0] in {known.partition(".")[0] for known in invocation.options()}:
+        return _wrong_side(key, invocation, f"{invocation.verb} --config FILE")
+    return _unknown_key(key, invocation)
 
 
-def _no_such_key(key: str, asked: Invocation) -> MisconfigurationException:
-    near, options = asked.nearest_key(key), asked.options()
-    parts, meant = key.split("."), near.split(".")
-    known_to = (
-        at for at in range(len(parts)) if not any(f"{one}.".startswith(_first(parts, at + 1)) for one in options)
-    )
-    level = next(known_to, len(parts) - 1)
-    wrong, group = ".".join(parts[: level + 1]), ".".join(parts[:level])
-    if near and meant[-1] == parts[-1] and len(meant) != len(parts):
-        wrong, group = key, ""  # the name is right, and stands at the wrong level
-    spot, known = asked.spot(wrong), _below(group, asked)
-    if not near:
-        hint, fix = "", f"delete it; `{asked.command} --help` lists what there is."
-    elif len(meant) != len(parts):
-        hint = f" Did you mean {near!r}?"
-        fix = f"write\n{_as_lines(near, explain_class.as_yaml(asked.value(key)))}" if spot.in_file else f"--{near}=…"
-    else:
-        hint = f" Did you mean {meant[level]!r}?"
-        value = explain_class.as_yaml(asked.value(key)) if level == len(parts) - 1 else ""
-        fix = f"{meant[level]}: {value}".rstrip() if spot.in_file else f"--{near}=…"
-    where = f"an argument of {group}" if group else f"a key of `{asked.command}`"
-    return MisconfigurationException(
-        f"{wrong!r}{spot.text} is not {where}.{hint}",
-        expected=f"one of {', '.join(known)}." if len(known) <= 12 else f"what `{asked.command} --help` lists.",
-        fix=fix,
-    )
-
-
-def _first(parts: list[str], count: int) -> str:
-    return ".".join(parts[:count]) + "."
-
-
-def unrecognized(case: Case) -> MisconfigurationException:
-    """Words of the command line that belong to nothing."""
-    found, said, asked = case.found, case.said, case.asked
-    words = found["words"].split()
+def unrecognized(
+    groups: Mapping[str, str], message: ParserMessage, invocation: Invocation
+) -> MisconfigurationException | None:
+    """Return the error for an option that does not exist; None for words that are no options."""
+    words = groups["words"].split()
     option, equals, value = words[0].partition("=")
     key = option.lstrip("-").removesuffix("+")
-    if said.class_path and words[0].startswith("-"):
-        return explain_class.unknown_argument(key, said, asked)
-    if not words[0].startswith("-"):
-        return _left_over(words, asked)
-    if asked.parser is asked.main and asked.verbs:
-        verb = asked.verb or next(iter(asked.verbs))
-        asked.verb = verb
-        if key.partition(".")[0] in _groups(asked):
-            rest = [word for word in words if word != verb]
-            return MisconfigurationException(
-                f"{option} stands before the sub-command." if verb in asked.argv else f"{option} has no sub-command.",
-                expected=f"the sub-command first: {', '.join(asked.verbs)}.",
-                fix=f"put the sub-command first: {asked.main.prog} {verb} {' '.join(rest)}",
-            )
-    if key in _COMPLETION:
-        return _completion(option, value if equals else next(iter(words[1:2]), "shtab-bash"), asked)
-    near = asked.nearest_key(key)
+    if not option.startswith("-"):
+        return None
+    if message.class_path:
+        return _unknown_argument(key, message, invocation)
+    if invocation.parser is invocation.main and invocation.verbs:
+        verb = invocation.verb or next(iter(invocation.verbs))
+        rest = " ".join(word for word in words if word != verb)
+        return MisconfigurationException(
+            f"{option} is not an option of `{invocation.main.prog}`.",
+            expected=f"the sub-command first: {', '.join(invocation.verbs)}.",
+            fix=f"{invocation.main.prog} {verb} {rest}",
+        )
+    near = invocation.nearest_key(key)
     value = value if equals else next((word for word in words[1:2] if not word.startswith("-")), "…")
     return MisconfigurationException(
-        f"{option} is not an option of `{asked.command}`.{f' Did you mean --{near}?' if near else ''}",
-        expected=f"an option that `{asked.command} --help` lists.",
+        f"{option} is not an option of `{invocation.command}`.{f' Did you mean --{near}?' if near else ''}",
+        expected=f"an option that `{invocation.command} --help` lists.",
         fix=f"--{near}={value}" if near else "delete it.",
     )
 
 
-def _left_over(words: list[str], asked: Invocation) -> MisconfigurationException:
-    if words[0] in asked.verbs:
-        return MisconfigurationException(
-            f"{words[0]!r} is a second sub-command.",
-            expected="one sub-command in a command line.",
-            fix=f"{asked.command} …, and then {asked.main.prog} {words[0]} …",
-        )
-    left = ", ".join(repr(word) for word in words)
-    options = [f"--{word}" for word in words if re.match(r"[\w.]+=", word)]
-    one = len(words) == 1
+def missing(groups: Mapping[str, str], message: ParserMessage, invocation: Invocation) -> MisconfigurationException:
+    """Return the error for required arguments, of the program or of a class."""
+    names = [name.strip() for name in groups["names"].split(",")]
+    if message.class_path:
+        owner, path = invocation.without_verb(message.owner), message.class_path
+        subject = f"{path}{invocation.class_location(owner, path).text} is missing {', '.join(map(repr, names))}."
+        names = [f"{owner}.init_args.{name}" for name in names]
+    else:
+        verb = next((name.partition(".")[0] for name in names if name.partition(".")[0] in invocation.verbs), None)
+        invocation = invocation.of_verb(verb)
+        names = [invocation.without_verb(f"{message.key}.{name}" if message.key else name) for name in names]
+        subject = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing."
+    lines = "\n".join(_as_lines(name, "…") for name in names)
     return MisconfigurationException(
-        f"{left} {'belongs' if one else 'belong'} to no option.",
-        expected="`--option value` or `--option=value`; a value with spaces in quotes.",
-        fix=" ".join(options) if options else f"delete {'it' if one else 'them'}, or write the option before.",
-    )
-
-
-def required(case: Case) -> MisconfigurationException:
-    """Something must be given and was not."""
-    found, said, asked = case.found, case.said, case.asked
-    names = [name.strip() for name in found["names"].split(",")]
-    if said.class_path:
-        return explain_class.missing_arguments(names, said, asked)
-    asked.verb = next((name.partition(".")[0] for name in names if name.partition(".")[0] in asked.verbs), asked.verb)
-    names = [asked.without_verb(f"{said.key}.{name}" if said.key else name) for name in names]
-    values = ["my_module.MyClass" if _is_class(name, asked) else "…" for name in names]
-    flags = " ".join(f"--{name}={value}" for name, value in zip(names, values, strict=True))
-    lines = "\n".join(
-        _as_lines(f"{name}.class_path" if value.startswith("my") else name, value)
-        for name, value in zip(names, values, strict=True)
-    )
-    return MisconfigurationException(
-        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing.",
+        subject,
         expected="a value on the command line or in a configuration file.",
-        fix=f"{asked.command} {flags}\n  or, in a file for --config:\n{lines}",
+        fix=f"{invocation.command} {' '.join(f'--{plain(name)}=…' for name in names)}\n"
+        f"  or, in a file for --config:\n{lines}",
     )
 
 
-def no_verb(case: Case) -> MisconfigurationException:
-    """No sub-command was given."""
-    asked = case.asked
-    first = next(iter(asked.verbs), "fit")
+def _wrong_side(key: str, invocation: Invocation, right: str) -> MisconfigurationException:
+    location = invocation.location(key)
+    file = re.match(r" \((.+), line \d+\)", location.text)
     return MisconfigurationException(
-        "The sub-command is missing.",
-        expected=f"one of {', '.join(asked.verbs)}.",
-        fix=f"{asked.main.prog} {first} {' '.join(asked.argv)}".rstrip(),
+        f"{key!r}{location.text} is on the wrong side of the sub-command.",
+        expected="--config before the sub-command for a file with its section, after it for a file without.",
+        fix=f"{invocation.main.prog} {right.replace('FILE', file[1] if file else 'FILE')}",
     )
 
 
-def choice(case: Case) -> MisconfigurationException:
-    """A value, or a sub-command, that is not one of those there are."""
-    found, said, asked = case.found, case.said, case.asked
-    value = found["value"].strip("'\"")
-    choices = re.findall(r"[^\s,'\"()\[\]]+", found["choices"]) or ["…"]
-    name = found.get("name") or f"--{plain(asked.without_verb(said.key))}"
-    if name.lstrip("-") in _COMPLETION:
-        return _completion(f"--{name.lstrip('-')}", value, asked)
-    near = nearest(value, choices)
-    meant = re.search(r"'(.+)'", near)
-    if name == "subcommand":
-        rest = " ".join(word for word in asked.argv if word != value)
+def _unknown_key(key: str, invocation: Invocation) -> MisconfigurationException:
+    near, options = invocation.nearest_key(key), invocation.options()
+    parts, meant = key.split("."), near.split(".")
+    beginnings = (".".join(parts[: count + 1]) for count in range(len(parts)))
+    wrong = next((start for start in beginnings if not any(f"{one}.".startswith(f"{start}.") for one in options)), key)
+    if near and meant[-1] == parts[-1] and len(meant) != len(parts):
+        wrong = key  # the name is right, at the wrong level
+    group, location = wrong.rpartition(".")[0], invocation.location(wrong)
+    known = _below(group, invocation)
+    if not near:
+        hint, fix = "", f"delete it; `{invocation.command} --help` lists the keys."
+    elif len(meant) != len(parts):
+        hint = f" Did you mean {near!r}?"
+        fix = f"write\n{_as_lines(near, _value_of(key, invocation))}" if location.in_file else f"--{near}=…"
+    else:
+        right = ".".join(meant[: wrong.count(".") + 1])
+        hint = f" Did you mean {right.rpartition('.')[2]!r}?"
+        fix = _corrected(right, _value_of(key, invocation) if wrong == key else "", location)
+    return MisconfigurationException(
+        f"{wrong!r}{location.text} is not {f'an argument of {group}' if group else f'a key of `{invocation.command}`'}."
+        f"{hint}",
+        expected=_one_of(known, f"a key that `{invocation.command} --help` lists."),
+        fix=fix,
+    )
+
+
+def _unknown_argument(option: str, message: ParserMessage, invocation: Invocation) -> MisconfigurationException:
+    """Return the error for an argument that a class does not have."""
+    owner = invocation.without_verb(message.owner)
+    key = owner if option == "class_path" else f"{owner}.init_args.{option}"
+    location = invocation.location(key, message.value if message.nested else None)
+    if option == "class_path":
         return MisconfigurationException(
-            f"{value!r} is not a sub-command.{near}",
-            expected=f"one of {', '.join(choices)}.",
-            fix=f"{asked.main.prog} {meant[1] if meant else choices[0]} {rest}".rstrip(),
+            f"{plain(owner)}{location.text} has other keys next to `class_path`.",
+            expected="class_path, init_args and dict_kwargs.",
+            fix="indent the arguments of the class below `init_args:`.",
         )
-    spot = asked.spot(name.lstrip("-"), value)
+    accepted = _accepted_by(message.class_path, invocation.skipped(owner))
+    near = closest(option, accepted)
+    near = "" if option.startswith(f"{near}.") else near  # a key below it is wrong
+    value = message.value if message.nested else _value_of(key, invocation)
+    other = assignment("class_path" if location.in_file else owner, "my_module.MyClass", location.in_file)
     return MisconfigurationException(
-        f"{name.lstrip('-')} got {value!r}{spot.text}.{near}",
-        expected=f"one of {', '.join(choices)}.",
-        fix=f"{name}={meant[1] if meant else choices[0]}",
+        f"{message.class_path} has no argument {option!r}{location.text}.{nearest(option, accepted) if near else ''}",
+        expected=_one_of(accepted, "no arguments."),
+        fix=_corrected(f"{owner}.init_args.{near}", value or "…", location)
+        if near
+        else f"delete it; or name the class that has it first: {other}",
     )
 
 
-_COMPLETION = ("print_completion", "print_shtab")
+def _accepted_by(class_path: str, skipped: set[str]) -> list[str]:
+    """Return the names of the arguments that a class accepts in a configuration."""
+    found = imported(class_path)
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    add: Any = parser.add_class_arguments if isinstance(found, type) else parser.add_function_arguments
+    try:
+        names = add(found, "x", fail_untyped=False, skip=skipped)
+    except Exception:  # noqa: BLE001  # the list is an extra: a class that has none must not hide the mistake
+        return []
+    return sorted({name.split(".")[1] for name in names if "." in name})
 
 
-def _completion(option: str, value: str, asked: Invocation) -> MisconfigurationException:
-    """The script that completes options was asked for without the package that makes it, or behind a sub-command."""
-    shell = re.search("bash|zsh|tcsh", value)
-    kind = (
-        f"shtab-{shell[0] if shell else 'bash'}" if option.endswith("completion") else (shell[0] if shell else "bash")
-    )
-    call = f"{asked.main.prog} {option}={kind}"
-    if find_spec("shtab") is None:
-        return MisconfigurationException(
-            f"{option} got {value!r}, but the package shtab, which makes the script, is not installed.",
-            expected="shtab.",
-            fix=f"pip install shtab, and then {call}",
-        )
-    return MisconfigurationException(
-        f"{option} got {value!r}{f' after {asked.verb!r}' if asked.verb else ''}.",
-        expected="it alone, without a sub-command, and with the name of a shell.",
-        fix=call,
-    )
-
-
-def linked(case: Case) -> MisconfigurationException:
-    """An argument that a program fills from another one was given itself."""
-    found, asked = case.found, case.asked
-    target, source = asked.without_verb(found["target"]), asked.without_verb(found["source"])
-    spot = asked.spot(target)
-    value = next((flag.value for flag in asked.flags if flag.key == target and flag.value), None)
-    return MisconfigurationException(
-        f"{target} was given{spot.text}, but this program fills it from {source}.",
-        expected=f"{source} alone.",
-        fix=f"--{source.partition(',')[0]}={value or '…'}",
-    )
-
-
-def no_value(case: Case) -> MisconfigurationException:
-    """An option without a value."""
-    found, asked = case.found, case.asked
-    spellings = found["option"].split("/")
-    option = next((one for one in spellings if one in asked.argv), spellings[-1])
-    at = next((at for at, word in enumerate(asked.argv) if word == option), None)
-    following = asked.argv[at + 1] if at is not None and at + 1 < len(asked.argv) else ""
-    negative = following.startswith("-") and not following.startswith("--")
-    return MisconfigurationException(
-        f"{option} has no value.",
-        expected=f"`{option} VALUE` or `{option}=VALUE`.",
-        fix=f"{option}={following}" if negative else f"write the value behind it, or delete {option}.",
-    )
-
-
-def no_mapping(case: Case) -> MisconfigurationException:
-    """A single value where a group of arguments was asked for."""
-    found, said, asked = case.found, case.said, case.asked
-    key = asked.without_verb(said.key)
-    some = _below(key, asked)
-    name = some[0] if some else "name"
-    spot = asked.spot(key, found["value"])
-    return MisconfigurationException(
-        f"{key} got {found['value']!r}{spot.text}, but it is a group of arguments.",
-        expected=f"a mapping of the arguments of {key}, or the path of a YAML file that holds one.",
-        fix=f"write\n{_as_lines(f'{key}.{name}', '…')}" if spot.in_file else f"--{key}.{name}=…",
-    )
-
-
-def _below(group: str, asked: Invocation) -> list[str]:
-    """Return the names that stand directly below a group, or at the top."""
+def _below(group: str, invocation: Invocation) -> list[str]:
+    """Return the keys directly below a group, or at the top."""
     start = f"{group}." if group else ""
-    names = (key.removeprefix(start).partition(".")[0] for key in asked.options() if key.startswith(start))
+    names = (key.removeprefix(start).partition(".")[0] for key in invocation.options() if key.startswith(start))
     return sorted(set(names) - {"print_config", "help"})
 
 
-def _groups(asked: Invocation) -> set[str]:
-    return {key.partition(".")[0] for key in asked.options()}
+def _one_of(names: list[str], otherwise: str) -> str:
+    return f"one of {', '.join(names)}." if 0 < len(names) <= _MOST else otherwise
 
 
-def _is_class(key: str, asked: Invocation) -> bool:
-    kind = getattr(asked.action(key), "_typehint", None)
-    kinds = [kind, *getattr(kind, "__args__", ())]
-    return any(isinstance(one, type) and one.__module__ not in ("builtins", "datetime", "pathlib") for one in kinds)
+def _value_of(key: str, invocation: Invocation) -> str:
+    """Return the value of a key in the files as YAML; "…" for mappings, lists and missing values."""
+    value = invocation.value(key)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "…" if value is None or isinstance(value, (dict, list)) else str(value)
+
+
+def _corrected(key: str, value: str, location: Location) -> str:
+    return assignment(key, value if location.in_file else value or "…", location.in_file).rstrip()
 
 
 def _as_lines(key: str, value: str) -> str:
@@ -273,8 +184,3 @@ def _as_lines(key: str, value: str) -> str:
     parts = key.split(".")
     lines = [f"{'  ' * (level + 2)}{part}:" for level, part in enumerate(parts)]
     return "\n".join([*lines[:-1], f"{lines[-1]} {value}"])
-
-
-def _file_of(spot: str) -> str:
-    found = re.match(r" \((.+), line \d+\)", spot)
-    return found[1] if found else "FILE"

@@ -1,179 +1,123 @@
-"""Errors about values: of the wrong type, and which would be right."""
+"""Explain wrong values: the value received, the expected types, and a value that fits."""
 
 from __future__ import annotations
 
-import ast
 import re
-from dataclasses import replace
+import sys
 
-from lightlib.config.errors.invocation import Invocation, plain
+from lightlib.config.errors.invocation import Invocation, Location, assignment, imported, plain
 from lightlib.config.errors.parser_message import ParserMessage, split_types
-from lightlib.errors import MisconfigurationException, closest, nearest
+from lightlib.errors import MisconfigurationException, closest
 
-__all__ = ["kinds", "wrong_value"]
+__all__ = ["type_names", "wrong_value"]
 
-_KINDS = {  # a type as text: what it is called, what several are, and an example
-    "int": ("a whole number", "whole numbers", "10"),
-    "float": ("a number", "numbers", "0.1"),
-    "bool": ("true, false", "true or false", "true"),
-    "str": ("text", "texts", "text"),
-    "NoneType": ("null", "null", "null"),
-    "list": ("a list", "lists", "[…]"),
-    "set": ("a list", "lists", "[…]"),
-    "tuple": ("a list", "lists", "[…]"),
-    "dict": ("a mapping", "mappings", "{name: …}"),
-    "timedelta": ("a duration", "durations", "1:00:00"),
-    "Path": ("a path", "paths", "path/of/a/file"),
-    "PathLike": ("a path", "paths", "path/of/a/file"),
-}
+_EXAMPLES = {"int": "10", "float": "0.1", "bool": "true", "str": "text", "NoneType": "null", "dict": "{name: …}"}
+# Reasons that say no more than the expected type.
+_WRONG_TYPE = re.compile(r"Expected an? (?:<|typing\.|member of)|Not a valid subclass|Cannot take a Union")
 
 
-def wrong_value(said: ParserMessage, asked: Invocation) -> MisconfigurationException:
-    """The value is not of the type that is asked for."""
-    key = asked.without_verb(said.key)
-    types = said.types or _told(said.reason)
-    members = re.search(r"member of <enum .*>: \{(.+)\}", said.reason)
-    if members:
-        names = f"Literal[{', '.join(map(repr, members[1].split(',')))}]"
-        types = tuple(one for one in types if one.startswith("<class"))
-        types = (names, *types)
-    if said.reason.startswith("Cannot take") and not said.types:
-        types = (str(getattr(asked.action(key), "_typehint", "another value")),)
-    spot = asked.spot(f"{key}.{said.nested}" if said.nested else key, said.value)
-    if said.nested:
+def wrong_value(message: ParserMessage, invocation: Invocation) -> MisconfigurationException:
+    """Return the error for a value that its argument does not accept."""
+    key, name = invocation.without_verb(message.key), plain(invocation.without_verb(message.key))
+    wrong_type = _WRONG_TYPE.match(message.reason)
+    if message.nested and wrong_type:
         return MisconfigurationException(
-            f"{plain(key)} has no argument {said.nested!r}, which was given{spot.text}.",
-            expected=f"{kinds(types)} for {plain(key)}.",
-            fix=f"--{plain(key)}=…",
+            f"{name} has no argument {message.nested!r}{invocation.location(f'{key}.{message.nested}').text}.",
+            expected=f"{type_names(message.types)} for {name}.",
+            fix=f"--{name}=…",
         )
-    if spot.in_file and not said.value_type and str(asked.value(key)) == said.value:
-        said = replace(said, value_type=type(asked.value(key)).__name__)
-    if spot.in_file and said.value_type in ("bool", "int", "float") and said.value:
-        said = replace(said, value=asked.written(key, said.value))
-    value = _shown(said, spot.in_file)
-    of_class = f" of {said.class_path}" if said.class_path and said.owner != said.key else ""
-    name = key.rpartition(".")[2] if of_class else key
-    if said.value and "${" in said.value:
-        return _not_interpolated(f"{name}{of_class}", said.value, spot.text, asked)
-    choices = _choices(types)
-    near = nearest(said.value or "", choices)
+    if message.class_path and message.owner != message.key:
+        name = f"{key.rpartition('.')[2]} of {message.class_path}"
+    class_path = message.class_path if message.owner == message.key else ""
+    location = invocation.class_location(key, class_path) if class_path else invocation.location(key, message.value)
+    value, choices = class_path or message.value or "", _choices(message)
+    reason = "" if wrong_type else f": {message.reason.removesuffix('.')}"
+    meant = closest(value, choices or _classes_next_to(value, message.types))
+    shown = _shown(value, key, message, location, invocation)
+    expected, fix = f"{type_names(message.types, choices)}.", ""
+    if "${" in value:
+        expected = "a value; with interpolation, `${key}` is the value of another key."
+        fix = 'LightningCLI(…, parser_kwargs={"parser_mode": "omegaconf+"})'
+        fix = f"{invocation.command} --interpolate …" if invocation.main.prog == "lightlib" else fix
+    elif reason.startswith(": Importing"):
+        fix = "name a class of a package that is allowed."
+        if "'*' entry" in reason:
+            fix = f"--allow {value.rpartition('.')[0]}, if you trust it and this configuration."
     return MisconfigurationException(
-        f"{name}{of_class} got {value}{spot.text}.{near}",
-        expected=f"{kinds(types)}.",
-        fix=_fix(key, types, choices, said, spot.in_file),
+        f"{name} got {shown}{location.text}{reason}.{f' Did you mean {meant!r}?' if meant else ''}",
+        expected=expected,
+        fix=fix
+        or assignment(
+            "class_path" if class_path and location.in_file else key,
+            meant or (choices or [_example(message, location, shown)])[0],
+            location.in_file,
+        ),
     )
 
 
-def _not_interpolated(what: str, value: str, where: str, asked: Invocation) -> MisconfigurationException:
-    own = asked.main.prog == "lightlib"
-    return MisconfigurationException(
-        f"{what} got {value!r}{where}, which nothing has replaced by what it refers to.",
-        expected="a value; or interpolation switched on, with which `${key}` is the value of another key.",
-        fix=f"{asked.command} --interpolate …"
-        if own
-        else 'mode = {"parser_mode": "omegaconf+"}; LightningCLI(…, parser_kwargs={**mode, "fit": mode, "test": mode})',
-    )
+def _shown(value: str, key: str, message: ParserMessage, location: Location, invocation: Invocation) -> str:
+    """Return the value as it was written, cut to 80 characters; text has quotes."""
+    kind = message.value_type
+    if location.in_file and not kind and str(invocation.value(key)) == message.value:
+        kind = type(invocation.value(key)).__name__
+    if location.in_file and kind in ("int", "float", "bool"):
+        return invocation.written(key, value)
+    text = " ".join(value.split())[:80]
+    return text if kind in ("dict", "list") and message.value == value else repr(text)
 
 
-def _told(reason: str) -> tuple[str, ...]:
-    kind = re.sub(r"^Expected an? ", "", reason)
-    return (kind if _kind(kind) != kind else reason.removeprefix("Expected "),)
+def _classes_next_to(path: str, types: tuple[str, ...]) -> list[str]:
+    """Return the paths of the public classes and functions of an expected type in the module of `path`."""
+    module = sys.modules.get(path.rpartition(".")[0])
+    if module is None or imported(path) is not None:
+        return []
+    found = [imported(name) for kind in types for name in re.findall(r"(?:\w+\.)+\w+", kind)]
+    bases = tuple(base for base in found if isinstance(base, type))
+    bases = tuple(base for base in bases if base.__module__ != "collections.abc") or bases
+    lazy = set(getattr(module, "__all__", ())) - set(vars(module))  # imported on first use
+    matching = (name for name, member in vars(module).items() if _is_of(member, bases) and not name.startswith("_"))
+    return [f"{module.__name__}.{name}" for name in (*matching, *lazy)]
 
 
-def kinds(types: tuple[str, ...]) -> str:
-    """Return types, as jsonargparse writes them, in words.
+def _is_of(member: object, bases: tuple[type, ...]) -> bool:
+    if isinstance(member, type):
+        return issubclass(member, bases) and member not in bases
+    return isinstance(member, bases)
+
+
+def _choices(message: ParserMessage) -> list[str]:
+    members = re.search(r"member of <enum .*>: \{(.+)\}", message.reason)
+    if members:
+        return members[1].split(",")
+    literals = (re.search(r"Literal\[(.*)\]", kind) for kind in message.types)
+    return [choice.strip("'\"") for found in literals if found for choice in split_types(f"[{found[1]}]")]
+
+
+def type_names(types: tuple[str, ...], choices: list[str] | None = None) -> str:
+    """Return types as jsonargparse writes them in the form of a configuration, `choices` in place of their type.
 
     Example:
-        >>> kinds(("<class 'int'>", "list[str]", "typing.Literal['a', 'b']", "<class 'NoneType'>"))
-        "a whole number, a list of texts, 'a', 'b' or null"
+        >>> type_names(("<class 'int'>", "list[str]", "typing.Literal['a', 'b']", "<class 'NoneType'>"), ["a", "b"])
+        "int, list[str], 'a', 'b' or null"
     """
-    named = [word for one in types for word in _kind(one).split(", ")]
-    named = [*(word for word in dict.fromkeys(named) if word != "null"), *(["null"] if "null" in named else [])]
-    return " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+    names = [_bare(kind) for kind in types if not (choices and ("Literal[" in kind or "enum" in kind))]
+    names = [*(name for name in names if name != "NoneType"), *map(repr, choices or [])]
+    names += ["null"] if any(_bare(kind) == "NoneType" for kind in types) else []
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _kind(text: str) -> str:
-    bare = _bare(text)
-    short, inner = _name_of(bare), bare.partition("[")[2]
-    items = split_types(f"[{inner}") if inner else ()
-    if short in ("Union", "Optional"):
-        return ", ".join(_kind(one) for one in (*items, *(["NoneType"] if short == "Optional" else [])))
-    if short == "Literal":
-        return ", ".join(items)
-    if short == "tuple" and items and "..." not in items:
-        return f"a list of {len(items)} values ({' / '.join(_kind(one) for one in items)})"
-    if short == "Callable":
-        return "the path of a function or of a class"
-    if short in ("list", "set") and items:
-        return f"a list of {_several(items[0])}"
-    if short == "dict" and len(items) > 1:
-        return f"a mapping of {_several(items[0])} to {_several(items[1])}"
-    if short in _KINDS:
-        return _KINDS[short][0]
-    return (
-        f"{'an' if short[0] in 'AEIOU' else 'a'} {short} (class_path and init_args)"
-        if re.fullmatch(r"[\w.]+\.\w+", bare)
-        else bare
-    )
+def _bare(kind: str) -> str:
+    found = re.fullmatch(r"<(?:class|enum) '([^']+)'>", kind.strip())
+    return found[1] if found else kind.strip()
 
 
-def _several(text: str) -> str:
-    name = _name_of(_bare(text))
-    return _KINDS[name][1] if name in _KINDS else f"{name} (class_path and init_args)"
-
-
-def _name_of(bare: str) -> str:
-    name = bare.partition("[")[0].rpartition(".")[2]
-    return name.lower() if name in ("List", "Dict", "Tuple", "Set") else name
-
-
-def _bare(text: str) -> str:
-    found = re.fullmatch(r"<(?:class|enum) '([^']+)'>", text.strip())
-    return found[1] if found else text.strip()
-
-
-def _choices(types: tuple[str, ...]) -> list[str]:
-    found = (re.search(r"Literal\[(.*)\]", one) for one in types)
-    return [choice.strip("'\"") for one in found if one for choice in split_types(f"[{one[1]}]")]
-
-
-def _shown(said: ParserMessage, in_file: bool) -> str:
-    value = " ".join((said.value or "").split())
-    if said.value is None:
-        return "a value of the wrong type"
-    if said.value_type in ("dict", "Namespace"):
-        return f"the mapping {value:.80}"
-    if said.value_type == "list":
-        return f"the list {value:.80}"
-    return f"{value:.80}" if in_file and said.value_type in ("int", "float", "bool") else repr(value[:80])
-
-
-def _fix(key: str, types: tuple[str, ...], choices: list[str], said: ParserMessage, in_file: bool) -> str:
-    name, flag = key.rpartition(".")[2], plain(key)
-    bare = [one for one in map(_bare, types) if one != "NoneType"] or ["NoneType"]
-    items = next((split_types(one[one.index("[") :])[0] for one in bare if _name_of(one) == "list" and "[" in one), "")
-    if items and said.value_type != "list":
-        inner = _bare(items)
-        if "." in inner:  # a list of objects
-            return f"write\n    {name}:\n    - class_path: …" if in_file else f"--{flag}+=my_module.MyClass"
-        example = said.value if _fits(said.value, inner) else _KINDS.get(inner, ("", "", "…"))[2]
-        return f"{name}: [{example}]" if in_file else f"--{flag}=[{example}]"
-    if choices:
-        example = closest(said.value or "", choices, choices[0])
-    elif "str" in bare and "bool" not in bare and said.value_type in ("int", "float", "bool"):
-        example = f'"{said.value}"'
-    elif "bool" in bare:
-        example = "true"
-    else:
-        example = _KINDS.get(_name_of(bare[0]), ("", "", "my_module.MyClass" if "." in bare[0] else "…"))[2]
-    if example == "my_module.MyClass" and in_file:
-        return f"write\n    {name}:\n      class_path: {example}"
-    return f"{name}: {example}" if in_file else f"--{flag}={example}"
-
-
-def _fits(value: str | None, kind: str) -> bool:
-    """Whether a single value would be right as an item of a list."""
-    try:
-        return value is not None and (kind == "str" or type(ast.literal_eval(value)).__name__ == kind)
-    except (ValueError, SyntaxError):
-        return False
+def _example(message: ParserMessage, location: Location, shown: str) -> str:
+    """Return a value of the expected type."""
+    kinds = [_bare(kind) for kind in message.types]
+    if "str" in kinds and location.in_file and message.value:
+        return shown if shown.startswith(("'", '"')) else f'"{shown}"'
+    first = next((kind for kind in kinds if kind != "NoneType"), "NoneType") if "bool" not in kinds else "bool"
+    items = re.fullmatch(r"(?:typing\.)?[lL]ist\[(.+)\]", first)
+    inner = items[1] if items else first
+    example = _EXAMPLES.get(inner.partition("[")[0].rpartition(".")[2], "my_module.MyClass" if "." in inner else "…")
+    return f"[{example}]" if items else example

@@ -1,14 +1,12 @@
-"""What jsonargparse said, taken apart: the innermost reason, and the key and value it is about."""
+"""Parse an error text of jsonargparse: the innermost reason, with its key and value."""
 
 from __future__ import annotations
 
-import ast
 import re
 import textwrap
 from dataclasses import dataclass, replace
-from typing import Any
 
-__all__ = ["ParserMessage", "as_dict", "split_types", "taken_apart"]
+__all__ = ["ParserMessage", "parse_message", "split_types"]
 
 _KEY = re.compile(r'Parser key "([^"]+)"(?: element \d+)?:\s*(.*)')
 _HELP = re.compile(r"--([\w.]+)\.help: (.*)")
@@ -22,16 +20,16 @@ _UNION = "Does not validate against any of the Union subtypes"
 
 @dataclass(frozen=True)
 class ParserMessage:
-    """One reason.
+    """The innermost reason of an error text.
 
     Attributes:
         reason: The innermost text.
-        key: The dotted key it is about, with `init_args` as in a file; empty when none is named.
-        class_path: The class whose arguments it is about, as jsonargparse spells it.
-        owner: The key at which that class stands.
-        types: What was tried, as text: ``("<class 'int'>", "<class 'NoneType'>")``.
-        value: The value as text, when it was told.
-        value_type: Its type's name.
+        key: The dotted key of the error, with `init_args` as in a file; empty if the text has none.
+        class_path: The class whose arguments are wrong, as jsonargparse spells it.
+        owner: The key of that class.
+        types: The expected types, as text: ``("<class 'int'>", "<class 'NoneType'>")``.
+        value: The value as text; None if the text has none.
+        value_type: The name of its type.
         nested: Of a flag ``--key.nested value``: ``nested``.
     """
 
@@ -44,64 +42,60 @@ class ParserMessage:
     value_type: str = ""
     nested: str = ""
 
-    @property
-    def base(self) -> str:
-        """The path of the class that is asked for, when one is."""
-        found = (re.search(r"<class '([\w.]+\.\w+)'>|\b((?:\w+\.)+\w+)\]", one) for one in self.types)
-        return next((one[1] or one[2] for one in found if one and not one[0].startswith("typing.")), "")
 
-
-def taken_apart(message: str) -> ParserMessage:
+def parse_message(text: str) -> ParserMessage:
     r"""Return the innermost reason of an error text of jsonargparse.
 
     Example:
-        >>> said = taken_apart('Parser key "a.b":\n  Expected a <class \'int\'>. Got value: ten')
-        >>> said.key, said.reason, said.value
+        >>> message = parse_message('Parser key "a.b":\n  Expected a <class \'int\'>. Got value: ten')
+        >>> message.key, message.reason, message.value
         ('a.b', "Expected a <class 'int'>", 'ten')
     """
-    return _innermost(message, ParserMessage(""))
+    return _innermost(text, ParserMessage(""))
 
 
-def _innermost(text: str, said: ParserMessage) -> ParserMessage:
+def _innermost(text: str, message: ParserMessage) -> ParserMessage:
     text = textwrap.dedent(text.strip("\n")).removeprefix("Validation failed: ")
     called = _CALLED.match(text)
     if called:
-        text, said = text[called.end() :], replace(said, types=said.types or (called[1],))
+        text, message = text[called.end() :], replace(message, types=message.types or (called[1],))
     first, _, rest = text.partition("\n")
     key = _KEY.fullmatch(first)
     if key:
-        name = f"{said.key}.init_args.{key[1]}" if said.class_path and said.owner == said.key else key[1]
-        if said.key and not said.class_path and said.key != key[1]:
-            name = f"{said.key}.{key[1]}"  # a dataclass within another value
+        name = f"{message.key}.init_args.{key[1]}" if message.class_path and message.owner == message.key else key[1]
+        if message.key and not message.class_path and message.key != key[1]:
+            name = f"{message.key}.{key[1]}"  # a dataclass within another value
         inner = textwrap.dedent(rest.strip("\n"))
         inner = f"{key[2]}\n{inner}".strip("\n")
-        return _innermost(inner, replace(said, key=name, types=(), value=None, value_type="", nested=""))
+        return _innermost(inner, replace(message, key=name, types=(), value=None, value_type="", nested=""))
     helped = _HELP.fullmatch(first)
     if helped:
-        return _innermost(f"{helped[2]}\n{rest}", replace(said, key=f"{helped[1]}.help"))
+        return _innermost(f"{helped[2]}\n{rest}", replace(message, key=f"{helped[1]}.help"))
     if _NO_PATH.fullmatch(first):
-        return _innermost(rest.removeprefix("- "), said)
+        return _innermost(rest.removeprefix("- "), message)
     if first == _UNION:
-        return _best_of_union(rest, said)
+        return _best_of_union(rest, message)
     problem = _CLASS.fullmatch(first)
     if problem:
-        return _innermost(rest, replace(said, class_path=problem[1], owner=said.key))
+        return _innermost(rest, replace(message, class_path=problem[1], owner=message.key))
     got = _GOT.fullmatch(text) if called or text.startswith(("Expected", "Not a valid subclass")) else None
     if got:
-        said = _with_value(said, got[2].partition("\nSubclass types")[0], "")
+        message = _with_value(message, got[2].partition("\nSubclass types")[0], "")
         text = got[1]
-    return replace(said, reason=text)
+    expected = re.match(r"Expected an? ((?:<|typing\.|tuple).*)", text)
+    types = message.types or ((expected[1],) if expected else ())
+    return replace(message, reason=text, types=types)
 
 
-def _best_of_union(text: str, said: ParserMessage) -> ParserMessage:
+def _best_of_union(text: str, message: ParserMessage) -> ParserMessage:
     lines = text.split("\n")
     end = next((at for at in range(len(lines) - 1, -1, -1) if lines[at].startswith("Given value type: ")), len(lines))
     types = lines[0].removeprefix("Subtypes: ") if lines[0].startswith("Subtypes: ") else ""
     kind = re.search(r"'(?:[\w.]*\.)?(\w+)'", lines[end]) if end < len(lines) else None
     value = "\n".join(lines[end + 1 :]).removeprefix("Given value: ") if end < len(lines) else None
     if kind and value and kind[1].endswith("Error"):  # jsonargparse 4.39 sometimes takes its own error for the value
-        return _innermost(value, replace(said, types=split_types(types), value=None))
-    said = _with_value(replace(said, types=split_types(types)), value, kind[1] if kind else "")
+        return _innermost(value, replace(message, types=split_types(types), value=None))
+    message = _with_value(replace(message, types=split_types(types)), value, kind[1] if kind else "")
     items: list[list[str]] = []
     body = lines[2:end] if lines[1:2] == ["Errors:"] else lines[1:end]
     indent = next((len(line) - len(line.lstrip()) for line in body if line.strip()), 0)
@@ -110,30 +104,37 @@ def _best_of_union(text: str, said: ParserMessage) -> ParserMessage:
             items.append([line[indent + 2 :]])
         elif items:
             items[-1].append(line)
-    reasons = [_innermost(_item(one), said) for one in items]
-    return max(reasons, key=_weight, default=replace(said, reason=text))
+    reasons = [_innermost(_item(one), message) for one in items]
+    return max(reasons, key=_weight, default=replace(message, reason=text))
 
 
 def _item(lines: list[str]) -> str:
     return "\n".join([lines[0], textwrap.dedent("\n".join(lines[1:]))])
 
 
-def _weight(said: ParserMessage) -> int:
-    """Return how much a reason tells: that a value is not None says the least."""
-    if said.reason.startswith("Expected a <class 'NoneType'>"):
+def _weight(message: ParserMessage) -> int:
+    """Rank a reason: an error of a named class is the most useful, "not None" the least."""
+    if message.reason.startswith("Expected a <class 'NoneType'>"):
         return 0
-    if said.class_path or "import path" in said.reason.lower() or said.reason.startswith("Expected an instantiatable"):
+    if (
+        message.class_path
+        or "import path" in message.reason.lower()
+        or message.reason.startswith("Expected an instantiatable")
+    ):
         return 3
-    if said.reason.startswith(("Expected a", "Not a valid subclass", "Does not implement", "Cannot take a Union")):
+    if message.reason.startswith(("Expected a", "Not a valid subclass", "Does not implement", "Cannot take a Union")):
         return 1
     return 2
 
 
-def _with_value(said: ParserMessage, value: str | None, kind: str) -> ParserMessage:
+def _with_value(message: ParserMessage, value: str | None, kind: str) -> ParserMessage:
     nested = _NESTED.fullmatch(value.strip()) if value else None
     if nested:
-        return replace(said, nested=nested[1], value=nested[2], value_type="str")
-    return replace(said, value=value, value_type=kind or said.value_type)
+        return replace(message, nested=nested[1], value=nested[2], value_type="str")
+    built = re.fullmatch(r"Namespace\(class_path='([^']+)'.*\)", value or "", re.DOTALL)
+    return replace(
+        message, value=built[1] if built else value, value_type="str" if built else kind or message.value_type
+    )
 
 
 def split_types(text: str) -> tuple[str, ...]:
@@ -151,12 +152,3 @@ def split_types(text: str) -> tuple[str, ...]:
         else:
             items[-1] += letter
     return tuple(item.strip() for item in items if item.strip())
-
-
-def as_dict(said: ParserMessage) -> dict[str, Any]:
-    """Return the value when it is a mapping of plain values, else an empty one."""
-    try:
-        value = ast.literal_eval(said.value or "")
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""Errors of constructors: where in the configuration stands what they were given."""
+"""Add the place of the arguments in the configuration to errors of constructors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from jsonargparse import Namespace
 
-from lightlib.config.errors.explain_class import loaded
-from lightlib.config.errors.invocation import Invocation, plain
+from lightlib.config.errors.invocation import Invocation, imported, plain
 from lightlib.errors import LightlibError
 
 __all__ = ["Places", "key_of", "places_of"]
@@ -44,22 +43,22 @@ def _configured(call: re.Match[str]) -> str:
     return ", ".join(f"trainer.{name}: {_WORDS.get(value, value.strip(_QUOTES))}" for name, _, value in pairs)
 
 
-def places_of(class_path: str, key: str, arguments: Mapping[str, Any], asked: Invocation) -> Places:
+def places_of(class_path: str, key: str, arguments: Mapping[str, Any], invocation: Invocation) -> Places:
     """Return where an object and its arguments were given.
 
     Args:
         class_path: That of its class.
         key: Below which its arguments stand in the configuration: ``"trainer.callbacks.0.init_args"``, or nothing.
         arguments: What it was called with.
-        asked: What was asked for.
+        invocation: The command line and the files.
     """
     found = {}
     for name, value in arguments.items():
         at = f"{key}.{name}" if key else name
-        spot = asked.given(at, str(value) if isinstance(value, _PLAIN) else None)
-        if spot.text:
-            found[name] = f"{plain(at)}{spot.text}"
-    whole = asked.object_spot(key.removesuffix(".init_args"), class_path).text if key else ""
+        location = invocation.given(at, str(value) if isinstance(value, _PLAIN) else None)
+        if location.text:
+            found[name] = f"{plain(at)}{location.text}"
+    whole = invocation.object_location(key.removesuffix(".init_args"), class_path).text if key else ""
     return Places(found, f"{plain(key)}{whole}" if whole else "")
 
 
@@ -73,7 +72,7 @@ def key_of(kind: Any, arguments: Mapping[str, Any], config: Any, groups: Mapping
         groups: The keys of the classes that stand there without their path.
     """
     found = [(key, config.get(key) or {}) for key, one in groups.items() if one is kind]
-    found += [(f"{key}.init_args", given) for key, path, given in _named(config) if loaded(path) is kind]
+    found += [(f"{key}.init_args", given) for key, path, given in _named(config) if imported(path) is kind]
     return next((key for key, given in found if _agree(given, arguments)), None)
 
 
