@@ -21,7 +21,7 @@ from lightlib.config.compatible import CompatibleParser
 from lightlib.config.errors.explain import explain
 from lightlib.config.errors.invocation import Invocation
 from lightlib.config.errors.places import Places, key_of, places_of
-from lightlib.config.help.formatter import HelpFormatter, with_base_classes
+from lightlib.config.help import HelpFormatter
 from lightlib.config.optimizers import SCHEDULERS
 from lightlib.config.yaml.file import ConfigError, Sources, dump, loader, text_of
 from lightlib.core.module.datamodule import DataModule
@@ -186,7 +186,7 @@ class LightningArgumentParser(CompatibleParser):
         """Parse the command line. A mistake is explained, and ends the program with status 2."""
         given: Any = list(sys.argv[1:] if args is None else args)
         call = super().parse_args
-        return self._checked(lambda: call(list(with_base_classes(self, self._words(given))), *rest, **kwargs))
+        return self._checked(lambda: call(list(self._words(given)), *rest, **kwargs))
 
     def parse_object(self, obj: Any, *rest: Any, **kwargs: Any) -> Any:
         """Parse a dictionary or a Namespace."""

@@ -33,7 +33,7 @@ ORDER = (
     "core.progress > core.metrics > core.optimization > core.values",
     "core.resume > core.module > core.setup > core.run > core",
     "testing",
-    "config.yaml > config.help > config.errors > config",
+    "config.yaml > config.errors > config",
     "cli > command.doctor > command.plot > command",
     "__init__ > __main__",
 )
