@@ -266,9 +266,9 @@ class LightningCLI:
 
     def _parse_words(self, parser: LightningArgumentParser, words: Sequence[str]) -> None:
         model = self.model_class or Module
-        found = with_hyperparameters(words, self._parsers, model, self.subclass_mode_model)
-        parser.sources.names = {word.partition("=")[2]: "--ckpt_path" for word in found if word not in words}
-        self.config = parser.parse_args(found)
+        extended = with_hyperparameters(words, self._parsers, model, self.subclass_mode_model, parser.sources)
+        parser.sources.name_texts({word.partition("=")[2]: "--ckpt_path" for word in extended if word not in words})
+        self.config = parser.parse_args(extended)
 
     def _set_seed(self) -> None:
         asked = self._get(self.config, "seed_everything")

@@ -7,21 +7,24 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.config.hyperparameters import BY_COMMAND_LINE
 from lightlib.config.names import translated
-from lightlib.config.yaml.file import load
+from lightlib.config.yaml.file import Sources, load
 from lightlib.errors import LightlibError
 
 __all__ = ["with_hyperparameters"]
 
+Part = dict[str, Any]
 _MARKS = (BY_COMMAND_LINE, "lightning.pytorch.cli.instantiate_module")
 
 
-def with_hyperparameters(words: Sequence[str], verbs: Iterable[str], kind: Any, subclasses: bool) -> list[str]:
+def with_hyperparameters(
+    words: Sequence[str], verbs: Iterable[str], kind: Any, subclasses: bool, sources: Sources
+) -> list[str]:
     """Return a command line which also has what the checkpoint of its ``--ckpt_path`` says of the model.
 
     It stands first, so that all that is given in files and options wins. No class is taken from a checkpoint: where
@@ -32,10 +35,12 @@ def with_hyperparameters(words: Sequence[str], verbs: Iterable[str], kind: Any, 
         verbs: The sub-commands.
         kind: The class of the model, or a function that returns one.
         subclasses: Whether it is part of the configuration.
+        sources: Reads the configuration files, for the parser too.
     """
     words = list(words)
     at = next((i for i, word in enumerate(words) if word in set(verbs)), None)
-    path = _checkpoint_of(words)
+    parts = list(_parts(words, sources))
+    path = _checkpoint_of(words, parts)
     if at is None or path is None or not Path(path).exists():
         return words
     saved = dict(_saved(path))
@@ -44,11 +49,11 @@ def with_hyperparameters(words: Sequence[str], verbs: Iterable[str], kind: Any, 
     if not subclasses:
         known = inspect.signature(kind).parameters
         model = {key: value for key, value in found.items() if key in known}
-    elif made_by in _MARKS and name is not None and any(_same(name, given) for given in _classes(words)):
+    elif made_by in _MARKS and name is not None and any(_same(name, given) for given in _classes(words, parts)):
         model = {"class_path": name, "dict_kwargs": found}  # the parser knows which are init_args
     else:
         return words
-    left = sorted(saved.keys() - found.keys() - _given(words))
+    left = sorted(saved.keys() - found.keys() - _given(words, parts))
     if left:
         report.warn(
             f"--ckpt_path: what {path!r} says of {', '.join(map(repr, left))} is not taken, as it would import or read "
@@ -105,54 +110,54 @@ def _value_of(option: str, words: Sequence[str]) -> str | None:
     return found
 
 
-def _checkpoint_of(words: Sequence[str]) -> str | None:
+def _checkpoint_of(words: Sequence[str], parts: Iterable[Part]) -> str | None:
     """Return the checkpoint that an option names, or the last of the files that name one."""
-    named = [part["ckpt_path"] for part in _parts(words) if isinstance(part.get("ckpt_path"), str)]
+    named = [part["ckpt_path"] for part in parts if isinstance(part.get("ckpt_path"), str)]
     return _value_of("--ckpt_path", words) or (named[-1] if named else None)
 
 
-def _classes(words: Sequence[str]) -> Iterator[str]:
+def _classes(words: Sequence[str], parts: Iterable[Part]) -> Iterator[str]:
     """Yield the class paths that the command line and its files give for the model."""
     for option in ("--model", "--model.class_path"):
         value = _value_of(option, words)
         if value is not None:
             yield value
-    for part in _parts(words):
+    for part in parts:
         model = part.get("model")
         named = model.get("class_path") if isinstance(model, dict) else model
         if isinstance(named, str):
             yield translated(named)
 
 
-def _given(words: Sequence[str]) -> set[str]:
+def _given(words: Sequence[str], parts: Iterable[Part]) -> set[str]:
     """Return the arguments of the model that the command line or its files give."""
     options = (
         word.removeprefix("--model.").removeprefix("init_args.") for word in words if word.startswith("--model.")
     )
     found = {option.partition("=")[0].partition(".")[0] for option in options}
-    for part in _parts(words):
+    for part in parts:
         model = part.get("model")
         if isinstance(model, dict):
             found |= {*model, *(model.get("init_args") or {})}
     return found
 
 
-def _parts(words: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _parts(words: Sequence[str], sources: Sources) -> Iterator[Part]:
     """Yield the configurations that a command line names, and what they say of each sub-command."""
     for option, following in zip(words, [*words[1:], ""], strict=False):
         name, _, value = option.partition("=")
         if name in ("-c", "--config"):
-            content = _content(value or following)
+            content = _content(value or following, sources)
             yield from (part for part in (content, *content.values()) if isinstance(part, dict))
 
 
-def _content(config: str) -> dict[str, Any]:
+def _content(config: str, sources: Sources) -> Part:
     try:
-        text = config if config.lstrip().startswith("{") else Path(config).read_text(encoding="utf-8")
-        content = load(text)
-    except (OSError, ValueError):  # the parser reads it again, and says what is wrong
+        inline = config.lstrip().startswith("{")
+        content = load(config, mapping=True) if inline else sources.look_ahead(config).value()
+    except (OSError, ValueError):  # the parser reads it again and reports the error
         return {}
-    return content if isinstance(content, dict) else {}
+    return cast(Part, content)
 
 
 def _same(saved: str, given: str) -> bool:

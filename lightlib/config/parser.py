@@ -6,12 +6,12 @@ import copy
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from glob import glob
 from typing import Any, NoReturn, TypeVar
 
 import jsonargparse
-import yaml
 from jsonargparse import Namespace, class_from_function  # type: ignore[attr-defined]
 from torch.optim import Optimizer
 
@@ -23,7 +23,7 @@ from lightlib.config.errors.invocation import Invocation
 from lightlib.config.errors.places import Places, key_of, places_of
 from lightlib.config.help import HelpFormatter
 from lightlib.config.optimizers import SCHEDULERS
-from lightlib.config.yaml.file import ConfigError, Sources, dump, loader, text_of
+from lightlib.config.yaml.file import ConfigError, Document, Sources, dump, loader, text_of
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
@@ -42,7 +42,8 @@ _TAKEN_BY_TRAINER = {
     "trainer.profiler": "profilers",
     "trainer.strategy": "strategies",
 }
-_YAML = ("yaml", "omegaconf", "omegaconf+")
+MODE = "lightlib"  # the `parser_mode` of our YAML loader
+_YAML = (MODE, "yaml", "omegaconf", "omegaconf+")
 
 
 class LightningArgumentParser(CompatibleParser):
@@ -79,7 +80,9 @@ class LightningArgumentParser(CompatibleParser):
         self.optimizers: dict[str, tuple[Classes, str]] = {}
         self.lr_schedulers: dict[str, tuple[Classes, str]] = {}
         self.of_others: set[str] = set()
-        self._file: str | None = None
+        self._files: list[str] = []  # that are being parsed, each included by the one before
+        if kwargs.get("parser_mode", "yaml") == "yaml":
+            kwargs["parser_mode"] = MODE
         super().__init__(*args, description=description, env_prefix=env_prefix, default_env=default_env, **kwargs)
 
     # what can be added
@@ -194,51 +197,70 @@ class LightningArgumentParser(CompatibleParser):
         return self._checked(lambda: call(obj if isinstance(obj, Namespace) else self._ours(obj), *rest, **kwargs))
 
     def parse_path(self, path: Any, *rest: Any, **kwargs: Any) -> Any:
-        """Parse a configuration file."""
-        if "://" not in str(path):
-            text_of(path)  # it exists and is text in UTF-8, or an error says what it is
-        outer, self._file = self._file, str(path)
+        """Parse a configuration file, which is read and parsed as YAML once; its relative paths start in its folder."""
+        name = str(path)
+        remote = name == "-" or any("://" in file for file in (name, *self._files))
+        full = name if remote else os.path.abspath(name)
+        if full in self._files:
+            raise ConfigError(
+                f"{name} includes itself: {' → '.join(map(os.path.basename, (*self._files, full)))}.",
+                expected="files that do not include each other.",
+                fix="delete `config:` in one of them.",
+            )
+        self._files.append(full)
         try:
-            return super().parse_path(path, *rest, **kwargs)
+            if remote or self.parser_mode not in _YAML:
+                return super().parse_path(path, *rest, **kwargs)
+            document = self.sources.take(name)
+            with _in_folder(os.path.dirname(full)):
+                return self._parse_document(document, os.path.basename(name), *rest, **kwargs)
         finally:
-            self._file = outer
+            self._files.pop()
 
     def parse_string(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse the text of a configuration, after it was read once for what must not be in it."""
-        if self.parser_mode in _YAML:
-            name = next((name for name in ("content", "cfg_str") if name in kwargs), None)
-            text = dump(self._read(args[0] if name is None else kwargs[name], self._file))
-            args, kwargs = ((text, *args[1:]), kwargs) if name is None else (args, {**kwargs, name: text})
-        return super().parse_string(*args, **kwargs)
+        """Parse the text of a configuration."""
+        if self.parser_mode not in _YAML:
+            return super().parse_string(*args, **kwargs)
+        name = next((name for name in ("content", "cfg_str") if name in kwargs), None)
+        text, *rest = args if name is None else (kwargs.pop(name), *args)
+        return self._parse_document(
+            self.sources.document(text, self._files[-1] if self._files else None), *rest, **kwargs
+        )
+
+    def _parse_document(self, document: Document, *rest: Any, **kwargs: Any) -> Any:
+        values = self._values_of(document)
+        if self.parser_mode != MODE:  # the loaders of interpolation take text only
+            return super().parse_string(dump(values), *rest, **kwargs)
+        with _handed_over({_lines(document.text): values}):
+            return super().parse_string(document.text, *rest, **kwargs)
 
     def get_defaults(self, *args: Any, **kwargs: Any) -> Namespace:
-        """Return the values of what is not given; `default_config_files` are read as other files are."""
-        read = {}
+        """Return the default values, including those of `default_config_files`."""
+        values = {}
         for path in (
             path for pattern in self.default_config_files for path in sorted(glob(os.path.expanduser(pattern)))
         ):
             text = text_of(path)
             if self.parser_mode in _YAML and text.strip():
-                read[_lines(text)] = self._read(text, path, default=True)
-        with _our_names_in_values(read) if read else nullcontext():
-            found: Namespace = super().get_defaults(*args, **kwargs)
-        return found
+                values[_lines(text)] = self._values_of(self.sources.document(text, path), default=True)
+        with _handed_over(values):
+            defaults: Namespace = super().get_defaults(*args, **kwargs)
+        return defaults
 
-    def _read(self, text: str, name: str | None, *, default: bool = False) -> dict[str, Any]:
-        """Return what a configuration holds, with our class paths, after it was checked for what must not be in it."""
-        value = self.sources.read(text, name, default=default)
+    def _values_of(self, document: Document, *, default: bool = False) -> dict[str, Any]:
+        """Return the checked values of a configuration, with our class paths."""
+        value = self.sources.add(document, default=default)
         groups = self.group_names()
         self.sources.check_groups(groups)
         try:
             ours = self._ours(value)
-        except LightlibError as error:  # a name that is not known
+        except LightlibError as error:  # an unknown name
             raise ConfigError(f"{self.sources.place_of_name(str(error))}: {error}") from error
         return _without_empty({key: one for key, one in ours.items() if key not in self.of_others}, groups)
 
     def _checked(self, parse: Callable[[], T]) -> T:
         try:
-            with _our_names_in_values():
-                return parse()
+            return parse()
         except LightlibError as error:
             self.error(str(error), error)
 
@@ -366,30 +388,35 @@ def _cause_of_ours(error: BaseException | None) -> LightlibError | None:
     return error
 
 
-def _translated(text: str) -> Any:
-    return names.translated(loader(text))
-
-
 def _lines(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 @contextmanager
-def _our_names_in_values(read: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Translate class paths of Lightning also where jsonargparse reads: flags, variables, parts of files.
-
-    Args:
-        read: Whole texts that were read already, with what they hold.
-    """
-    known = read or {}
-
-    def load(text: str) -> Any:
-        whole = known.get(_lines(text))
-        return _translated(text) if whole is None else copy.deepcopy(whole)
-
-    before = jsonargparse.get_loader("yaml")
-    jsonargparse.set_loader("yaml", load, (ConfigError,))
+def _handed_over(values: Mapping[str, Any]) -> Iterator[None]:
+    """Let the loader return the values of these texts, which have been parsed already."""
+    token = _parsed.set({**_parsed.get(), **values})
     try:
         yield
     finally:
-        jsonargparse.set_loader("yaml", before, (ConfigError, yaml.YAMLError))
+        _parsed.reset(token)
+
+
+@contextmanager
+def _in_folder(folder: str) -> Iterator[None]:
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _load(text: str) -> Any:
+    """Load a text for jsonargparse: a value with our class paths, or a configuration that has been parsed already."""
+    values = _parsed.get().get(_lines(text))
+    return names.translated(loader(text)) if values is None else copy.deepcopy(values)
+
+
+_parsed: ContextVar[Mapping[str, Any]] = ContextVar("parsed", default={})  # noqa: B039  it is never changed
+jsonargparse.set_loader(MODE, _load, (ConfigError,))

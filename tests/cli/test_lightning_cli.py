@@ -441,11 +441,7 @@ def test_what_is_linked_cannot_be_given(capsys):
 
     with pytest.raises(SystemExit):
         CLI(SteepLine, PointsOfLine, run=False, args=["--model.width=4"])
-    assert capsys.readouterr().err == (
-        "model.width was given (on the command line), but this program fills it from data.width.\n"
-        "  Expected: data.width alone.\n"
-        "  Fix: --data.width=4\n"
-    )
+    assert capsys.readouterr().err == 'Linked "model.width" must be given via "data.width".\n'
 
 
 # where arguments come from

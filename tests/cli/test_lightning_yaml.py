@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -387,3 +388,54 @@ def test_class_paths_of_lightning_in_options(package):
     assert type(cli.trainer.logger) is CSVLogger
     assert type(cli.trainer.callbacks[0]) is EarlyStopping
     assert type(cli.trainer.profiler).__module__.startswith("lightlib")
+
+
+# one read and one parse
+@pytest.mark.parametrize("words", [["--config", "run.yaml"], ["--config=run.yaml", "--ckpt_path=line.ckpt"]])
+def test_a_configuration_file_is_read_once_and_parsed_once(words, monkeypatch):
+    LightningCLI(SteepLine, PointsOfLine, args=["fit", *QUIET]).trainer.save_checkpoint("line.ckpt")
+    text = "model:\n  lr: 0.625\ntrainer:\n  callbacks:\n  - class_path: lightning.pytorch.callbacks.Timer\n"
+    file("run.yaml", text)
+    reads, parses = [], []
+
+    def opening(path, *args, **kwargs):
+        reads.append(Path(path).name if isinstance(path, (str, Path)) else path)
+        return real_open(path, *args, **kwargs)
+
+    real_open = io.open
+    monkeypatch.setattr("io.open", opening)  # pathlib's
+    monkeypatch.setattr("builtins.open", opening)
+    for name in ("parse", "compose", "load", "safe_load"):
+        real = getattr(yaml, name)
+        monkeypatch.setattr(
+            yaml, name, lambda stream, *args, real=real, **kw: parses.append(stream) or real(stream, *args, **kw)
+        )
+    cli = Built(SteepLine, PointsOfLine, args=["test", *QUIET, *words])
+    assert (cli.model.lr, type(cli.trainer.callbacks[0]).__name__) == (0.625, "Timer")
+    assert reads.count("run.yaml") == 1
+    assert [stream for stream in parses if "lightning.pytorch" in str(stream)] == [text]
+
+
+def test_a_file_that_names_itself_is_refused(capsys):
+    file("run.yaml", "config: run.yaml\nmodel:\n  lr: 0.5\n")
+    with pytest.raises(SystemExit):
+        built("--config=run.yaml")
+    assert "run.yaml" in capsys.readouterr().err
+
+
+def test_relative_paths_in_a_file_start_in_its_folder():
+    Path("configs").mkdir()
+    file("configs/model.yaml", {"lr": 0.75})
+    file("configs/run.yaml", {"model": "model.yaml"})
+    here = Path.cwd()
+    assert built("--config=configs/run.yaml").model.lr == 0.75
+    assert Path.cwd() == here
+
+
+def test_the_loader_of_jsonargparse_is_left_alone():
+    import jsonargparse
+
+    before = jsonargparse.get_loader("yaml")
+    cli = built("--model.lr=0.5", parser_kwargs={"parser_mode": "yaml"})
+    assert jsonargparse.get_loader("yaml") is before
+    assert "lr: 0.5" in cli.parser.dump(cli.config)

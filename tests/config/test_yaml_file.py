@@ -247,7 +247,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         text_of(tmp_path)
     with pytest.raises(ConfigError, match=r"latin.yaml, line 2: the byte b'\\xe9' is not UTF-8"):
         text_of(tmp_path / "latin.yaml")
-    with pytest.raises(ConfigError, match="mend the path"):
+    with pytest.raises(ConfigError, match="correct the path"):
         text_of(tmp_path / "nowhere" / "x.yaml")
     assert text_of(tmp_path / "marked.yaml") == "a: é\n"
 

@@ -49,8 +49,32 @@ class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
         return True
 
 
+class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):  # type: ignore[misc]  # PyYAML has no types
+    """Composes nodes from a stream of events, so that each event is checked before it is used."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+    def __init__(self, events: Iterator[yaml.Event]) -> None:
+        yaml.composer.Composer.__init__(self)
+        yaml.resolver.Resolver.__init__(self)
+        self._events = events
+        self._next: yaml.Event | None = None
+
+    def peek_event(self) -> yaml.Event | None:
+        if self._next is None:
+            self._next = next(self._events, None)
+        return self._next
+
+    def check_event(self, *kinds: type) -> bool:
+        return isinstance(self.peek_event(), kinds)
+
+    def get_event(self) -> yaml.Event | None:
+        event, self._next = self.peek_event(), None
+        return event
+
+
 _TAGS = frozenset(tag for tag in _BASE.yaml_constructors if tag)
-_FIXES = {  # what the parser says (of either implementation) → what mostly helps
+_FIXES = {  # a problem reported by PyYAML (either implementation) → the usual fix
     "mapping values are not allowed": "one `key: value` in a line; a value that holds `: ` needs quotes.",
     "could not find expected ':'": "write `key: value`, with a space after the colon.",
     "expected <block end>": "give keys of one level the same number of spaces.",
@@ -85,15 +109,14 @@ class Place(NamedTuple):
 
 
 class Document:
-    """One YAML document, checked when it is made; `value()` and `places()` tell what is in it."""
+    """One YAML document, parsed once and checked when it is made."""
 
     def __init__(self, text: str, name: str | None = None, *, mapping: bool = False) -> None:
         self.text = text.removeprefix("\ufeff")
         self.name = name or "the given text"
         self._sizes: dict[int, tuple[int, int]] = {}
         try:
-            self._check_events()
-            self._root: yaml.Node | None = yaml.compose(self.text, Loader=_Loader)
+            self._root: yaml.Node | None = _Composer(self._checked_events()).get_single_node()
             if self._root is not None:
                 self._measure(self._root)
         except yaml.MarkedYAMLError as error:
@@ -115,7 +138,7 @@ class Document:
             )
 
     def value(self) -> Any:
-        """Return the document as plain Python values; what aliases repeat is a new object each time."""
+        """Return the document as plain Python values; each alias is a new object."""
         return None if self._root is None else self._value(self._root)
 
     def places(self) -> dict[str, Place]:
@@ -123,12 +146,12 @@ class Document:
         return {path: self._place(at) for path, at, _ in self._below(self._root, "")}
 
     def written(self) -> dict[Place, str]:
-        """Return how single values are written, by the places of their keys: what is True may be written ``yes``."""
+        """Map the places of keys to their values as written: ``yes`` for True."""
         single = ((at, value.value) for _, at, value in self._below(self._root, "") if value.id == "scalar")
         return {self._place(at): text for at, text in single}
 
-    # what is refused
-    def _check_events(self) -> None:
+    # checks
+    def _checked_events(self) -> Iterator[yaml.Event]:
         unprintable = yaml.reader.Reader.NON_PRINTABLE.search(self.text)
         if unprintable:
             line = self.text.count("\n", 0, unprintable.start())
@@ -151,6 +174,7 @@ class Document:
             tag = getattr(event, "tag", None)
             if tag is not None and tag != "!" and tag not in _TAGS:
                 self._fail_tag(line, column, tag)
+            yield event
 
     def _measure(self, node: yaml.Node) -> tuple[int, int]:
         """Return how many values a node holds and how deep, each alias counted; refuse a key that stands twice."""
@@ -229,7 +253,7 @@ class Document:
         mark: Any = node.start_mark
         return Place(self.name, mark.line + 1, mark.column + 1)
 
-    # what is said
+    # errors
     def _fail(self, line: int, column: int, what: str, expected: str, fix: str) -> NoReturn:
         lines = self.text.split("\n")
         shown, at = (lines[line].rstrip("\r") if line < len(lines) else ""), f"  {line + 1} | "
@@ -259,7 +283,7 @@ class Document:
             what = "this line is indented further than the one above it, which has a value already."
             expected = "keys of one level with the same number of spaces."
             self._fail(line, column, what, expected, "give both lines the same number of spaces.")
-        fix = next((fix for said, fix in _FIXES.items() if said in problem), "compare with the lines above it.")
+        fix = next((fix for known, fix in _FIXES.items() if known in problem), "compare with the lines above it.")
         opened = ""
         if error.context and error.context_mark and error.context_mark.line != line:
             opened = f", {error.context} that begins in line {error.context_mark.line + 1}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import yaml
 from lightlib.config.yaml.document import ConfigError, Document, Dumper, Place
 from lightlib.errors import closest
 
-__all__ = ["ConfigError", "Overridden", "Place", "Sources", "dump", "load", "loader", "places", "text_of"]
+__all__ = ["ConfigError", "Document", "Overridden", "Place", "Sources", "dump", "load", "loader", "places", "text_of"]
 
 
 def load(text: str, name: str | None = None, *, mapping: bool = False) -> Any:
@@ -46,7 +46,7 @@ def places(text: str, name: str | None = None) -> dict[str, Place]:
 
 
 def loader(text: str) -> Any:
-    """Read what jsonargparse hands to a loader, which is mostly one value of the command line.
+    """Load a text for jsonargparse, mostly one value of the command line.
 
     A text that YAML would read as keys without values (``{a, b}``, ``word:``) stays the text, as with its own loader.
     """
@@ -100,7 +100,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
             if near
             else f"one of {', '.join(list(beside.values())[:10])}"
             if beside
-            else "mend the path.",
+            else "correct the path.",
         ) from None
     except OSError as error:
         raise ConfigError(f"The configuration {os.fspath(path)!r} cannot be read: {error.strerror}.") from error
@@ -123,7 +123,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 class Overridden(NamedTuple):
-    """A key that two files set: where and to what first, then where and to what, which is what counts."""
+    """A key that two files set: the overridden place and value, then the ones that count."""
 
     key: str
     first: Place
@@ -136,7 +136,7 @@ class Overridden(NamedTuple):
 
 
 class Sources:
-    r"""The configuration files that were read, in their order, and what stands where in them.
+    r"""The configuration files read so far, in order, with the places of their keys.
 
     Args:
         verbs: The sub-commands. A file may have its keys below one (`fit:`) or without; both are the same key.
@@ -157,21 +157,42 @@ class Sources:
         self._read: list[tuple[Any, dict[str, Place]]] = []
         self._defaults: list[str] = []  # the names of the first ones
         self._latest = 0
-        self.names: dict[str, str] = {}  # of texts that no file holds, and nobody has typed
+        self.names: dict[str, str] = {}  # of texts that the program itself passes to the parser
+        self._ahead: dict[str, Document] = {}  # by absolute path
         self.written: dict[Place, str] = {}  # how the value of the key at a place is written
 
     def read(self, text: str, name: str | os.PathLike[str] | None = None, *, default: bool = False) -> dict[str, Any]:
-        """Load the text of a configuration, and remember what stands where.
+        """Load the text of a configuration, and remember the places of its keys.
 
         Args:
-            text: What is in the file.
+            text: The content of the file.
             name: The file's name, as the user wrote it. Default: ``"--config"``, for text given in place of a file.
-            default: Whether it is one of `default_config_files`: all others win, and it may be read again.
+            default: Whether it is one of `default_config_files`: later files win, and it may be read again.
 
         Raises:
             ConfigError: See :func:`load`; or it is not a mapping.
         """
-        document = Document(text, os.fspath(name) if name else self.names.get(text, "--config"), mapping=True)
+        return self.add(self.document(text, name), default=default)
+
+    def document(self, text: str, name: str | os.PathLike[str] | None = None) -> Document:
+        """Return the text of a configuration as a document, which must be a mapping."""
+        return Document(text, os.fspath(name) if name else self.names.get(text, "--config"), mapping=True)
+
+    def look_ahead(self, path: str) -> Document:
+        """Read a configuration file before the parser does; :meth:`take` returns the same document."""
+        key = os.path.abspath(path)
+        if key not in self._ahead:
+            self._ahead[key] = self.document(text_of(path), path)
+        return self._ahead[key]
+
+    def take(self, path: str) -> Document:
+        """Return a configuration file as a document; it is read once."""
+        document = self.look_ahead(path)
+        del self._ahead[os.path.abspath(path)]
+        return document
+
+    def add(self, document: Document, *, default: bool = False) -> dict[str, Any]:
+        """Return the values of a document, and remember the places of its keys; the arguments are those of `read`."""
         value: dict[str, Any] = document.value()
         found = value, document.places()
         self.written |= document.written()
@@ -183,6 +204,10 @@ class Sources:
             self._read.insert(self._latest, found)
             self._defaults += [document.name] if default else []
         return value
+
+    def name_texts(self, names: Mapping[str, str]) -> None:
+        """Name texts that the program itself passes to the parser, for errors."""
+        self.names = dict(names)
 
     def has_read(self, path: str) -> bool:
         """Whether the file at `path` is one of those that were read."""
@@ -205,11 +230,11 @@ class Sources:
         return _at(config, name) if name else None
 
     def below(self, key: str) -> dict[str, tuple[Place, Any]]:
-        """Return places and values of what stands below `key` in the last file that has it, by the rest of the key."""
+        """Map the keys below `key`, in the last file that has it, to their places and values."""
         return next(self.each_below(key), {})
 
     def each_below(self, key: str) -> Iterator[dict[str, tuple[Place, Any]]]:
-        """Yield for each file that has `key`, the last first, what `below` returns."""
+        """Yield the result of `below` for each file that has `key`, the last first."""
         for config, found, name in self._having(key):
             yield {
                 one.removeprefix(f"{name}."): (place, _at(config, one))
@@ -234,7 +259,7 @@ class Sources:
         return next(iter([*named, *keys]), next(iter(found.values())).name)
 
     def check_groups(self, groups: Iterable[str]) -> None:
-        """Refuse what cannot be a group of arguments, in the file that was read last: a single value, a key like 1.
+        """Reject groups of arguments that are a single value or have a key like 1, in the file read last.
 
         A text may be the path of a file that holds the group.
 
@@ -288,7 +313,7 @@ class Sources:
 
 
 def _settings(config: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of all values; a list is one value, for a later one replaces it whole."""
+    """Yield the dotted keys of all values; a list is one value, since a later one replaces it."""
     for name, value in config.items():
         if isinstance(value, dict) and value:
             yield from _settings(value, f"{prefix}{name}.")
@@ -304,7 +329,7 @@ def _and_parents(key: str) -> Iterator[str]:
 
 
 def _at(config: Any, key: str) -> Any:
-    """Return what stands at a dotted key; a name may itself hold dots."""
+    """Return the value at a dotted key; a name may itself contain dots."""
     if not key:
         return config
     if isinstance(config, list):
