@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import timedelta
-from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -16,7 +13,6 @@ from jsonargparse import ActionConfigFile, Namespace, class_from_function  # typ
 from torch.optim import Optimizer
 
 from lightlib import report
-from lightlib.callbacks.callback import Callback
 from lightlib.config.from_checkpoint import with_hyperparameters
 from lightlib.config.hyperparameters import Recorded, instantiate_module
 from lightlib.config.optimizers import (
@@ -25,14 +21,16 @@ from lightlib.config.optimizers import (
     LRSchedulerCallable,
     OptimizerCallable,
     ReduceLROnPlateau,
+    automatic,
     instantiate_class,
+    reject_scheduler_alone,
     with_class_path,
 )
 from lightlib.config.parser import LightningArgumentParser
 from lightlib.config.save_config import SaveConfigCallback
+from lightlib.config.trainer_arguments import build_callbacks, is_object, with_callbacks, with_objects
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
-from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.trainer import Trainer
 from lightlib.data.seed import choose_seed, seed_everything
 from lightlib.errors import MisconfigurationException
@@ -50,12 +48,11 @@ __all__ = [
     "instantiate_module",
 ]
 
-_PLAIN = (bool, int, float, str, Enum, Mapping, Namespace, os.PathLike, timedelta)
 ArgsType = list[str] | dict[str, Any] | Namespace | None
 
 
 class LightningCLI:
-    """Makes a program of a module and a data module: ``python main.py fit --config run.yaml --trainer.max_epochs 5``.
+    """Makes a program from a module and a data module: ``python main.py fit --config run.yaml --trainer.max_epochs 5``.
 
     Everything in its constructor happens in this order: the parser is made, the arguments are parsed, the seed is
     set, the classes are built, the sub-command is run. Each step is a method that a subclass can override, and
@@ -64,7 +61,7 @@ class LightningCLI:
     Args:
         model_class: A Module class, or a function annotated to return a Module. Default: any, by its class path.
         datamodule_class: Likewise for a DataModule. Default: any, or none.
-        save_config_callback: Writes the configuration beside the logs of a run. None: nobody does.
+        save_config_callback: Writes the configuration next to the logs of a run. None: it is not saved.
         save_config_kwargs: Its arguments.
         trainer_class: A Trainer class, or a function annotated to return one.
         trainer_defaults: Other defaults for the Trainer; ``"callbacks"`` are always added: objects, or dictionaries
@@ -81,8 +78,11 @@ class LightningCLI:
         load_from_checkpoint_support: Let `save_hyperparameters` keep the configuration instead of the built objects.
 
     Attributes:
-        parser, subcommand, config (as parsed), config_init (with objects), model, datamodule, trainer: What their names
-            say.
+        parser: The main parser.
+        subcommand: Its name, or None.
+        config: The parsed configuration.
+        config_init: The configuration with objects.
+        model, datamodule, trainer: The objects that were built.
 
     Example:
         >>> from lightlib.testing import BoringModule
@@ -157,8 +157,8 @@ class LightningCLI:
     ) -> None:
         """Make ``self.parser``, with sub-commands or without.
 
-        Where the first word says which sub-command is asked for, the others get no arguments but those of their
-        method: to make all four takes three times as long, and nobody would see them.
+        If the first word is a sub-command, the rest of them get only the arguments of their method: making all four
+        takes three times as long, and they would not be used.
         """
         self.parser = self.init_parser(**main_kwargs)
         if not add_subcommands:
@@ -168,12 +168,12 @@ class LightningCLI:
         if not isinstance(trainer_class, type):
             trainer_class = class_from_function(trainer_class)
         added = self.parser.add_subcommands()
-        asked = self._asked()
+        requested = self._requested_verbs()
         for verb, skipped in self.subcommands().items():
             about = inspect.getdoc(getattr(trainer_class, verb)) or ""
             options = {"description": about.partition("\n")[0].replace("`", ""), **subparser_kwargs.get(verb, {})}
             parser = self.init_parser(**options)
-            if verb in asked:
+            if verb in requested:
                 self._add_arguments(parser)
             self._verb_arguments[verb] = parser.add_method_arguments(trainer_class, verb, skip=set(skipped))
             self._parsers[verb] = parser
@@ -182,11 +182,11 @@ class LightningCLI:
         for parser in self._parsers.values():
             parser.ignore_other_subcommands(name for names in self._verb_arguments.values() for name in names)
 
-    def _asked(self) -> Collection[str]:
-        """Return the sub-commands that may be asked for: one, where the first word says which."""
+    def _requested_verbs(self) -> Collection[str]:
+        """Return the sub-commands that may be requested: one, if the first word is its name."""
         verbs = self.subcommands()
         if type(self).parse_arguments is not LightningCLI.parse_arguments:
-            return verbs  # it may parse something else than what was given
+            return verbs  # an override may parse other words
         given: Any = sys.argv[1:] if self._given is None else self._given
         first = given.get("subcommand") if isinstance(given, (Mapping, Namespace)) else next(iter(given), None)
         return [first] if isinstance(first, str) and first in verbs else verbs
@@ -215,8 +215,8 @@ class LightningCLI:
         """Add the groups ``trainer``, ``model`` and ``data``."""
         parser.add_lightning_class_args(self.trainer_class, "trainer")
         defaults = {f"trainer.{name}": value for name, value in self.trainer_defaults.items() if name != "callbacks"}
-        parser.set_defaults({key: value for key, value in defaults.items() if not _is_object(value)})
-        self._objects = {key: parser.get_default(key) for key, value in defaults.items() if _is_object(value)}
+        parser.set_defaults({key: value for key, value in defaults.items() if not is_object(value)})
+        self._objects = {key: parser.get_default(key) for key, value in defaults.items() if is_object(value)}
         parser.add_lightning_class_args(self.model_class or Module, "model", self.subclass_mode_model)
         parser.add_lightning_class_args(
             self.datamodule_class or DataModule,
@@ -293,7 +293,7 @@ class LightningCLI:
             self.parser.add_instantiator(recorded, kind, subclasses=subclasses)
 
     def _configured(self, key: str) -> dict[str, Any]:
-        """Return what was configured for the model or the data, as plain values."""
+        """Return the configuration of the model or the data, as plain values."""
         if not hasattr(self, "config_dump"):
             text = self.parser.dump(self.config, skip_link_targets=False, skip_none=False, format="yaml")
             self.config_dump = yaml.safe_load(text)
@@ -315,18 +315,6 @@ class LightningCLI:
     def after_instantiate_classes(self) -> None:
         """Override to do something after the classes are built."""
 
-    def _default_callbacks(self) -> list[Any]:
-        """Return the callbacks of `trainer_defaults`; those that are a class path with arguments are built."""
-        given = [_as_config(one) for one in callbacks_in(self.trainer_defaults.get("callbacks"))]
-        described = [one for one in given if isinstance(one, Mapping)]
-        if not described:
-            return given
-        parser = self.parser_class()
-        parser.add_argument("--trainer.callbacks", type=list[Callback])
-        config = parser.parse_object({"trainer": {"callbacks": described}})
-        built = iter(parser.instantiate(config).trainer.callbacks)
-        return [next(built) if isinstance(one, Mapping) else one for one in given]
-
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Return the Trainer.
 
@@ -334,23 +322,13 @@ class LightningCLI:
             kwargs: Arguments that take the place of configured ones.
         """
         arguments = {**self._get(self.config_init, "trainer", {}), **kwargs}
-        for key, default in self._objects.items():  # what no configuration can say, where it says nothing else
-            name = key.removeprefix("trainer.")
-            if arguments.get(name) == default:
-                arguments[name] = self.trainer_defaults[name]
+        arguments = with_objects(arguments, self._objects, self.trainer_defaults)
         added = [self._get(self.config_init, key) for key in self._parser.callback_keys]
-        added += self._default_callbacks()
+        added += build_callbacks(self.trainer_defaults.get("callbacks"), self.parser_class)
         if self.save_config_callback is not None and not arguments.get("fast_dev_run"):
             config = self._part(self.config)
             added.append(self.save_config_callback(self._parser, config, **self.save_config_kwargs))
-        if "callbacks" in arguments:
-            arguments["callbacks"] = [*callbacks_in(arguments["callbacks"]), *added]
-        elif added:
-            report.warn(
-                f"{self.trainer_class.__qualname__} has no argument `callbacks`, so these are left out: "
-                f"{', '.join(type(callback).__name__ for callback in added)}.",
-                report.PossibleUserWarning,
-            )
+        arguments = with_callbacks(arguments, added, self.trainer_class)
         try:
             return self.trainer_class(**arguments)
         except Exception as error:
@@ -363,7 +341,7 @@ class LightningCLI:
         optimizer: Optimizer,
         lr_scheduler: Any = None,
     ) -> Any:
-        """Return what the module's `configure_optimizers` returns. Override to combine the two differently.
+        """Return the result of the module's `configure_optimizers`. Override to combine the two differently.
 
         Args:
             lightning_module: The model.
@@ -380,29 +358,19 @@ class LightningCLI:
     def _configure_optimizers_of_model(self) -> None:
         if not self.auto_configure_optimizers:
             return
-        parser = self._parser
-        chosen = [
-            _automatic(kinds, self._part(self.config_init)) for kinds in (parser.optimizers, parser.lr_schedulers)
-        ]
-        if any(len(entries) > 1 for entries in chosen):
-            keys = [key for entries in chosen for key in entries]
-            raise MisconfigurationException(
-                f"{type(self).__name__} has several optimizers or schedulers with link_to='AUTOMATIC': "
-                f"{', '.join(keys)}.",
-                expected="one of each, or arguments of the model that they are linked to.",
-                fix=f'parser.add_optimizer_args(…, "{keys[0]}", link_to="model.{keys[0]}_init"), and '
-                "configure_optimizers in the model.",
-            )
-        optimizer, lr_scheduler = (next(iter(entries.values()), None) for entries in chosen)
+        parser, config = self._parser, self._part(self.config_init)
+        groups = (parser.optimizers, parser.lr_schedulers)
+        optimizers, schedulers = automatic(groups, config, type(self).__name__)
+        optimizer, lr_scheduler = (next(iter(entries.values()), None) for entries in (optimizers, schedulers))
         places = [
-            parser.places_of(one["class_path"], f"{key}.init_args", one.get("init_args") or {})
-            for entries in chosen
-            for key, one in entries.items()
-            if one
+            parser.places_of(chosen["class_path"], f"{key}.init_args", chosen.get("init_args") or {})
+            for key, chosen in {**optimizers, **schedulers}.items()
+            if chosen
         ]
         if not optimizer:
             if lr_scheduler:
-                self._scheduler_alone()
+                overridden = type(self).configure_optimizers is not LightningCLI.configure_optimizers
+                reject_scheduler_alone(type(self).__name__ if overridden else None)
             return
         if type(self.model).configure_optimizers is not Module.configure_optimizers:
             report.warn(
@@ -411,21 +379,6 @@ class LightningCLI:
             )
         self.model.configure_optimizers = ConfiguredOptimizers(
             self.model, optimizer, lr_scheduler, type(self).configure_optimizers, places
-        )
-
-    def _scheduler_alone(self) -> None:
-        """Refuse a scheduler without an optimizer; where the two are combined in a way of its own, warn of it."""
-        what = "The configuration has an `lr_scheduler`, but no `optimizer`"
-        if type(self).configure_optimizers is not LightningCLI.configure_optimizers:
-            report.warn(
-                f"{what}: {type(self).__name__}.configure_optimizers is not called, and the model's own is.",
-                report.PossibleUserWarning,
-            )
-            return
-        raise MisconfigurationException(
-            f"{what}: it would not be used.",
-            expected="both, or neither and the module's configure_optimizers.",
-            fix="--optimizer AdamW --optimizer.lr 1e-3",
         )
 
     # running
@@ -444,7 +397,7 @@ class LightningCLI:
             arguments["datamodule"] = self.datamodule
         return {**arguments, "model": self.model}
 
-    # where things stand
+    # sections of the configuration
     @property
     def _parser(self) -> LightningArgumentParser:
         return self.parser if self.subcommand is None else self._parsers[self.subcommand]
@@ -454,26 +407,3 @@ class LightningCLI:
 
     def _get(self, config: Any, key: str, default: Any = None) -> Any:
         return self._part(config).get(key, default)
-
-
-def _as_config(value: Any) -> Any:
-    """Return what `lazy_instance` has put off as a class path with arguments; anything else as it is."""
-    return value.lazy_get_init_data().as_dict() if hasattr(value, "lazy_get_init_data") else value
-
-
-def _is_object(value: Any) -> bool:
-    """Whether a default of the Trainer is, or holds, an object that a configuration cannot hold."""
-    if isinstance(value, (list, tuple, set)):
-        return any(map(_is_object, value))
-    return not (value is None or isinstance(value, _PLAIN) or hasattr(value, "lazy_get_init_args"))
-
-
-def _automatic(kinds: Mapping[str, tuple[Any, str]], config: Any) -> dict[str, Any]:
-    """Return, by its key, what was configured of optimizers or schedulers that the model is to get by itself."""
-    found = {}
-    for key, (kind, target) in kinds.items():
-        if target == "AUTOMATIC":
-            value = config.get(key)
-            plain = value.as_dict() if hasattr(value, "as_dict") else value
-            found[key] = plain if isinstance(kind, tuple) else with_class_path(kind, plain)
-    return found

@@ -19,7 +19,7 @@ from lightlib.errors import MisconfigurationException
 
 __all__ = ["run"]
 
-# What a configuration may name besides the packages that are allowed: nothing here builds or calls what it is told to.
+# Allowed in every configuration, in addition to `--allow`: nothing here builds or calls an object by its name.
 _HARMLESS = (
     "lightlib.accelerators",
     "lightlib.callbacks",
@@ -39,13 +39,13 @@ _HARMLESS = (
 
 
 class _CLI(LightningCLI):
-    """LightningCLI that parses the words it is given, and says what overrides what when asked to."""
+    """LightningCLI that parses given words, and prints overridden values if `--verbose` is given."""
 
     def __init__(self, words: list[str], verbose: bool, restricted: bool, parser_kwargs: dict[str, Any]) -> None:
         self._words, self._verbose, self._restricted = words, verbose, restricted
         super().__init__(parser_kwargs=parser_kwargs)
 
-    def _asked(self) -> Collection[str]:
+    def _requested_verbs(self) -> Collection[str]:
         return [verb for verb in self.subcommands() if [verb] == self._words[:1]] or self.subcommands()
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:

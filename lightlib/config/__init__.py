@@ -1,1 +1,1 @@
-"""What stands under the command line: names, YAML files, help and errors of the configuration."""
+"""Internals of the command line: names, YAML files, help and errors of the configuration."""

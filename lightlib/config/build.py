@@ -1,4 +1,4 @@
-"""Build what a configuration names: what a constructor raises comes through as it is."""
+"""Build the objects of a configuration; errors of constructors are raised unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _building: ContextVar[bool] = ContextVar("building", default=False)
 
 
 class _Raised(BaseException):
-    """Carries an error past jsonargparse, which takes any Exception for a sign that the type is another one."""
+    """Carries an error past jsonargparse, which takes any Exception as a wrong type."""
 
     def __init__(self, error: Exception, kind: Any, arguments: Mapping[str, Any]) -> None:
         super().__init__(error)
@@ -22,7 +22,7 @@ class _Raised(BaseException):
 
 def construct(class_type: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Build one object: an instantiator for jsonargparse, for any class."""
-    if not _building.get():  # a factory that is called later
+    if not _building.get():  # a factory, called later
         return class_type(*args, **kwargs)
     token = _building.set(False)
     try:
@@ -38,12 +38,14 @@ def is_building() -> bool:
     return _building.get()
 
 
-def let_through(build: Callable[[], T], told: Callable[[Exception, Any, Mapping[str, Any]], None] | None = None) -> T:
-    """Call `build`; what :func:`construct` met with within it is raised as it was.
+def let_through(
+    build: Callable[[], T], on_error: Callable[[Exception, Any, Mapping[str, Any]], None] | None = None
+) -> T:
+    """Call `build`; an error that :func:`construct` caught in it is raised unchanged.
 
     Args:
         build: Called without arguments.
-        told: Called before with the error, the class that was to be built and its arguments.
+        on_error: Called first with the error, the class to build and its arguments.
 
     Example:
         >>> let_through(lambda: construct(int, "ten"))
@@ -55,8 +57,8 @@ def let_through(build: Callable[[], T], told: Callable[[Exception, Any, Mapping[
         return build()
     except _Raised as raised:
         error = raised.error
-        if told is not None:
-            told(error, raised.kind, raised.arguments)
+        if on_error is not None:
+            on_error(error, raised.kind, raised.arguments)
     finally:
         _building.reset(token)
     raise error  # outside of the except clause, so that its context stays its own

@@ -1,4 +1,4 @@
-"""jsonargparse's parser, of any version, under the old and the new names of its methods."""
+"""jsonargparse's parser of any version, with the old and the new names of its methods."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ set_parsing_settings(**{name: value for name, value in _SETTINGS.items() if name
 
 
 class CompatibleParser(ArgumentParser):
-    """jsonargparse's ArgumentParser, which takes the calls of all versions from 4.39 on, and warns of none of them.
+    """jsonargparse's ArgumentParser, which accepts the calls of all versions since 4.39 without warnings.
 
-    So programs written for LightningCLI stay as they are: `dump` and `save` take `skip_none` and `skip_unset`,
-    `instantiate` and `instantiate_classes` are the same, and `add_instantiator` goes on to work.
+    Programs written for LightningCLI need no change: `dump` and `save` take `skip_none` and `skip_unset`,
+    `instantiate` and `instantiate_classes` are the same, and `add_instantiator` still works.
 
     Attributes:
         instantiators: What was added by `add_instantiator`.

@@ -25,10 +25,10 @@ _MARKS = (BY_COMMAND_LINE, "lightning.pytorch.cli.instantiate_module")
 def with_hyperparameters(
     words: Sequence[str], verbs: Iterable[str], kind: Any, subclasses: bool, sources: Sources
 ) -> list[str]:
-    """Return a command line which also has what the checkpoint of its ``--ckpt_path`` says of the model.
+    """Return a command line with the model's hyperparameters from the checkpoint of its ``--ckpt_path``.
 
-    It stands first, so that all that is given in files and options wins. No class is taken from a checkpoint: where
-    the class of the model is part of the configuration, only the arguments of that very class are.
+    They come first, so values in files and options take precedence. No class is taken from a checkpoint: if the class
+    of the model is part of the configuration, the arguments are used for that class only.
 
     Args:
         words: The command line.
@@ -56,7 +56,7 @@ def with_hyperparameters(
     left = sorted(saved.keys() - found.keys() - _given(words, parts))
     if left:
         report.warn(
-            f"--ckpt_path: what {path!r} says of {', '.join(map(repr, left))} is not taken, as it would import or read "
+            f"--ckpt_path: {', '.join(map(repr, left))} of {path!r} is ignored, because it would import or read "
             f"something that only the file names. --model.{left[0]}=… gives it.",
             report.PossibleUserWarning,
         )
@@ -68,14 +68,14 @@ def with_hyperparameters(
 def _saved(path: str) -> Mapping[str, Any]:
     try:
         content = formats.load(path, "meta")
-    except (LightlibError, OSError):  # the Trainer reads it again, and says what is wrong
+    except (LightlibError, OSError):  # the Trainer reads it again and reports the error
         return {}
     found = content.get("hyper_parameters")
     return found if isinstance(found, Mapping) else {}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can be written down, without what would make the parser import or read something."""
+    """Return the values that are plain and do not make the parser import or read anything."""
     kept = {}
     for name, value in values.items():
         try:
@@ -111,7 +111,7 @@ def _value_of(option: str, words: Sequence[str]) -> str | None:
 
 
 def _checkpoint_of(words: Sequence[str], parts: Iterable[Part]) -> str | None:
-    """Return the checkpoint that an option names, or the last of the files that name one."""
+    """Return the checkpoint of the option, or of the last file that has one."""
     named = [part["ckpt_path"] for part in parts if isinstance(part.get("ckpt_path"), str)]
     return _value_of("--ckpt_path", words) or (named[-1] if named else None)
 
@@ -143,7 +143,7 @@ def _given(words: Sequence[str], parts: Iterable[Part]) -> set[str]:
 
 
 def _parts(words: Sequence[str], sources: Sources) -> Iterator[Part]:
-    """Yield the configurations that a command line names, and what they say of each sub-command."""
+    """Yield the configurations of a command line, and their section of each sub-command."""
     for option, following in zip(words, [*words[1:], ""], strict=False):
         name, _, value = option.partition("=")
         if name in ("-c", "--config"):

@@ -8,7 +8,7 @@ from argparse import SUPPRESS, Action
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jsonargparse import ActionConfigFile, DefaultHelpFormatter
+from jsonargparse import ActionConfigFile, DefaultHelpFormatter  # type: ignore[attr-defined]  # in its __all__
 
 from lightlib.registry import BUILT_IN
 

@@ -1,4 +1,4 @@
-"""Hyperparameters under the command line: what was configured is saved, and built from again."""
+"""Hyperparameters under the command line: the configuration is saved, and rebuilt from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lightlib.core.values.hparams import given_hyperparameters
 
 __all__ = ["BY_COMMAND_LINE", "Recorded", "instantiate_module"]
 
-BY_COMMAND_LINE = "lightlib.cli.instantiate_module"  # what is said of such hyperparameters in a checkpoint
+BY_COMMAND_LINE = "lightlib.cli.instantiate_module"  # marks such hyperparameters in a checkpoint
 _PLAIN = (bool, int, float, str)
 
 
@@ -62,7 +62,7 @@ def _set(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def instantiate_module(class_type: type, config: Mapping[str, Any]) -> Any:
-    """Build a module or data module from what `Recorded` has kept, with all that it is made of.
+    """Build a module or data module, with its components, from the hyperparameters that `Recorded` saved.
 
     It imports what the configuration names: only for one that is trusted as code is.
 

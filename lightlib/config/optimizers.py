@@ -1,4 +1,4 @@
-"""Optimizers and schedulers from a configuration: what `configure_optimizers` returns."""
+"""Optimizers and schedulers from a configuration, for `configure_optimizers`."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from lightlib import report
 from lightlib.config.errors.places import Places
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 
 __all__ = [
     "SCHEDULERS",
+    "Classes",
     "ConfiguredOptimizers",
     "LRSchedulerCallable",
     "OptimizerCallable",
     "ReduceLROnPlateau",
+    "automatic",
     "instantiate_class",
+    "reject_scheduler_alone",
     "with_class_path",
 ]
 
 
 class ReduceLROnPlateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
-    """torch's scheduler of this name, and the metric that it looks at.
+    """torch's scheduler of this name, with the metric that it monitors.
 
     Args:
         optimizer: The optimizer.
@@ -44,8 +48,9 @@ class ReduceLROnPlateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
         self.monitor = monitor
 
 
-# torch's own ReduceLROnPlateau is left out: nobody could tell it which metric to look at.
+# torch's own ReduceLROnPlateau is left out: it does not know which metric to monitor.
 SCHEDULERS: tuple[type, ...] = (LRScheduler, ReduceLROnPlateau)
+Classes = type | tuple[type, ...]
 OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 LRSchedulerCallable = Callable[[Optimizer], LRScheduler | ReduceLROnPlateau]
 
@@ -76,10 +81,61 @@ def instantiate_class(args: Any | tuple[Any, ...], init: Mapping[str, Any]) -> A
     return kind(*first, **{**(init.get("init_args") or {}), **(init.get("dict_kwargs") or {})})
 
 
-class ConfiguredOptimizers:
-    """A module's `configure_optimizers` that builds what a configuration says, when the Trainer asks for it.
+def automatic(groups: Sequence[Mapping[str, tuple[Any, str]]], config: Any, program: str) -> list[dict[str, Any]]:
+    """Return the configured optimizer and scheduler that the model gets without a link; None if not configured.
 
-    Only then the parameters are those that will be trained: strategies may put others in their place.
+    Args:
+        groups: The optimizers, and the schedulers: classes and link target by key.
+        config: The configuration.
+        program: The class of the program, for errors.
+
+    Raises:
+        MisconfigurationException: There are several optimizers or schedulers.
+    """
+    keys = [[key for key, (_, target) in group.items() if target == "AUTOMATIC"] for group in groups]
+    if any(len(several) > 1 for several in keys):
+        names = [key for several in keys for key in several]
+        raise MisconfigurationException(
+            f"{program} has several optimizers or schedulers with link_to='AUTOMATIC': {', '.join(names)}.",
+            expected="one of each, or arguments of the model that they are linked to.",
+            fix=f'parser.add_optimizer_args(…, "{names[0]}", link_to="model.{names[0]}_init"), and '
+            "configure_optimizers in the model.",
+        )
+    return [
+        {key: _described(group[key][0], config.get(key)) for key in several}
+        for group, several in zip(groups, keys, strict=True)
+    ]
+
+
+def _described(kind: Classes, value: Any) -> Any:
+    plain = value.as_dict() if hasattr(value, "as_dict") else value
+    return plain if isinstance(kind, tuple) else with_class_path(kind, plain)
+
+
+def reject_scheduler_alone(program: str | None) -> None:
+    """Reject a scheduler without an optimizer; a program that combines them itself gets a warning.
+
+    Args:
+        program: Its class, if it overrides `configure_optimizers`.
+    """
+    what = "The configuration has an `lr_scheduler`, but no `optimizer`"
+    if program is not None:
+        report.warn(
+            f"{what}: {program}.configure_optimizers is not called, and the model's own is.",
+            report.PossibleUserWarning,
+        )
+        return
+    raise MisconfigurationException(
+        f"{what}: it would not be used.",
+        expected="both, or neither and the module's configure_optimizers.",
+        fix="--optimizer AdamW --optimizer.lr 1e-3",
+    )
+
+
+class ConfiguredOptimizers:
+    """A module's `configure_optimizers` that builds the configured optimizer when the Trainer requests it.
+
+    The strategy may replace the module's parameters before that.
 
     Args:
         module: The module.
@@ -101,7 +157,7 @@ class ConfiguredOptimizers:
         self.places = places
 
     def __call__(self) -> Any:
-        """Return what `combine` makes of the two.
+        """Build the optimizer and the scheduler, and combine them.
 
         Raises:
             MisconfigurationException: The module has no parameters.

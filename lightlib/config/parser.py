@@ -1,29 +1,27 @@
-"""LightningArgumentParser: jsonargparse's parser, which knows our classes and reads files safely."""
+"""LightningArgumentParser: jsonargparse's parser with our classes and safe configuration files."""
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import contextmanager
 from glob import glob
 from typing import Any, NoReturn, TypeVar
 
-import jsonargparse
 from jsonargparse import Namespace, class_from_function  # type: ignore[attr-defined]
 from torch.optim import Optimizer
 
 from lightlib.callbacks.callback import Callback
-from lightlib.config import names
+from lightlib.config.class_paths import TAKEN_BY_TRAINER, with_class_paths, words_with_class_paths
 from lightlib.config.compatible import CompatibleParser
 from lightlib.config.errors.explain import explain
 from lightlib.config.errors.invocation import Invocation
 from lightlib.config.errors.places import Places, key_of, places_of
 from lightlib.config.help import HelpFormatter
-from lightlib.config.optimizers import SCHEDULERS
-from lightlib.config.yaml.file import ConfigError, Document, Sources, dump, loader, text_of
+from lightlib.config.loader import MODE, handed_over, with_unix_lines
+from lightlib.config.optimizers import SCHEDULERS, Classes
+from lightlib.config.yaml.file import ConfigError, Document, Sources, dump, text_of
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
@@ -32,24 +30,14 @@ from lightlib.errors import ArgumentTypeError, LightlibError, shown
 __all__ = ["LightningArgumentParser"]
 
 T = TypeVar("T")
-Classes = type | tuple[type, ...]
 _KINDS = (Trainer, Module, DataModule, Callback)
-_NO_NAMES = ("null", "none", "true", "false")
-# Arguments of the Trainer that take names themselves: there only names of classes are looked up, and `csv` stays `csv`.
-_TAKEN_BY_TRAINER = {
-    "trainer.accelerator": "accelerators",
-    "trainer.logger": "loggers",
-    "trainer.profiler": "profilers",
-    "trainer.strategy": "strategies",
-}
-MODE = "lightlib"  # the `parser_mode` of our YAML loader
 _YAML = (MODE, "yaml", "omegaconf", "omegaconf+")
 
 
 class LightningArgumentParser(CompatibleParser):
     """jsonargparse's ArgumentParser, with `add_lightning_class_args`, `add_optimizer_args` and `add_lr_scheduler_args`.
 
-    Configuration files are read safely, class paths of Lightning mean ours, and errors say what to write instead.
+    Configuration files are read safely, class paths of Lightning mean ours, and errors include the fix.
 
     Args:
         args, kwargs: As jsonargparse's.
@@ -59,9 +47,9 @@ class LightningArgumentParser(CompatibleParser):
 
     Attributes:
         callback_keys: Where callbacks were added by `add_lightning_class_args`.
-        sources: The configuration files that were read, and what stands where in them.
+        sources: The configuration files read so far, with the places of their keys.
         named: Where the name of a class may stand: the group of the registry by key.
-        of_others: Arguments of other sub-commands, which are passed over in a file.
+        of_others: Arguments of other sub-commands, which are ignored in a file.
     """
 
     def __init__(
@@ -76,7 +64,7 @@ class LightningArgumentParser(CompatibleParser):
         kwargs.setdefault("allow_abbrev", False)  # --trainer.max_epoch is a mistake, not short for something
         self.callback_keys: list[str] = []
         self.sources = Sources()
-        self.named: dict[str, str] = {"trainer.callbacks": "callbacks", **_TAKEN_BY_TRAINER}
+        self.named: dict[str, str] = {"trainer.callbacks": "callbacks", **TAKEN_BY_TRAINER}
         self.optimizers: dict[str, tuple[Classes, str]] = {}
         self.lr_schedulers: dict[str, tuple[Classes, str]] = {}
         self.of_others: set[str] = set()
@@ -172,12 +160,16 @@ class LightningArgumentParser(CompatibleParser):
             self.add_class_arguments(given, key, sub_configs=True, **options)
 
     def merge_subparser(self, verb: str, parser: LightningArgumentParser) -> None:
-        """Know what the parser of a sub-command knows, and share the files that are read."""
-        parser.sources = self.sources
+        """Add the names of a sub-command's parser, and share the configuration files with it."""
+        parser.share_sources(self.sources)
         self.named |= parser.named | {f"{verb}.{key}": group for key, group in parser.named.items()}
 
+    def share_sources(self, sources: Sources) -> None:
+        """Record configuration files together with another parser."""
+        self.sources = sources
+
     def ignore_other_subcommands(self, arguments: Iterable[str]) -> None:
-        """Pass over arguments of other sub-commands in a file, which may be that of one of their runs."""
+        """Ignore arguments of other sub-commands in a file, which may be the record of one of their runs."""
         self.of_others = set(arguments) - {action.dest.partition(".")[0] for action in self._actions}
 
     def set_defaults(self, *args: Any, **kwargs: Any) -> None:
@@ -186,10 +178,10 @@ class LightningArgumentParser(CompatibleParser):
 
     # reading
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Parse the command line. A mistake is explained, and ends the program with status 2."""
+        """Parse the command line. An error is explained, and ends the program with status 2."""
         given: Any = list(sys.argv[1:] if args is None else args)
         call = super().parse_args
-        return self._checked(lambda: call(list(self._words(given)), *rest, **kwargs))
+        return self._checked(lambda: call(list(words_with_class_paths(given, self.named)), *rest, **kwargs))
 
     def parse_object(self, obj: Any, *rest: Any, **kwargs: Any) -> Any:
         """Parse a dictionary or a Namespace."""
@@ -231,7 +223,7 @@ class LightningArgumentParser(CompatibleParser):
         values = self._values_of(document)
         if self.parser_mode != MODE:  # the loaders of interpolation take text only
             return super().parse_string(dump(values), *rest, **kwargs)
-        with _handed_over({_lines(document.text): values}):
+        with handed_over({with_unix_lines(document.text): values}):
             return super().parse_string(document.text, *rest, **kwargs)
 
     def get_defaults(self, *args: Any, **kwargs: Any) -> Namespace:
@@ -242,8 +234,8 @@ class LightningArgumentParser(CompatibleParser):
         ):
             text = text_of(path)
             if self.parser_mode in _YAML and text.strip():
-                values[_lines(text)] = self._values_of(self.sources.document(text, path), default=True)
-        with _handed_over(values):
+                values[with_unix_lines(text)] = self._values_of(self.sources.document(text, path), default=True)
+        with handed_over(values):
             defaults: Namespace = super().get_defaults(*args, **kwargs)
         return defaults
 
@@ -264,27 +256,12 @@ class LightningArgumentParser(CompatibleParser):
         except LightlibError as error:
             self.error(str(error), error)
 
-    def _words(self, arguments: Iterable[str]) -> Iterator[str]:
-        """Yield the words of a command line, with names and class paths of Lightning replaced by our class paths."""
-        group: str | None = None
-        words = True
-        for word in arguments:
-            option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
-            if word.startswith("-"):
-                name = option.lstrip("-").removesuffix("+")
-                key = name.removesuffix(".class_path").removesuffix(".help")
-                group, words = self.named.get(key), key != name or not _taken_by_trainer(key)
-            if not word.startswith("-") or equals:
-                value = _full(value, group, words)
-                group = None
-            yield option + equals + value
-
     def _ours(self, config: Any) -> Any:
         """Return a configuration with names and class paths of Lightning replaced by our class paths."""
-        return _with_full_names(names.translated(config), self.named)
+        return with_class_paths(config, self.named)
 
     def group_names(self) -> set[str]:
-        """Return the keys below which there are others, also with the sub-command in front."""
+        """Return the keys that have keys below them, also with the sub-command in front."""
         options = (action.dest for action in self._actions if action.option_strings)
         groups = {dest.rpartition(".")[0] for dest in options if "." in dest and not dest.endswith(".help")}
         for verb, parser in (self._subcommands_action.choices if self._subcommands_action else {}).items():
@@ -293,7 +270,7 @@ class LightningArgumentParser(CompatibleParser):
 
     # errors
     def not_built(self, namespace: Namespace, error: Exception, class_type: Any, arguments: Mapping[str, Any]) -> None:
-        """Add to the error of a class where in files or on the command line its arguments stand."""
+        """Add to the error of a class the places of its arguments in files or on the command line."""
         verbs: Mapping[str, Any] = self._subcommands_action.choices if self._subcommands_action else {}
         verb = namespace.get("subcommand") if verbs else None
         parser = verbs[verb] if verb else self
@@ -305,20 +282,20 @@ class LightningArgumentParser(CompatibleParser):
             parser.places_of(path, key, arguments).add_to(error)
 
     def places_of(self, class_path: str, key: str, arguments: Mapping[str, Any]) -> Places:
-        """Return where in files or on the command line an object and its arguments, below `key`, were given.
+        """Return the places in files or on the command line of an object and its arguments, which are below `key`.
 
         Args:
-            class_path: That of its class.
-            key: As ``"trainer"``, or ``"optimizer.init_args"`` where the class is part of the configuration.
-            arguments: What it was called with.
+            class_path: The path of its class.
+            key: For example ``"trainer"``, or ``"optimizer.init_args"`` where the class is part of the configuration.
+            arguments: The arguments of the call.
         """
         return places_of(class_path, key, arguments, Invocation(self, self.sources))
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Say what is wrong, what was expected and how to mend it; end the program with status 2."""
+        """Print the error, the expected value and the fix; end the program with status 2."""
         parser = getattr(ex, "subcommand_parser", None) or self
         ours = _cause_of_ours(ex)
-        known = ours is not None and "sub-config file" not in message  # which explain reads again, to name it
+        known = ours is not None and "sub-config file" not in message  # `explain` adds the name of that file
         text = str(ours) if known else explain(message, parser=parser, sources=self.sources)
         if not self.exit_on_error:
             super().error(text, ex)
@@ -326,37 +303,8 @@ class LightningArgumentParser(CompatibleParser):
         self.exit(2)
 
 
-def _full(name: str, group: str | None, words: bool = True) -> str:
-    """Return the class path for a name that stands where an object of `group` is asked for; `words` as in `_chosen`."""
-    if group is not None and name[:1] in ("[", "{"):
-        with suppress(ConfigError):  # jsonargparse says what is wrong
-            chosen = _chosen(names.translated(loader(name)), group, words)
-            return dump(chosen, flow=True)
-    is_name = all(part.isidentifier() for part in name.split(".")) and name.lower() not in _NO_NAMES
-    if group is None or not is_name or not (words or "." in name or name[0].isupper()):
-        translated: str = names.translated(name)
-        return translated
-    return names.class_path(group, name)
-
-
-def _with_full_names(config: Any, named: Mapping[str, str], prefix: str = "") -> Any:
-    """Return a configuration in which what stands at the keys of `named` has its full class path."""
-    if not isinstance(config, dict):
-        return config
-    found = {}
-    for key, value in config.items():
-        at = f"{prefix}{key}"
-        if at in named:
-            found[key] = _chosen(value, named[at], not _taken_by_trainer(at))
-        elif any(one.startswith(f"{at}.") for one in named):
-            found[key] = _with_full_names(value, named, f"{at}.")
-        else:
-            found[key] = value
-    return found
-
-
 def _without_empty(config: dict[str, Any], groups: Collection[str], prefix: str = "") -> dict[str, Any]:
-    """Return a configuration without the groups below which nothing stands."""
+    """Return a configuration without its empty groups."""
     return {
         key: _without_empty(value, groups, f"{prefix}{key}.") if isinstance(value, dict) else value
         for key, value in config.items()
@@ -364,42 +312,11 @@ def _without_empty(config: dict[str, Any], groups: Collection[str], prefix: str 
     }
 
 
-def _taken_by_trainer(key: str) -> bool:
-    return key.endswith(tuple(_TAKEN_BY_TRAINER))
-
-
-def _chosen(value: Any, group: str, words: bool = True) -> Any:
-    """Return a value with full class paths; `words`: also for ``csv``, and not only for the names of classes."""
-    if isinstance(value, str):
-        return _full(value, group, words) if words or value[:1].isupper() else value
-    if isinstance(value, list):
-        return [_chosen(one, group, words) for one in value]
-    if isinstance(value, dict):
-        names.check_shape(group, value)
-    if isinstance(value, dict) and isinstance(value.get("class_path"), str):
-        return {**value, "class_path": _full(value["class_path"], group)}
-    return value
-
-
 def _cause_of_ours(error: BaseException | None) -> LightlibError | None:
-    """Return our own error behind one of jsonargparse's, which says more."""
+    """Return the error of ours that caused one of jsonargparse's; it is more specific."""
     while error is not None and not isinstance(error, LightlibError):
         error = error.__cause__ or error.__context__
     return error
-
-
-def _lines(text: str) -> str:
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")
-
-
-@contextmanager
-def _handed_over(values: Mapping[str, Any]) -> Iterator[None]:
-    """Let the loader return the values of these texts, which have been parsed already."""
-    token = _parsed.set({**_parsed.get(), **values})
-    try:
-        yield
-    finally:
-        _parsed.reset(token)
 
 
 @contextmanager
@@ -410,13 +327,3 @@ def _in_folder(folder: str) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
-
-
-def _load(text: str) -> Any:
-    """Load a text for jsonargparse: a value with our class paths, or a configuration that has been parsed already."""
-    values = _parsed.get().get(_lines(text))
-    return names.translated(loader(text)) if values is None else copy.deepcopy(values)
-
-
-_parsed: ContextVar[Mapping[str, Any]] = ContextVar("parsed", default={})  # noqa: B039  it is never changed
-jsonargparse.set_loader(MODE, _load, (ConfigError,))

@@ -1,4 +1,4 @@
-"""SaveConfigCallback: the configuration of a run is written beside its logs."""
+"""SaveConfigCallback: writes the configuration of a run next to its logs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ConfigExistsError(MisconfigurationException, RuntimeError):
 class SaveConfigCallback(Callback):
     """Writes the configuration of a run, with every default filled in, to the run's folder when it begins.
 
-    A run that goes on in its folder leaves what is there; when it was changed, the new one is written beside it with
-    the next number (``config-1.yaml``). Without a logger there is no folder of the run: `fit` writes to the Trainer's
-    `default_root_dir`, unless that is where it has just read a file of this name, and the others write nothing.
+    A run that resumes in its folder leaves the file alone; if the configuration has changed, the new one is written
+    next to it with the next number (``config-1.yaml``). Without a logger the run has no folder: `fit` writes to the
+    Trainer's `default_root_dir`, unless it has just read a file of this name there; other sub-commands write nothing.
 
     Args:
         parser: The parser that has parsed it.
@@ -76,7 +76,7 @@ class SaveConfigCallback(Callback):
         self.already_saved = True
 
     def save_config(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """Override to save it elsewhere as well. Called on rank zero only, so nothing collective may be called in it.
+        """Override to save it in other places too. Called on rank 0 only, so it must not call collectives.
 
         Example:
             >>> class LogConfig(SaveConfigCallback):

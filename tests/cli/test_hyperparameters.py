@@ -173,7 +173,7 @@ def test_a_checkpoint_imports_nothing(hostile, monkeypatch):
     Path("canary.py").write_text("import torch\nopen('sung', 'w')\nshout = print\nclass Shout(torch.nn.Module): pass\n")
     Path("part.yaml").write_text("class_path: canary.Shout\n")
     torch.save({"state_dict": {}, "hyper_parameters": {"lr": 0.5, **hostile}}, "hostile.ckpt")
-    with pytest.warns(PossibleUserWarning, match=f"hostile.ckpt' says of '{next(iter(hostile))}' is not taken"):
+    with pytest.warns(PossibleUserWarning, match=f"'{next(iter(hostile))}' of .*hostile.ckpt' is ignored"):
         cli = Built(Activated, PointsOfLine, args=["fit", *QUIET, "--ckpt_path=hostile.ckpt"])
     assert (cli.model.lr, cli.model.act, cli.model.part) == (0.5, torch.relu, None)
     given = [f"--model.{next(iter(hostile))}={'torch.tanh' if 'act' in hostile else 'null'}"]  # so nothing is missed

@@ -53,7 +53,7 @@ def explain(
     message, invocation = parse_message(text), Invocation(parser, sources, argv)
     if "\n  Fix: " in message.reason and not message.reason.startswith("Invalid content"):  # one of our own errors
         return message.reason
-    error = _file_error(message, invocation)
+    error: MisconfigurationException | None = _file_error(message, invocation)
     for pattern, explanation in _EXPLAINED:
         match = None if error else re.match(pattern, message.reason)
         error = explanation(match.groupdict(), message, invocation) if match else error
@@ -66,7 +66,7 @@ def explain(
 
 
 def _file_error(message: ParserMessage, invocation: Invocation) -> ConfigError | None:
-    """Read a file again whose error came without its name."""
+    """Return the error of a configuration file by reading it again, with its name."""
     named = re.search(r"(?:does not exist|not a file|not readable|sub-config file):? *'?(.+?)'?(?::|$)", message.reason)
     path = named[1] if named else message.value or ""
     if "://" in message.reason or not (named or path.endswith(_FILES)):

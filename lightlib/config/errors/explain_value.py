@@ -12,7 +12,7 @@ from lightlib.errors import MisconfigurationException, closest
 __all__ = ["type_names", "wrong_value"]
 
 _EXAMPLES = {"int": "10", "float": "0.1", "bool": "true", "str": "text", "NoneType": "null", "dict": "{name: …}"}
-# Reasons that say no more than the expected type.
+# Reasons that only name the expected type.
 _WRONG_TYPE = re.compile(r"Expected an? (?:<|typing\.|member of)|Not a valid subclass|Cannot take a Union")
 
 

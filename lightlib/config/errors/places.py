@@ -19,18 +19,18 @@ _WORDS, _QUOTES = {"True": "true", "False": "false", "None": "null"}, "'"
 
 
 class Places(NamedTuple):
-    """Where an object and its arguments were given, as text: plain values, for it goes along to other processes."""
+    """The places of an object and its arguments, as text, so that other processes can receive them."""
 
     arguments: dict[str, str]
-    whole: str
+    object_place: str
 
     def add_to(self, error: Exception) -> None:
-        """Add to an error where the arguments stand that it names; where it names none, where the object stands."""
+        """Add to an error the places of the arguments that it names; if it names none, that of the object."""
         what, expected, rest = str(error).partition("\n  Expected: ")
         named = [place for name, place in self.arguments.items() if re.search(rf"\b{re.escape(name)}\b", what)]
-        if not named and not self.whole:
+        if not named and not self.object_place:
             return
-        note = f"  Configured: {', '.join(named) or self.whole}."
+        note = f"  Configured: {', '.join(named) or self.object_place}."
         if isinstance(error, LightlibError):
             error.args = (f"{what}\n{note}{expected}{_CALL.sub(_configured, rest)}",)
         else:
@@ -47,9 +47,9 @@ def places_of(class_path: str, key: str, arguments: Mapping[str, Any], invocatio
     """Return where an object and its arguments were given.
 
     Args:
-        class_path: That of its class.
-        key: Below which its arguments stand in the configuration: ``"trainer.callbacks.0.init_args"``, or nothing.
-        arguments: What it was called with.
+        class_path: The path of its class.
+        key: The key above its arguments in the configuration: ``"trainer.callbacks.0.init_args"``, or nothing.
+        arguments: The arguments of the call.
         invocation: The command line and the files.
     """
     found = {}
@@ -58,18 +58,18 @@ def places_of(class_path: str, key: str, arguments: Mapping[str, Any], invocatio
         location = invocation.given(at, str(value) if isinstance(value, _PLAIN) else None)
         if location.text:
             found[name] = f"{plain(at)}{location.text}"
-    whole = invocation.object_location(key.removesuffix(".init_args"), class_path).text if key else ""
-    return Places(found, f"{plain(key)}{whole}" if whole else "")
+    object_place = invocation.object_location(key.removesuffix(".init_args"), class_path).text if key else ""
+    return Places(found, f"{plain(key)}{object_place}" if object_place else "")
 
 
 def key_of(kind: Any, arguments: Mapping[str, Any], config: Any, groups: Mapping[str, Any]) -> str | None:
-    """Return below which key of a configuration the arguments of an object stand, or None where it cannot be told.
+    """Return the key of a configuration below which the arguments of an object are, or None if it is not clear.
 
     Args:
         kind: The class of the object.
-        arguments: What it was called with.
-        config: What was parsed.
-        groups: The keys of the classes that stand there without their path.
+        arguments: The arguments of the call.
+        config: The parsed configuration.
+        groups: The classes of the keys that need no class path.
     """
     found = [(key, config.get(key) or {}) for key, one in groups.items() if one is kind]
     found += [(f"{key}.init_args", given) for key, path, given in _named(config) if imported(path) is kind]
@@ -89,6 +89,6 @@ def _named(config: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
 
 
 def _agree(given: Any, arguments: Mapping[str, Any]) -> bool:
-    """Whether what was configured is what a class was called with, as far as both are plain values."""
+    """Return whether the configured arguments and those of the call agree, as far as both are plain values."""
     both = ((given[name], value) for name, value in arguments.items() if name in given)
     return all(one == other for one, other in both if isinstance(one, _PLAIN) and isinstance(other, _PLAIN))

@@ -1,0 +1,98 @@
+"""Replace short names and class paths of Lightning by our class paths, in words and in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from lightlib.config import names
+from lightlib.config.yaml.file import ConfigError, dump, loader
+
+__all__ = ["TAKEN_BY_TRAINER", "with_class_paths", "words_with_class_paths"]
+
+_NO_NAMES = ("null", "none", "true", "false")
+# Arguments for which the Trainer itself takes names: only names of classes are replaced, and `csv` stays `csv`.
+TAKEN_BY_TRAINER = {
+    "trainer.accelerator": "accelerators",
+    "trainer.logger": "loggers",
+    "trainer.profiler": "profilers",
+    "trainer.strategy": "strategies",
+}
+
+
+def with_class_paths(config: Any, named: Mapping[str, str]) -> Any:
+    """Return a configuration with short names and class paths of Lightning replaced by our class paths.
+
+    Args:
+        config: Its values.
+        named: The group of the registry for each key that takes a class.
+    """
+    return _replaced(names.translated(config), named)
+
+
+def words_with_class_paths(arguments: Iterable[str], named: Mapping[str, str]) -> Iterator[str]:
+    """Yield the words of a command line, with short names and class paths of Lightning replaced by our class paths.
+
+    Args:
+        arguments: The words.
+        named: The group of the registry for each key that takes a class.
+    """
+    group: str | None = None
+    by_name = True
+    for word in arguments:
+        option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        if word.startswith("-"):
+            name = option.lstrip("-").removesuffix("+")
+            key = name.removesuffix(".class_path").removesuffix(".help")
+            group, by_name = named.get(key), key != name or not _taken_by_trainer(key)
+        if not word.startswith("-") or equals:
+            value = _full(value, group, by_name)
+            group = None
+        yield option + equals + value
+
+
+def _full(name: str, group: str | None, by_name: bool = True) -> str:
+    """Return the class path for a name of an object of `group`; `by_name` as in `_chosen`."""
+    if group is not None and name[:1] in ("[", "{"):
+        with suppress(ConfigError):  # jsonargparse reports the error
+            chosen = _chosen(names.translated(loader(name)), group, by_name)
+            return dump(chosen, flow=True)
+    is_name = all(part.isidentifier() for part in name.split(".")) and name.lower() not in _NO_NAMES
+    if group is None or not is_name or not (by_name or "." in name or name[0].isupper()):
+        translated: str = names.translated(name)
+        return translated
+    return names.class_path(group, name)
+
+
+def _replaced(config: Any, named: Mapping[str, str], prefix: str = "") -> Any:
+    """Return a configuration with full class paths at the keys of `named`."""
+    if not isinstance(config, dict):
+        return config
+    replaced = {}
+    for key, value in config.items():
+        at = f"{prefix}{key}"
+        if at in named:
+            replaced[key] = _chosen(value, named[at], not _taken_by_trainer(at))
+        elif any(one.startswith(f"{at}.") for one in named):
+            replaced[key] = _replaced(value, named, f"{at}.")
+        else:
+            replaced[key] = value
+    return replaced
+
+
+def _taken_by_trainer(key: str) -> bool:
+    return key.endswith(tuple(TAKEN_BY_TRAINER))
+
+
+def _chosen(value: Any, group: str, by_name: bool = True) -> Any:
+    """Return a value with full class paths; `by_name`: also for ``csv``, not only for names of classes."""
+    if isinstance(value, str):
+        return _full(value, group, by_name) if by_name or value[:1].isupper() else value
+    if isinstance(value, list):
+        return [_chosen(one, group, by_name) for one in value]
+    if isinstance(value, dict):
+        names.check_shape(group, value)
+    if isinstance(value, dict) and isinstance(value.get("class_path"), str):
+        return {**value, "class_path": _full(value["class_path"], group)}
+    return value
