@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.config.from_checkpoint import with_hyperparameters
-from lightlib.config.hyperparameters import Recorded, instantiate_module
+from lightlib.config.hyperparameters import instantiate_module, record
 from lightlib.config.optimizers import (
     SCHEDULERS,
     ConfiguredOptimizers,
@@ -78,10 +78,8 @@ class LightningCLI:
         load_from_checkpoint_support: Let `save_hyperparameters` keep the configuration instead of the built objects.
 
     Attributes:
-        parser: The main parser.
-        subcommand: Its name, or None.
-        config: The parsed configuration.
-        config_init: The configuration with objects.
+        parser, subcommand: The main parser, and the name of the sub-command or None.
+        config, config_init: The parsed configuration, and the same with objects.
         model, datamodule, trainer: The objects that were built.
 
     Example:
@@ -282,15 +280,11 @@ class LightningCLI:
 
     # building
     def _record_hyperparameters(self) -> None:
-        model: Any = self.model_class or Module
-        data: Any = self.datamodule_class or DataModule
         for key, given, subclasses in (
-            ("model", model, self.subclass_mode_model),
-            ("data", data, self.subclass_mode_data),
+            ("model", self.model_class or Module, self.subclass_mode_model),
+            ("data", self.datamodule_class or DataModule, self.subclass_mode_data),
         ):
-            kind = given if isinstance(given, type) else inspect.signature(given, eval_str=True).return_annotation
-            recorded = Recorded(partial(self._configured, key), key)
-            self.parser.add_instantiator(recorded, kind, subclasses=subclasses)
+            record(self.parser, key, given, subclasses, partial(self._configured, key))
 
     def _configured(self, key: str) -> dict[str, Any]:
         """Return the configuration of the model or the data, as plain values."""
@@ -362,11 +356,6 @@ class LightningCLI:
         groups = (parser.optimizers, parser.lr_schedulers)
         optimizers, schedulers = automatic(groups, config, type(self).__name__)
         optimizer, lr_scheduler = (next(iter(entries.values()), None) for entries in (optimizers, schedulers))
-        places = [
-            parser.places_of(chosen["class_path"], f"{key}.init_args", chosen.get("init_args") or {})
-            for key, chosen in {**optimizers, **schedulers}.items()
-            if chosen
-        ]
         if not optimizer:
             if lr_scheduler:
                 overridden = type(self).configure_optimizers is not LightningCLI.configure_optimizers
@@ -378,7 +367,11 @@ class LightningCLI:
                 report.PossibleUserWarning,
             )
         self.model.configure_optimizers = ConfiguredOptimizers(
-            self.model, optimizer, lr_scheduler, type(self).configure_optimizers, places
+            self.model,
+            optimizer,
+            lr_scheduler,
+            type(self).configure_optimizers,
+            parser.places_of_objects({**optimizers, **schedulers}),
         )
 
     # running

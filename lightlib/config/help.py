@@ -83,6 +83,10 @@ class HelpFormatter(DefaultHelpFormatter):
         if not _OF_TENSORS.search(action.help or ""):
             super().add_argument(action)
 
+    def _format_action_invocation(self, action: Action) -> str:
+        text: str = super()._format_action_invocation(action)
+        return text.replace(" \b", "")  # jsonargparse hides the space of --print_config[=flags] with a backspace
+
     def _get_help_string(self, action: Action) -> str:
         described, text = action.help or "", super()._get_help_string(action)
         if not text.startswith(described):

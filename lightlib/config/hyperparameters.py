@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from lightlib.config.build import construct
 from lightlib.config.compatible import CompatibleParser
 from lightlib.core.values.hparams import given_hyperparameters
 
-__all__ = ["BY_COMMAND_LINE", "Recorded", "instantiate_module"]
+__all__ = ["BY_COMMAND_LINE", "Recorded", "instantiate_module", "record"]
 
 BY_COMMAND_LINE = "lightlib.cli.instantiate_module"  # marks such hyperparameters in a checkpoint
 _PLAIN = (bool, int, float, str)
@@ -43,6 +44,18 @@ class Recorded:
             return construct(class_type, *args, **kwargs)
         with given_hyperparameters(class_type, {**found, "_instantiator": BY_COMMAND_LINE}):
             return construct(class_type, *args, **kwargs)
+
+
+def record(
+    parser: CompatibleParser,
+    key: str,
+    given: Callable[..., Any],
+    subclasses: bool,
+    configured: Callable[[], Mapping[str, Any]],
+) -> None:
+    """Let a parser build the objects of a class, or those that a function returns, with :class:`Recorded`."""
+    kind = given if isinstance(given, type) else inspect.signature(given, eval_str=True).return_annotation
+    parser.add_instantiator(Recorded(configured, key), kind, subclasses=subclasses)
 
 
 def _is_built_from(configured: Mapping[str, Any], class_type: type, arguments: Mapping[str, Any]) -> bool:

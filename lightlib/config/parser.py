@@ -291,6 +291,14 @@ class LightningArgumentParser(CompatibleParser):
         """
         return places_of(class_path, key, arguments, Invocation(self, self.sources))
 
+    def places_of_objects(self, described: Mapping[str, Any]) -> list[Places]:
+        """Return the places of objects that are described by class path and arguments, by key."""
+        return [
+            self.places_of(value["class_path"], f"{key}.init_args", value.get("init_args") or {})
+            for key, value in described.items()
+            if value
+        ]
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error, the expected value and the fix; end the program with status 2."""
         parser = getattr(ex, "subcommand_parser", None) or self

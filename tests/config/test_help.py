@@ -151,6 +151,12 @@ def test_an_option_has_two_sentences_its_type_and_its_default(cli, capsys):
     assert "<class '" not in text
 
 
+def test_nothing_but_text_is_printed(cli, capsys):
+    text = printed(cli, ["fit", "--help"], capsys)
+    assert "\n  --print_config[=flags]\n" in text
+    assert text.replace("\n", "").isprintable()
+
+
 def test_every_argument_of_the_trainer_is_described(cli, capsys):
     text = printed(cli, ["fit", "--help"], capsys)
     assert re.findall(r"^  (--trainer\.\w+) .*\n      \(type:", text, re.MULTILINE) == []
