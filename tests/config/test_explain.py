@@ -195,6 +195,10 @@ CASES = {
         keeper.label got 3 (text.yaml, line 2).
           Expected: str.
           Fix: label: "3\"""",
+    "feed --keeper.pay no.yaml": """
+        keeper.pay got 'no.yaml' (on the command line).
+          Expected: float.
+          Fix: --keeper.pay=0.1""",
     "feed --keeper.pay much": """
         keeper.pay got 'much' (on the command line).
           Expected: float.

@@ -69,7 +69,8 @@ def _file_error(message: ParserMessage, invocation: Invocation) -> ConfigError |
     """Return the error of a configuration file by reading it again, with its name."""
     named = re.search(r"(?:does not exist|not a file|not readable|sub-config file):? *'?(.+?)'?(?::|$)", message.reason)
     path = named[1] if named else message.value or ""
-    if "://" in message.reason or not (named or path.endswith(_FILES)):
+    takes_file = path.endswith(_FILES) and any("." in kind for kind in message.types)  # in place of an object
+    if "://" in message.reason or not (named or takes_file):
         return None
     typed = [flag.value for flag in invocation.flags if flag.value]
     path = next((value for value in typed if os.path.abspath(value) == os.path.normpath(path)), path)
