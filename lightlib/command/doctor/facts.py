@@ -59,6 +59,7 @@ OPTIONAL = {
     "comet-ml": "comet_ml",
     "deepspeed": "deepspeed",
     "matplotlib": "matplotlib",
+    "plotly": "plotly",
     "mlflow": "mlflow",
     "omegaconf": "omegaconf",
     "onnx": "onnx",

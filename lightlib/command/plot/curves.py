@@ -1,4 +1,4 @@
-"""Learning curves as they are in a run's logs: metrics.csv and TensorBoard's event files."""
+"""Reads the learning curves of a run from metrics.csv and TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -25,16 +25,16 @@ _MOST_NOTES = 5  # on broken lines of one file
 
 @dataclass
 class Curve:
-    """One metric of one run: a value by step. A value may be NaN or infinite."""
+    """One metric of one run: values by step, some possibly NaN or infinite."""
 
     values: dict[int, float] = field(default_factory=dict)
     _last: int | None = None
 
     def add(self, step: int, value: float) -> int | None:
-        """Keep a value, in place of an earlier one of the same step. Return the step from which it went back, if so."""
-        before, self._last = self._last, step
+        """Store a value; it replaces one of the same step. Return the previous step if `step` is an earlier one."""
+        previous, self._last = self._last, step
         self.values[step] = value
-        return before if before is not None and step < before else None
+        return previous if previous is not None and step < previous else None
 
     def points(self) -> list[tuple[int, float]]:
         """Return steps and values in the order of the steps."""
@@ -43,15 +43,15 @@ class Curve:
 
 @dataclass
 class Run:
-    """What the logs of one run hold.
+    """The logged values of one run.
 
     Attributes:
-        name: How it is called in pictures.
+        name: Its name in pictures.
         path: The folder or file it was read from.
         curves: By metric. ``epoch`` is not among them.
-        epoch_ends: By epoch, counted from 0: the last step that was logged in it.
-        seconds: By step: how long the run had been running. Event files know it, metrics.csv does not.
-        notes: What was amiss in the files, and what was done about it.
+        epoch_ends: By epoch, counted from 0: the last step logged in it.
+        seconds: By step: the training time so far. Only event files have it.
+        notes: Defects of the files, and how each was handled.
     """
 
     name: str
@@ -62,16 +62,16 @@ class Run:
     notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, step: int, value: float, source: str) -> None:
-        """Keep one number."""
+        """Store one number."""
         if name == "epoch" and math.isfinite(value):
             self.epoch_ends[int(value)] = max(step, self.epoch_ends.get(int(value), step))
         elif name not in ("epoch", "step"):
-            before = self.curves.setdefault(name, Curve()).add(step, value)
-            back = f"{source}: the steps go back"
-            if before is not None and not any(note.startswith(back) for note in self.notes):
+            previous = self.curves.setdefault(name, Curve()).add(step, value)
+            note = f"{source}: the steps go back"
+            if previous is not None and not any(known.startswith(note) for known in self.notes):
                 self.notes.append(
-                    f"{back}, first in {name!r} from {before} to {step}; of a step that was logged twice the later "
-                    "value counts."
+                    f"{note}, first in {name!r} from {previous} to {step}; if a step was logged twice, the later value "
+                    "counts."
                 )
 
 
@@ -79,7 +79,7 @@ class Run:
 
 
 def find_runs(path: str) -> list[str]:
-    """Return the folders and files that hold logs: `path` itself, or what is below it.
+    """Return the folders and files that hold logs: `path` itself, or those below it.
 
     Raises:
         MisconfigurationException: There is no such path, or nothing in it is a log.
@@ -88,20 +88,20 @@ def find_runs(path: str) -> list[str]:
     if log_files.size_of(path) is not None:
         if not (path.endswith(".csv") or _EVENTS_MARK in os.path.basename(path)):
             raise MisconfigurationException(
-                f"{path!r} is no log of a run.",
+                f"{path!r} is not a log of a run.",
                 expected=f"a run's folder, a {_CSV_NAME}, or an event file of TensorBoard (events.out.tfevents.…).",
                 fix=f"lightlib plot {os.path.dirname(path) or '.'}",
             )
         return [path]
     _check_exists(path)
-    found = list(_runs_below(path, _DEPTH))
-    if not found:
+    folders = list(_runs_below(path, _DEPTH))
+    if not folders:
         raise MisconfigurationException(
             f"There are no logs in {path!r}.",
             expected=f"{_CSV_NAME} (CSVLogger) or event files (TensorBoardLogger), {_DEPTH} folders deep.",
             fix="give the folder of a run, for example lightning_logs/version_0.",
         )
-    return found
+    return folders
 
 
 def _runs_below(folder: str, depth: int) -> Iterator[str]:
@@ -114,8 +114,8 @@ def _runs_below(folder: str, depth: int) -> Iterator[str]:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort key which puts version_2 before version_10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    """Sort key that puts version_2 before version_10."""
+    return [(int(token), "") if token.isdecimal() else (-1, token) for token in re.split(r"(\d+)", name)]
 
 
 def _check_exists(path: str) -> None:
@@ -135,7 +135,7 @@ def _check_exists(path: str) -> None:
     raise MisconfigurationException(
         f"{path!r} does not exist.{near}",
         expected=f"the folder of a run, a {_CSV_NAME}, or an event file of TensorBoard.",
-        fix="check the path; if not told otherwise, logs are in lightning_logs/ where the run was started.",
+        fix="check the path; by default, logs are in lightning_logs/ in the folder where the run was started.",
     )
 
 
@@ -143,7 +143,7 @@ def _check_exists(path: str) -> None:
 
 
 def read_run(path: str, name: str) -> Run:
-    """Read the logs of one run. What is damaged is left out and said in the run's `notes`.
+    """Read the logs of one run. Damaged parts are left out and reported in the run's `notes`.
 
     In a folder with both kinds of logs a metric is taken from metrics.csv, which has all digits, and from the event
     files if it is only there.
@@ -162,7 +162,7 @@ def read_run(path: str, name: str) -> Run:
                 _read_csv(run, log_files.below(path, _CSV_NAME))
             names = sorted(event_files.sizes(path), key=lambda file: ("/" in file, file))
             # A version below a version is a run of its own.
-            events = {one: log_files.below(path, one) for one in names if not re.match(r"version_\d+/", one)}
+            events = {file: log_files.below(path, file) for file in names if not re.match(r"version_\d+/", file)}
             if events:
                 from_events = Run(name, path)
                 _read_events(from_events, events)
@@ -195,10 +195,10 @@ def _read_csv(run: Run, path: str) -> None:
     if not text.strip():
         run.notes.append(f"{path} is empty.")
         return
-    torn = text[text.rfind("\n") + 1 :]
-    if torn:  # a number that is cut off still looks like a number
-        run.notes.append(f"{path}: the last line was not written to its end and is left out: {torn[:60]!r}")
-        text = text[: -len(torn)]
+    rest = text[text.rfind("\n") + 1 :]
+    if rest:  # a truncated number still looks like a number
+        run.notes.append(f"{path}: the last line is incomplete and is left out: {rest[:60]!r}")
+        text = text[: -len(rest)]
     header, first = _header(text)
     if "step" not in header:
         raise MisconfigurationException(
@@ -207,7 +207,7 @@ def _read_csv(run: Run, path: str) -> None:
             fix="give the metrics.csv of a run.",
         )
     for name in sorted({name for name in header if header.count(name) > 1}):
-        run.notes.append(f"{path}: several columns are called {name!r}; the last one that has a number counts.")
+        run.notes.append(f"{path}: several columns are named {name!r}; the last one that has a number counts.")
     broken: list[str] = []
     for number, line in enumerate(text.split("\n")[first:], first + 1):
         if line.strip():
@@ -227,7 +227,7 @@ def _header(text: str) -> tuple[list[str], int]:
 
 
 def _read_row(run: Run, path: str, header: list[str], line: str) -> Iterator[str]:
-    """Read one line by itself, so that a stray quote in it cannot swallow the next ones. Yield what is wrong."""
+    """Read one line alone, so that a stray quote cannot swallow the next ones. Yield its defects."""
     try:
         cells = next(csv.reader([line])) if '"' in line else line.split(",")
     except csv.Error as error:
@@ -242,7 +242,7 @@ def _read_row(run: Run, path: str, header: list[str], line: str) -> Iterator[str
             try:
                 row[name] = float(cell)
             except ValueError:
-                yield f"{cell[:40]!r} in column {name!r} is no number, left out."
+                yield f"{cell[:40]!r} in column {name!r} is not a number, left out."
     step = row.get("step", math.nan)
     if not math.isfinite(step):
         yield "left out, it has no step."
@@ -272,40 +272,42 @@ def _read_events(run: Run, files: dict[str, str]) -> None:
                 run.add(_full_name(tag, folder), step, value, path)
     hp_metric = run.curves.get("hp_metric")
     if hp_metric is not None and set(hp_metric.values.values()) == {-1.0}:
-        del run.curves["hp_metric"]  # the place holder that makes TensorBoard show its page of hyperparameters
+        del run.curves["hp_metric"]  # a placeholder that makes TensorBoard show its page of hyperparameters
 
 
 def _full_name(tag: str, folder: str) -> str:
-    """Return the metric's name: several curves in one diagram have one tag, in folders called tag_curve."""
+    """Return the metric's name. Curves of `add_scalars` share one tag, in folders named tag_curve."""
     if not folder:
         return tag
     return f"{tag}/{folder.removeprefix(tag.replace('/', '_') + '_')}"
 
 
 def _records(run: Run, path: str) -> Iterator[tuple[float, int, list[tuple[str, float]]]]:
-    """Yield time, step and numbers of every event: the file is a row of length, checksum, event, checksum."""
-    event_type = _event_type()
+    """Yield time, step and numbers of each event. A record is: length, checksum, event, checksum."""
+    event_type, checksum = _event_format()
     position, damaged = 0, 0
     with _open(path) as file:
         while head := file.read(12):
             length = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
-            if len(head) == 12 and _checksum(head[:8]) != struct.unpack("<I", head[8:])[0]:
-                run.notes.append(f"{path}: damaged at byte {position}; what comes after it is not read.")
+            if len(head) == 12 and checksum(head[:8]) != struct.unpack("<I", head[8:])[0]:
+                run.notes.append(f"{path}: damaged at byte {position}; the rest is not read.")
                 break
             record = file.read(length + 4) if len(head) == 12 else b""
             if len(head) < 12 or len(record) < length + 4:
-                run.notes.append(f"{path}: ends within an event, at byte {position}; what is before it is read.")
+                run.notes.append(f"{path}: ends within an event, at byte {position}; the events before it are read.")
                 break
             position += len(head) + len(record)
             event, scalars = event_type(), []
             try:
                 event.ParseFromString(record[:-4])
-                scalars = [(one.tag, number) for one in event.summary.value if (number := _number(one)) is not None]
+                scalars = [
+                    (value.tag, number) for value in event.summary.value if (number := _number(value)) is not None
+                ]
             except Exception:  # noqa: BLE001  # protobuf's DecodeError, whose place depends on its version
                 damaged += 1
                 continue
-            # The checksum is slow in Python, so images and the like go without.
-            if scalars and _checksum(record[:-4]) != struct.unpack("<I", record[-4:])[0]:
+            # The checksum is slow in Python, so events without numbers, such as images, are not checked.
+            if scalars and checksum(record[:-4]) != struct.unpack("<I", record[-4:])[0]:
                 damaged += 1
                 continue
             yield event.wall_time, event.step, scalars
@@ -314,57 +316,28 @@ def _records(run: Run, path: str) -> Iterator[tuple[float, int, list[tuple[str, 
 
 
 def _number(value: Any) -> float | None:
-    """Return the number of a summary's value, of either kind that TensorBoard has; None when it is none."""
-    kind = value.WhichOneof("value")
-    if kind == "simple_value":
+    """Return the number of a summary's value, in either of TensorBoard's two encodings; None if it is no number."""
+    from tensorboard.util import tensor_util  # type: ignore[import-untyped]  # optional: tensorboard
+
+    if value.WhichOneof("value") == "simple_value":
         return float(value.simple_value)
-    if (
-        kind != "tensor"
-        or value.metadata.plugin_data.plugin_name not in ("scalars", "")
-        or value.tensor.tensor_shape.dim
-    ):
+    if value.WhichOneof("value") != "tensor" or value.metadata.plugin_data.plugin_name not in ("scalars", ""):
         return None
-    tensor = value.tensor
-    if tensor.float_val or tensor.double_val:
-        return float([*tensor.float_val, *tensor.double_val][0])
-    formats = {1: "<f", 2: "<d"}  # DT_FLOAT, DT_DOUBLE
-    layout = formats.get(tensor.dtype)
-    if layout is None or len(tensor.tensor_content) != struct.calcsize(layout):
-        return None
-    return float(struct.unpack(layout, tensor.tensor_content)[0])
+    array = tensor_util.make_ndarray(value.tensor)
+    return float(array) if array.shape == () and array.dtype.kind == "f" else None
 
 
-def _event_type() -> Any:
+def _event_format() -> tuple[Any, Callable[[bytes], int]]:
+    """Return the class of an event and the checksum of its bytes."""
     try:
         from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]  # optional: tensorboard
+        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (  # type: ignore[import-untyped]  # optional: tensorboard
+            masked_crc32c,
+        )
     except ImportError as error:
         raise MisconfigurationException(
             f"Reading event files needs the package 'tensorboard', which cannot be imported: {error}",
             expected="'tensorboard' installed in this environment.",
             fix="pip install tensorboard, or give the metrics.csv of a run.",
         ) from error
-    return Event
-
-
-def _crc_table() -> list[int]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in table]
-    return table
-
-
-_CRC_TABLE = _crc_table()
-
-
-def _checksum(data: bytes) -> int:
-    """Return the masked CRC-32C that event files have; tensorboard's own function imports much that is slow.
-
-    Example:
-        >>> hex(_checksum(b"123456789"))  # of the CRC-32C 0xe3069283
-        '0xc78ab0e5'
-    """
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return Event, masked_crc32c

@@ -1,23 +1,22 @@
-"""Learning curves as one HTML page which needs nothing else: no network, no package, no other file."""
+"""Learning curves as one self-contained HTML page, drawn by plotly."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import html
-import json
 import math
+import re
 from collections.abc import Sequence
-from importlib import resources
-from typing import Any
 
-from lightlib.command.plot.panels import Line, Panel, Point, Row, thinned
+from lightlib.command.plot.panels import Panel, Row, traces
 
 __all__ = ["MARK", "draw_page"]
 
-MARK = '<meta name="generator" content="lightlib plot">'  # by which a page of our own is known
-_COLUMNS = 1000  # about as many as there are pixels: with more points than these, each column shows its extremes
-_MOST_POINTS = 2000
+MARK = '<meta name="generator" content="lightlib plot">'  # identifies our own pages
+_SCRIPT = re.compile(r"<script\b[^>]*>(.*?)</script>", re.DOTALL)
+_DASHES = ("dash", "solid", "dot", "dashdot", "longdashdot")
+_HEIGHT = 360  # pixels of one row of panels
 
 
 def draw_page(
@@ -29,106 +28,85 @@ def draw_page(
     x: str,
     smooth: float,
 ) -> str:
-    """Return the page. What comes from logs is escaped, and no script but our own may run in it."""
-    script, style = _file("page.js"), _file("page.css")
-    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    drawn = {"x": x, "smooth": smooth, "runs": list(runs), "panels": [_panel(panel) for panel in panels]}
+    """Return a page that needs no network.
+
+    Names from logs are escaped. A content security policy lists the hashes of plotly's scripts, so the browser runs no
+    other script and loads nothing.
+    """
+    figure = _figure(title, runs, panels, x, smooth)
+    hashes = (base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in _SCRIPT.findall(figure))
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src "
+    policy += " ".join(f"'sha256-{digest}'" for digest in hashes)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 {MARK}
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-script-src 'sha256-{allowed}'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{_text(title)}</title>
-<style>
-{style}</style>
 </head>
-<body>
-<h1>{_text(title)}</h1>
-<header>
-<fieldset id="runs"><legend>Runs</legend></fieldset>
-<label><input type="checkbox" id="log"> Logarithmic</label>
-<label>Smoothing <input type="range" id="smooth" min="0" max="0.99" step="0.01" value="{smooth:g}">
-<output id="weight" for="smooth">{smooth:.2f}</output></label>
-</header>
-<noscript><p>The curves are drawn by this page's own script. Without it there are only these numbers.</p></noscript>
-<main id="panels"></main>
+<body style="font-family: sans-serif">
+{figure}
 {_table(rows)}
-{_notes(notes)}
-<script type="application/json" id="data">{_json(drawn)}</script>
-<script>{script}</script>
+{"".join(f"<p>{_text(note)}</p>" for note in notes)}
 </body>
 </html>
 """
 
 
-def _file(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+def _figure(title: str, runs: Sequence[str], panels: Sequence[Panel], x: str, smooth: float) -> str:
+    from plotly.graph_objects import Scatter  # optional: plotly
+    from plotly.subplots import make_subplots  # optional: plotly
 
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
-
-
-def _json(value: object) -> str:
-    """Return JSON that cannot end the element it stands in."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))  # all but ASCII is escaped
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _panel(panel: Panel) -> dict[str, Any]:
-    return {"title": panel.title, "smooths": panel.smooths, "lines": [_line(line) for line in panel.lines]}
-
-
-def _line(line: Line) -> dict[str, Any]:
-    points = thinned(line.points, _COLUMNS if len(line.points) > _MOST_POINTS else _MOST_POINTS)
-    drawn: dict[str, Any] = {
-        "run": line.run,
-        "name": line.name,
-        "stage": line.stage,
-        "perStep": line.per_step,
-        "x": [_number(point.x) for point in points],
-        "y": [_number(point.value) for point in points],
-        "broken": [number for number, point in enumerate(points) if point.broken],
-        "odd": [_number(point.x) for point in points if point.broken],
-    }
-    if len(points) < len(line.points):
-        drawn["low"] = [_number(_end(point, point.low)) for point in points]
-        drawn["high"] = [_number(_end(point, point.high)) for point in points]
-        drawn["count"] = [point.count for point in points]
+    columns = min(2, len(panels))
+    count = math.ceil(len(panels) / columns)
+    positions = [range(row * columns, (row + 1) * columns) for row in range(count)]
+    specs: list[list[dict[str, str] | None]] = [
+        [{} if number < len(panels) else None for number in row] for row in positions
+    ]
+    titles = [_text(panel.title) for panel in panels]
+    figure = make_subplots(count, columns, specs=specs, subplot_titles=titles, vertical_spacing=0.3 / count)
+    for number, panel in enumerate(panels):
+        for trace in traces(panel, len(runs) > 1, smooth):
+            run = _text(runs[trace.run])
+            group = {"legendgroup": run, "legendgrouptitle": {"text": run}} if len(runs) > 1 else {}
+            scatter = Scatter(
+                x=trace.x,
+                y=[None if math.isnan(value) else value for value in trace.y],
+                name=f"{run} · {_text(trace.label)}" if group else _text(trace.label),
+                mode="+".join(["lines"] * trace.line + ["markers"] * trace.markers),
+                line={"color": trace.color, "dash": _DASHES[trace.dash], "width": 1.4 * trace.width},
+                marker={"color": trace.color, "size": 6, "symbol": "circle" if trace.line else "triangle-up"},
+                opacity=trace.opacity,
+                **group,
+            )
+            figure.add_trace(scatter, row=number // columns + 1, col=number % columns + 1)
+    figure.update_xaxes(title=x, matches="x")
+    figure.update_layout(title=_text(title), height=_HEIGHT * count + 120, template="plotly_white", showlegend=True)
+    figure.update_layout(hovermode="x unified", hoverlabel={"namelength": -1})
+    axes = [axis.plotly_name for axis in figure.select_yaxes()]
+    scales = (("Linear", "linear"), ("Logarithmic", "log"))
+    buttons = [
+        {"label": label, "method": "relayout", "args": [{f"{axis}.type": kind for axis in axes}]}
+        for label, kind in scales
+    ]
+    menu = {"type": "buttons", "direction": "right", "buttons": buttons, "x": 1, "y": 1 + 60 / (_HEIGHT * count)}
+    figure.update_layout(updatemenus=[{**menu, "xanchor": "right", "yanchor": "bottom"}])
+    drawn: str = figure.to_html(
+        {"displaylogo": False}, full_html=False, include_plotlyjs=True, div_id="curves", validate=False
+    )
     return drawn
 
 
-def _end(point: Point, value: float) -> float | None:
-    return None if point.value is None else value
-
-
-def _number(value: float | None) -> float | int | None:
-    """Return a number as short as it can be told apart on a screen; a whole one in full."""
-    if value is None or not math.isfinite(value):
-        return None
-    short = float(value) if float(value).is_integer() else float(f"{value:.9g}")
-    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+def _text(value: object) -> str:
+    """Return text that HTML and plotly, which reads a part of HTML, show as it is."""
+    return html.escape(str(value).encode(errors="backslashreplace").decode(), quote=False)
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = []
+    lines = [("run", "metric", "last", "best", "at step")]
     for row in rows:
-        best = ("-", "-") if row.best is None else (f"{row.best:.6g}", f"{row.step}")
-        cells = [f'<td class="text">{_text(row.run)}</td><td class="text">{_text(row.name)}</td>']
-        cells += [f"<td>{one}</td>" for one in (f"{row.last:.6g}", *best)]
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    head = '<th class="text">run</th><th class="text">metric</th><th>last</th><th>best</th><th>at step</th>'
-    return (
-        f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>\n'
-        + "\n".join(lines)
-        + "\n</tbody></table></div>"
-    )
-
-
-def _notes(notes: Sequence[str]) -> str:
-    if not notes:
-        return ""
-    return '<ul class="notes">\n' + "\n".join(f"<li>{_text(note)}</li>" for note in notes) + "\n</ul>"
+        best = ("-", "-") if row.best is None else (f"{row.best:.6g}", str(row.step))
+        lines.append((_text(row.run), _text(row.name), f"{row.last:.6g}", *best))
+    cells = "\n".join(f"<tr><td>{'</td><td>'.join(line)}</td></tr>" for line in lines)
+    return f'<table cellpadding="4">\n{cells}\n</table>'

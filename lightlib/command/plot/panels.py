@@ -1,4 +1,4 @@
-"""Which curves share a panel, along which axis, how smoothed and thinned, and their summary."""
+"""Groups curves into panels, places them along an axis, styles them, and summarises them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import fnmatch
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lightlib.command.plot.curves import Curve, Run
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
-__all__ = ["AXES", "Line", "Panel", "Point", "Row", "chosen", "make_panels", "smoothed", "summary", "thinned"]
+__all__ = ["AXES", "COLORS", "Line", "Panel", "Row", "Trace", "chosen", "make_panels", "smoothed", "summary", "traces"]
 
 AXES = ("step", "epoch", "time")
+COLORS = ("#0072b2", "#d55e00", "#008a64", "#b5528a", "#8f6400", "#2b87b9", "#3d3d42", "#7a5cc0")
 
 _STAGES = {
     **dict.fromkeys(["train", "training", "fit"], 0),
@@ -26,32 +27,12 @@ _PER = re.compile(r"_(step|epoch)$")
 _LEARNING_RATE = re.compile(r"(^|.*[-_/])(lr|learning_rate)([-_/].*)?", re.IGNORECASE)
 _NO_LEARNING_RATE = re.compile(r".*(momentum|weight_decay)(/.*)?")
 LEARNING_RATE = "learning rate"
-_MOST = 1e300  # what is larger cannot be drawn: not even the length of such an axis is finite
+_MOST_MARKERS = 60  # of a line per epoch with more points, none has a marker
+_MOST = 1e300  # the length of an axis with larger values is not finite
 _LOWER = re.compile("loss|error|err|mae|mse|rmse|mape|msle|perplexity|ppl|nll|wer|cer|fid|bpb|bpc|cost|kl")
 _HIGHER = re.compile(
     "acc|accuracy|f1|auc|auroc|precision|recall|bleu|rouge|map|iou|miou|dice|jaccard|r2|psnr|ssim|reward|top1|top5"
 )
-
-
-@dataclass(frozen=True)
-class Point:
-    """One value, or those of one column of pixels when there are more points than pixels.
-
-    Attributes:
-        x: Where it is along the chosen axis; for several the one in the middle.
-        value: The mean of the finite values (up to 1e300); None where there is none.
-        low: The lowest of them.
-        high: The highest.
-        count: How many they are.
-        broken: Whether one of them is not finite: the line has a gap here.
-    """
-
-    x: float
-    value: float | None
-    low: float
-    high: float
-    count: int
-    broken: bool
 
 
 @dataclass
@@ -61,16 +42,23 @@ class Line:
     Attributes:
         run: The position of its run.
         name: The metric.
-        stage: 0 for training, 1 for validation, 2 for test, 3 and more for a further curve of one of them.
+        stage: 0 for training, 1 for validation, 2 for test, 3 and more for further curves of one of them.
         per_step: Whether it has several values in an epoch: it is drawn thin, and smoothed.
-        points: Its points, in order.
+        x: Positions along the chosen axis, ascending.
+        y: Values; NaN where a value is not finite (or beyond 1e300), which leaves a gap in the line.
     """
 
     run: int
     name: str
     stage: int
     per_step: bool
-    points: list[tuple[float, float]]
+    x: list[float]
+    y: list[float]
+
+    def has_isolated_points(self) -> bool:
+        """Return whether a value stands between two gaps, where no line can be drawn."""
+        gaps = [True, *map(math.isnan, self.y), True]
+        return any(left and not here and right for left, here, right in zip(gaps, gaps[1:], gaps[2:], strict=False))
 
 
 @dataclass
@@ -80,15 +68,39 @@ class Panel:
     title: str
     lines: list[Line] = field(default_factory=list)
 
-    @property
-    def smooths(self) -> bool:
-        """Whether smoothing has a meaning: a learning rate is what it is."""
-        return self.title != LEARNING_RATE
+
+@dataclass(frozen=True)
+class Trace:
+    """Input of the drawing libraries: one curve with its style, or the markers of values that are not finite.
+
+    Attributes:
+        run: The position of its run.
+        label: The metric, or ``"not finite"``.
+        x: Positions along the axis.
+        y: Values; NaN is a gap.
+        color: As ``#rrggbb``.
+        dash: 0 dashed, 1 solid, 2 dotted, 3 dash-dotted, 4 dash-dot-dotted.
+        width: Of the line, in points.
+        opacity: From 0 to 1.
+        line: Whether the points are connected.
+        markers: Whether each point has a marker.
+    """
+
+    run: int
+    label: str
+    x: list[float]
+    y: list[float]
+    color: str
+    dash: int = 1
+    width: float = 1.8
+    opacity: float = 1.0
+    line: bool = True
+    markers: bool = False
 
 
 @dataclass(frozen=True)
 class Row:
-    """One metric of one run in the summary. `best` and `step` are None when nobody knows which end is the good one."""
+    """One metric of one run in the summary. `best` and `step` are None if the name does not show the better direction."""
 
     run: str
     name: str
@@ -104,12 +116,12 @@ class Row:
 
 
 def base_name(name: str) -> str:
-    """Return what was given to `self.log`: train_loss for train_loss_step and train_loss_epoch."""
+    """Return the name given to `self.log`: train_loss for train_loss_step and train_loss_epoch."""
     return _PER.sub("", name)
 
 
 def family(name: str) -> str:
-    """Return the name of the panel: what train_loss, val_loss, loss/val and loss have in common.
+    """Return the name of the panel, such as loss for train_loss, val_loss and loss/val.
 
     Example:
         >>> names = ("train_loss_step", "val/loss", "loss", "lr-Adam/pg1", "val_acc/dataloader_idx_0")
@@ -119,15 +131,15 @@ def family(name: str) -> str:
     if _LEARNING_RATE.fullmatch(name) and not _NO_LEARNING_RATE.fullmatch(name):
         return LEARNING_RATE
     base = re.sub(r"/dataloader_idx_\d+$", "", base_name(name))
-    found = _stage_token(base)
-    if found is None:
+    token = _stage_token(base)
+    if token is None:
         return base
-    start, end = found
+    start, end = token
     return (base[:start].rstrip("_/.- ") + base[end:] if start else base[end:].lstrip("_/.- ")) or base
 
 
 def _stage_token(name: str) -> tuple[int, int] | None:
-    """Return where the word for the stage is in a name; None when there is no such word or nothing else."""
+    """Return the position of the stage in a name; None if it has no stage or nothing else."""
     for match in re.finditer(r"[^_/.\- ]+", name):
         if match.group().lower() in _STAGES and match.group() != name:
             return match.span()
@@ -135,21 +147,21 @@ def _stage_token(name: str) -> tuple[int, int] | None:
 
 
 def _stage(name: str) -> int:
-    found = _stage_token(name)
-    return _STAGES[name[found[0] : found[1]].lower()] if found else 0
+    token = _stage_token(name)
+    return _STAGES[name[slice(*token)].lower()] if token else 0
 
 
 def chosen(runs: Sequence[Run], patterns: Iterable[str]) -> list[str]:
-    """Return the names of the metrics which any of the patterns means, in the order of the logs.
+    """Return the names of the metrics that match any of the patterns, in the order of the logs.
 
-    A pattern is a name, with ``*`` and ``?``: of a metric, with or without its ``_step`` or ``_epoch``; or, where no
-    metric is called so, of a panel.
+    A pattern, with ``*`` and ``?``, matches the name of a metric with or without its ``_step`` or ``_epoch``; if there
+    is none, the name of a panel.
 
     Raises:
-        UnknownNameError: A pattern means nothing.
+        UnknownNameError: A pattern matches nothing.
     """
     names = list(dict.fromkeys(name for run in runs for name in run.curves))
-    found: set[str] = set()
+    matched: set[str] = set()
     patterns = list(patterns)
     for pattern in patterns:
         fits = [name for name in names if _fits(pattern, name) or _fits(pattern, base_name(name))]
@@ -158,8 +170,8 @@ def chosen(runs: Sequence[Run], patterns: Iterable[str]) -> list[str]:
             raise UnknownNameError(
                 "metric", pattern, names, fix="--metrics with one of these, or a pattern as 'val_*'."
             )
-        found.update(fits)
-    return [name for name in names if name in found or not patterns]
+        matched.update(fits)
+    return [name for name in names if name in matched or not patterns]
 
 
 def _fits(pattern: str, name: str) -> bool:
@@ -180,8 +192,10 @@ def make_panels(runs: Sequence[Run], names: Sequence[str], axis: str) -> tuple[l
         for number, (run, place) in enumerate(zip(runs, places, strict=True)):
             curve = run.curves.get(name)
             if curve is not None:
-                points = [(place.at(step) / unit, value) for step, value in curve.points()]
-                panel.lines.append(Line(number, name, _stage(name), _is_per_step(name, curve, run), points))
+                points = curve.points()
+                x = [place.at(step) / unit for step, _ in points]
+                y = [value if _is_finite(value) else math.nan for _, value in points]
+                panel.lines.append(Line(number, name, _stage(name), _is_per_step(name, curve, run), x, y))
     for panel in panels.values():
         _tell_apart(panel)
     return sorted(panels.values(), key=_order), label
@@ -195,7 +209,7 @@ def _order(panel: Panel) -> int:
 
 
 def _tell_apart(panel: Panel) -> None:
-    """Give each metric of a panel a stage of its own, where its name does not; sort, so that validation is on top."""
+    """Give each metric of a panel its own stage, and sort the lines so that validation is drawn on top."""
     taken: dict[int, str] = {}
     for line in panel.lines:
         base = base_name(line.name)
@@ -216,12 +230,12 @@ def _is_per_step(name: str, curve: Curve, run: Run) -> bool:
 
 
 class _Axis:
-    """Where a step of a run is: a straight line between places that are known."""
+    """Maps steps of a run to positions on the axis, linear between known positions."""
 
     def __init__(self, run: Run, axis: str) -> None:
         known: dict[int, float] = {"step": {}, "epoch": _epochs(run), "time": run.seconds}[axis]
         self.steps = sorted(known)
-        # A run that went back to an earlier step has later times there than at steps that it did not come to again.
+        # A run resumed from an earlier step has later times there than at the steps it did not reach again.
         highest = itertools.accumulate((known[step] for step in self.steps), max)
         self.places = dict(zip(self.steps, highest, strict=True))
         self.is_step = axis == "step"
@@ -239,13 +253,13 @@ class _Axis:
         right = min(max(bisect.bisect_left(self.steps, step), 1), len(self.steps) - 1)
         if right < 1:
             return self.places[self.steps[0]]
-        one, two = self.steps[right - 1], self.steps[right]
-        part = min(max((step - one) / (two - one), 0.0), 1.0)
-        return self.places[one] + part * (self.places[two] - self.places[one])
+        before, after = self.steps[right - 1], self.steps[right]
+        fraction = min(max((step - before) / (after - before), 0.0), 1.0)
+        return self.places[before] + fraction * (self.places[after] - self.places[before])
 
 
 def _epochs(run: Run) -> dict[int, float]:
-    """Return by step how many epochs were done. One that is unfinished is as long as the one before it."""
+    """Return the number of finished epochs by step. An unfinished epoch is assumed to be as long as the previous one."""
     done: dict[int, float] = {0: 0.0} if run.epoch_ends else {}
     length = 0.0
     ends = sorted(run.epoch_ends.items())
@@ -267,58 +281,54 @@ def _time_unit(places: Iterable[_Axis]) -> tuple[float, str]:
     return (60.0, "minutes") if longest >= 120 else (1.0, "seconds")
 
 
-# Smoothing and thinning
+# Style
 
 
-def thinned(points: Sequence[tuple[float, float]], columns: int) -> list[Point]:
-    """Return at most `columns` points that show all: each has the mean, the lowest and the highest of its column.
+def traces(panel: Panel, several_runs: bool, smooth: float) -> Iterator[Trace]:
+    """Yield the traces of a panel. Colours distinguish runs; in a picture of one run, training and validation.
 
-    Example:
-        >>> [(point.x, point.low, point.high, point.count) for point in thinned([(0, 1), (1, 5), (9, 2)], 2)]
-        [(1, 1, 5, 2), (9, 2, 2, 1)]
+    Args:
+        panel: Its lines.
+        several_runs: Whether the picture shows more than one run.
+        smooth: The weight of the running mean, from 0 to below 1. Learning rates and values per epoch have none.
     """
-    if len(points) <= columns:
-        groups: Iterable[Sequence[tuple[float, float]]] = ([point] for point in points)
-    else:
-        first, width = points[0][0], (points[-1][0] - points[0][0]) / columns or 1.0
-        by_column: dict[int, list[tuple[float, float]]] = {}
-        for x, value in points:
-            by_column.setdefault(min(columns - 1, int((x - first) / width)), []).append((x, value))
-        groups = by_column.values()
-    return [_together(group) for group in groups]
+    dashed = several_runs and len({line.stage for line in panel.lines}) > 1
+    finite = [value for line in panel.lines for value in line.y if not math.isnan(value)]
+    for line in panel.lines:
+        color = COLORS[(line.run if several_runs else line.stage) % len(COLORS)]
+        dash = min(line.stage, 4) if dashed and not line.per_step else 1
+        markers = line.has_isolated_points() or (not line.per_step and len(line.x) <= _MOST_MARKERS)
+        width = 0.9 if line.per_step else 1.8
+        smooths = smooth > 0 and line.per_step and panel.title != LEARNING_RATE
+        opacity = 0.3 if smooths else 1.0
+        yield Trace(line.run, line.name, line.x, line.y, color, dash, width, opacity, markers=markers)
+        if smooths:
+            yield Trace(line.run, f"{line.name} (smoothed)", line.x, smoothed(line.y, smooth), color, width=1.6)
+        gaps = [x for x, value in zip(line.x, line.y, strict=True) if math.isnan(value)]
+        if gaps:
+            bottom = [min(finite, default=0.0)] * len(gaps)
+            yield Trace(line.run, "not finite", gaps, bottom, color, line=False, markers=True)
 
 
 def _is_finite(value: float) -> bool:
     return abs(value) <= _MOST  # False for NaN as well
 
 
-def _together(group: Sequence[tuple[float, float]]) -> Point:
-    values = [value for _, value in group if _is_finite(value)]
-    x = group[len(group) // 2][0]
-    if not values:
-        return Point(x, None, math.nan, math.nan, 0, broken=True)
-    mean = math.fsum(value / len(values) for value in values)
-    return Point(x, mean, min(values), max(values), len(values), len(values) < len(group))
-
-
-def smoothed(points: Sequence[Point], weight: float) -> list[float | None]:
-    """Return the running mean, in which each value counts `weight` times as much as the next one.
+def smoothed(values: Sequence[float], weight: float) -> list[float]:
+    """Return the running mean, in which each value counts `weight` times as much as the next one. NaN stays a gap.
 
     Example:
-        >>> smoothed(thinned([(0, 1.0), (1, 3.0)], 9), 0.5)
+        >>> smoothed([1.0, 3.0], 0.5)
         [1.0, 2.3333333333333335]
     """
-    result: list[float | None] = []
-    total = counts = 0.0
-    for point in points:
-        if point.value is None:
-            result.append(None)
-            continue
-        keep = weight**point.count
-        total = total * keep + point.value * (1 - keep)
-        counts = counts * keep + (1 - keep)
-        result.append(total / counts if counts else point.value)
-    return result
+    means: list[float] = []
+    total = weights = 0.0
+    for value in values:
+        if not math.isnan(value):
+            total = total * weight + value * (1 - weight)
+            weights = weights * weight + (1 - weight)
+        means.append(value if math.isnan(value) else total / weights)
+    return means
 
 
 # In numbers
@@ -353,7 +363,7 @@ def summary(runs: Sequence[Run], names: Sequence[str]) -> list[Row]:
 
 
 def _better(name: str) -> int:
-    """Return -1 where a lower value is the better one, 1 where a higher one is, 0 where the name does not say."""
+    """Return -1 where a lower value is the better one, 1 where a higher one is, 0 where the name shows neither."""
     words = [word.lower() for word in re.split(r"[_/.\- ]+", name)]
     if family(name) == LEARNING_RATE:
         return 0

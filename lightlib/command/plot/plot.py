@@ -1,8 +1,9 @@
-"""`lightlib plot`: learning curves as PNG and HTML, from the logs of one or several runs."""
+"""`lightlib plot`: draws the learning curves of a run or of an experiment's runs as PNG and HTML."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from lightlib.loggers.run_directory import is_url
 
 __all__ = ["add_arguments", "run"]
 
-FORMATS = ("png", "html")
+FORMATS = {"png": "matplotlib", "html": "plotly"}  # by the package that draws it
 _MARKS = {"png": picture.MARK, "html": page.MARK}
 _MOST_ROWS = 40
 
@@ -24,7 +25,7 @@ _EXAMPLES = """examples:
   lightlib plot lightning_logs --metrics loss,val_accuracy --smooth 0.6
   lightlib plot runs/a runs/b --x epoch --format html --output pictures
 
-Several runs go into one picture. Only curves.png and curves.html of an earlier `lightlib plot` are replaced."""
+Several runs share one picture. Only the curves.png and curves.html of an earlier `lightlib plot` are replaced."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--x", default="step", metavar="|".join(AXES), help="the x-axis (default: step)")
     parser.add_argument(
-        "--format", type=_listed, default=None, metavar=",".join(FORMATS), help="what to write (default: png,html)"
+        "--format",
+        type=_listed,
+        default=list(FORMATS),
+        metavar=",".join(FORMATS),
+        help="what to write (default: png,html)",
     )
 
 
@@ -62,23 +67,23 @@ def _listed(text: str) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw, and print what was written and a summary.
+    """Draw the curves, and print the written paths and a summary.
 
     Raises:
-        LightlibError: There is nothing to draw, an option has no meaning, or a file cannot be written.
+        LightlibError: There is nothing to draw, an option is invalid, a package is missing, or a file cannot be
+            written.
     """
     _check(options)
     runs = _read(options.runs)
     names = chosen(runs, options.metrics)
     panels, x = make_panels(runs, names, options.x)
     rows = summary(runs, names)
-    notes = [note for one in runs for note in one.notes] + _not_finite(rows)
-    formats, unavailable = _formats(options.format)
-    if "png" in formats and len(panels) > picture.MOST_PANELS:
-        notes.append(f"The PNG has the first {picture.MOST_PANELS} of {len(panels)} panels; --metrics chooses others.")
-    paths = _targets(options.output, runs, formats)
+    notes = [note for run in runs for note in run.notes] + _not_finite(rows)
+    if "png" in options.format and len(panels) > picture.MOST_PANELS:
+        notes.append(f"The PNG has the first {picture.MOST_PANELS} of {len(panels)} panels; choose with --metrics.")
+    paths = _targets(options.output, runs, options.format)
 
-    run_names = [one.name for one in runs]
+    run_names = [run.name for run in runs]
     title = f"Learning curves of {', '.join(run_names) if len(runs) <= 3 else f'{len(runs)} runs'}"
     if "png" in paths:
         _write(paths["png"], picture.draw_picture(title, run_names, panels, x, options.smooth))
@@ -91,71 +96,60 @@ def run(options: argparse.Namespace) -> int:
         print(f"Wrote {_printable(path)}")
     for note in notes:
         print(f"Warning: {_printable(note)}", file=sys.stderr)
-    if unavailable:
-        print(f"Warning: {unavailable}", file=sys.stderr)
     return 0
 
 
-# What was asked for
+# Options
 
 
 def _check(options: argparse.Namespace) -> None:
     if not 0 <= options.smooth < 1:
         raise MisconfigurationException(
             f"--smooth is {options.smooth:g}.",
-            expected="a number from 0, which smooths nothing, to below 1.",
+            expected="a number from 0 (no smoothing) to below 1.",
             fix="--smooth 0.6",
         )
     if options.x not in AXES:
         raise UnknownNameError("x-axis", options.x, AXES, fix="--x step, --x epoch or --x time.")
-    for name in options.format if options.format is not None else FORMATS:
+    if not options.format:
+        raise MisconfigurationException("--format is empty.", expected="png, html or both.", fix="--format png,html")
+    for name in options.format:
         if name not in FORMATS:
             raise UnknownNameError("format", name, FORMATS, fix="--format png, --format html, or --format png,html.")
-    if options.format == []:
-        raise MisconfigurationException("--format is empty.", expected="png, html or both.", fix="--format png,html")
-
-
-def _formats(asked: list[str] | None) -> tuple[list[str], str]:
-    """Return what to write, and what is to be said about it.
-
-    Raises:
-        MisconfigurationException: A PNG was asked for by name, and there is no matplotlib.
-    """
-    if asked is not None:
-        if "png" in asked:
-            picture.check_matplotlib()
-        return list(dict.fromkeys(asked)), ""
-    try:
-        picture.check_matplotlib()
-    except MisconfigurationException as error:
-        return ["html"], f"No PNG was drawn. {error}"
-    return list(FORMATS), ""
+        try:
+            importlib.import_module(FORMATS[name])
+        except ImportError as error:
+            raise MisconfigurationException(
+                f"`--format {name}` needs the package {FORMATS[name]!r}, which cannot be imported: {error}",
+                expected=f"{FORMATS[name]!r} installed in this environment.",
+                fix="pip install lightlib[plot]",
+            ) from error
 
 
 def _read(given: Sequence[str]) -> list[Run]:
     paths: dict[str, str] = {}
     for path in given:
-        found = find_runs(path)
-        if found != [path] and len(found) > 1:
-            print(f"{len(found)} runs in {_printable(path)}: {_printable(', '.join(_names(found)))}")
-        paths.update({one if is_url(one) else os.path.realpath(one): one for one in found})
+        folders = find_runs(path)
+        if folders != [path] and len(folders) > 1:
+            print(f"{len(folders)} runs in {_printable(path)}: {_printable(', '.join(_names(folders)))}")
+        paths.update({folder if is_url(folder) else os.path.realpath(folder): folder for folder in folders})
     runs = [read_run(path, name) for path, name in zip(paths.values(), _names(list(paths.values())), strict=True)]
-    full = [one for one in runs if one.curves]
-    if not full:
-        said = "".join(f"\n  {note}" for one in runs for note in one.notes)
+    with_curves = [run for run in runs if run.curves]
+    if not with_curves:
+        notes = "".join(f"\n  {note}" for run in runs for note in run.notes)
         raise MisconfigurationException(
-            f"No number was logged in {', '.join(repr(one.path) for one in runs)}.{said}",
+            f"No number was logged in {', '.join(repr(run.path) for run in runs)}.{notes}",
             expected="logs with at least one metric.",
             fix="call self.log in the module; values per step are logged every Trainer(log_every_n_steps=50) steps.",
         )
-    for one in runs:
-        if not one.curves:
-            full[0].notes.append(f"{one.name}: no number was logged in {one.path!r}; it is not drawn.")
-    return full
+    for run in runs:
+        if not run.curves:
+            with_curves[0].notes.append(f"{run.name}: no number was logged in {run.path!r}; it is not drawn.")
+    return with_curves
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Return the shortest ends of the paths which tell them apart; the folder of a file stands for it.
+    """Return the shortest path endings that are unique. A log file is named by its folder.
 
     Example:
         >>> _names(["/logs/a/version_0", "/logs/b/version_0/metrics.csv"])
@@ -171,11 +165,11 @@ def _names(paths: Sequence[str]) -> list[str]:
     return full
 
 
-# What is written
+# Files
 
 
 def _targets(output: str | None, runs: Sequence[Run], formats: Sequence[str]) -> dict[str, str]:
-    """Return by format the path to write, after a look at what is there."""
+    """Return the path to write for each format, after checking that no foreign file would be replaced."""
     folder = output
     if folder is None:
         path = runs[0].path
@@ -183,15 +177,15 @@ def _targets(output: str | None, runs: Sequence[Run], formats: Sequence[str]) ->
     elif is_url(folder) or os.path.isfile(folder):
         raise MisconfigurationException(
             f"--output is {folder!r}.",
-            expected="a folder of this machine; it is made if there is none.",
-            fix="--output pictures, in which curves.png and curves.html are written.",
+            expected="a local folder; it is created if needed.",
+            fix="--output pictures",
         )
     targets = {name: os.path.join(folder, f"curves.{name}") for name in formats}
     for name, path in targets.items():
         if os.path.lexists(path) and not _is_ours(path, _MARKS[name]):
             raise MisconfigurationException(
                 f"{path!r} exists, and was not written by `lightlib plot`.",
-                expected="no such file, or an earlier picture of ours, which is replaced.",
+                expected="no such file, or one written by `lightlib plot`, which is replaced.",
                 fix="--output DIR for another folder, or move that file away.",
             )
     return targets
@@ -206,18 +200,18 @@ def _is_ours(path: str, mark: str) -> bool:
 
 
 def _write(path: str, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     folder, name = os.path.split(path)
-    part = os.path.join(folder, f".{name}.{os.getpid()}.part")
+    unfinished = os.path.join(folder, f".{name}.{os.getpid()}.part")
     try:
         os.makedirs(folder or ".", exist_ok=True)
         try:
-            with open(part, "xb") as file:
+            with open(unfinished, "xb") as file:
                 file.write(content)
-            os.replace(part, path)
+            os.replace(unfinished, path)
         except OSError:
-            if os.path.exists(part):
-                os.remove(part)
+            if os.path.exists(unfinished):
+                os.remove(unfinished)
             raise
     except OSError as error:
         raise LightlibError(
@@ -227,13 +221,13 @@ def _write(path: str, content: bytes) -> None:
         ) from error
 
 
-# What is said
+# Output
 
 
 def _not_finite(rows: Sequence[Row]) -> list[str]:
     return [
         f"{row.run}: {row.name} is not finite (NaN or infinite) at {row.not_finite} of {row.points} steps, first at "
-        f"step {row.first_not_finite}; there its line has a gap."
+        f"step {row.first_not_finite}; its line has gaps there."
         for row in rows
         if row.not_finite
     ]
@@ -259,5 +253,5 @@ def _print_table(rows: Sequence[Row], several: bool) -> None:
 
 
 def _printable(text: str) -> str:
-    """Return a text from a log without what a terminal would obey."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    """Return a text from a log with control characters escaped, so that a terminal obeys none."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
