@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from packaging.requirements import Requirement
+from torch.utils import collect_env
 
 from lightlib.command.doctor import checks, facts
 from lightlib.command.doctor.checks import Check
@@ -19,15 +20,19 @@ from lightlib.command.main import main
 from tests.processes import programs
 
 ROOT = Path(__file__).resolve().parents[2]
+UNKNOWN = dict.fromkeys(collect_env.SystemEnv._fields, "N/A")
+COLLECT = collect_env.get_env_info
 Usage = namedtuple("Usage", "total used free")  # noqa: PYI024  as shutil's
 
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch):
-    """No variables that bear on a run, and few packages, so that no test waits for imports."""
+    """No variables that affect a run, few packages to import, and no programs that torch asks about the machine."""
     for name in facts.environment():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(facts, "OPTIONAL", {"numpy": "numpy", "not-there": "not_there"})
+    monkeypatch.setattr(collect_env, "get_env_info", lambda: collect_env.SystemEnv(**UNKNOWN))
+    monkeypatch.setattr(collect_env, "get_nvidia_driver_version", lambda run: None)
 
 
 def found(name, generator):
@@ -58,11 +63,11 @@ def test_the_same_as_json(capsys, monkeypatch):
 
 
 def test_a_failure_is_the_exit_status(capsys, monkeypatch):
-    monkeypatch.setattr(checks, "_one_step", lambda: Check("self-test", "failed", "broken " * 30, "mend it"))
+    monkeypatch.setattr(checks, "_one_step", lambda: Check("self-test", "failed", "broken " * 30, "repair it"))
     assert main(["doctor"]) == 1
     said = capsys.readouterr().out
     assert "  failed   self-test: broken broken" in said
-    assert "\n           Fix: mend it\n" in said
+    assert "\n           Fix: repair it\n" in said
     assert said.endswith("1 failed.\n")
     assert max(map(len, said[said.index("Checks") :].splitlines())) <= shutil.get_terminal_size().columns
 
@@ -83,7 +88,7 @@ def test_env_is_markdown_without_secrets(capsys, monkeypatch):
 
 def test_env_without_variables(capsys):
     assert main(["env"]) == 0
-    assert capsys.readouterr().out.endswith("- variables: `none that bear on a run`\n")
+    assert capsys.readouterr().out.endswith("- variables: `none that affect a run`\n")
 
 
 def test_which_variables_matter():
@@ -137,7 +142,7 @@ def test_without_torch_the_rest_is_told(capsys, monkeypatch):
         ("2.13.0+cpu", "ok", "what lightlib is tested with"),
         ("2.14.0.dev20261101", "ok", "newer than the 2.13"),
         ("2.7.1", "warning", "older than the 2.13"),
-        ("2.5.0", "failed", "older than lightlib works with"),
+        ("2.5.0", "failed", "older than lightlib supports"),
         ("version unknown", "warning", "cannot be read"),
     ],
 )
@@ -235,10 +240,34 @@ def test_cores_that_a_container_allows(tmp_path, monkeypatch, files, allowed):
 
 
 # devices
+def test_what_torch_collects(monkeypatch):
+    gpus = "GPU 0: NVIDIA H100\nGPU 1: NVIDIA H100"
+    found = {"cpu_info": "Architecture: x86_64\nModel name:   A CPU @ 3 GHz\nBogoMIPS: 1", "cudnn_version": None}
+    found |= {"nvidia_gpu_models": gpus, "nvidia_driver_version": "580.1", "cuda_compiled_version": "12.8"}
+    monkeypatch.setattr(collect_env, "get_env_info", lambda: collect_env.SystemEnv(**UNKNOWN | found))
+    devices = facts.devices()
+    del devices["cores"], devices["cores allowed"]
+    assert {name: value for name, value in devices.items() if not name.startswith("memory")} == {
+        "cpu": "A CPU @ 3 GHz",
+        "gpus": "GPU 0: NVIDIA H100; GPU 1: NVIDIA H100",
+        "gpu driver": "580.1",
+        "cuda of torch": "12.8",
+        "mps": "available" if torch.backends.mps.is_available() else "not available",
+    }
+
+
+@pytest.mark.processes
+def test_what_torch_collects_on_this_machine(monkeypatch):
+    monkeypatch.setattr(collect_env, "get_env_info", COLLECT)
+    devices = facts.devices()
+    assert devices["cpu"]
+    assert "None" not in devices.values()
+    assert "N/A" not in devices.values()
+
+
 def test_a_gpu_that_is_not_found(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(facts, "driver", lambda: "")
     check = found("gpu", checks._gpus())
     assert check.status == "warning"
     assert "no GPU is found, runs use the CPU: torch" in check.found
@@ -249,7 +278,7 @@ def test_a_driver_without_a_build_for_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(facts, "driver", lambda: "580.1")
+    monkeypatch.setattr(collect_env, "get_nvidia_driver_version", lambda run: "580.1")
     check = found("gpu", checks._gpus())
     assert (check.status, check.fix.startswith("install a torch build with CUDA")) == ("warning", True)
 
@@ -258,20 +287,6 @@ def test_a_gpu_that_cannot_compute():
     check = checks._computes(torch.device("cuda", 99))
     assert (check.status, check.found.startswith("cuda:99 cannot compute: ")) == ("failed", True)
     assert checks._computes(torch.device("cpu")).status == "ok"
-
-
-def test_a_build_that_cannot_be_asked(monkeypatch):
-    def fail():
-        raise RuntimeError("cuDNN version incompatibility: 9.1 against 9.2\nLook there")
-
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(torch.backends.cudnn, "version", fail)
-    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 28, 1))
-    assert facts._built_with() == {
-        "torch build": "CUDA 12.8",
-        "cudnn": "RuntimeError: cuDNN version incompatibility: 9.1 against 9.2",
-        "nccl": "2.28.1",
-    }
 
 
 # what is tried

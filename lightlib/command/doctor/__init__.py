@@ -1,1 +1,1 @@
-"""`lightlib doctor`: what is installed, and what works."""
+"""`lightlib doctor` and `lightlib env`: facts about this machine, and checks."""

@@ -1,4 +1,4 @@
-"""Checks: what is wrong with what lightlib runs on, and what to do about it."""
+"""Checks of packages, folders, launcher and devices, each with its fix."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _SLOW = {
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at and found.
+    """The result of one check.
 
     Attributes:
-        name: What was looked at.
+        name: Its subject.
         status: ``"ok"``, ``"warning"`` or ``"failed"``.
-        found: What was found.
-        fix: What to do about it; empty where there is nothing to do.
+        found: The finding.
+        fix: The remedy; empty if none is needed.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Check:
 
 
 def examine(packages: Sequence[Package]) -> Iterator[Check]:
-    """Look at everything, and give each finding as it is made. What needs torch is left out where there is none."""
+    """Run all checks, yielding each result as it is made. Without torch, the checks that need it are left out."""
     by_name = {package.name: package for package in packages}
     yield from _packages(packages)
     yield from _folder()
@@ -84,11 +84,11 @@ def _packages(packages: Sequence[Package]) -> Iterator[Check]:
         found = f"{name} {version} is installed, and lightlib needs {wanted}"
         yield Check("packages", "failed", found, f"pip install '{wanted}'")
     if not wrong:
-        yield Check("packages", "ok", "all that lightlib needs is there and can be imported")
+        yield Check("packages", "ok", "all required packages are installed and can be imported")
 
 
 def _other_versions() -> Iterator[tuple[str, str, str]]:
-    """Installed packages whose version is not what the installed lightlib declares; a checkout declares nothing."""
+    """Yield installed packages outside the range that the installed lightlib declares; a checkout declares none."""
     try:
         declared = importlib.metadata.requires("lightlib") or []
     except importlib.metadata.PackageNotFoundError:
@@ -99,7 +99,7 @@ def _other_versions() -> Iterator[tuple[str, str, str]]:
         try:
             version = importlib.metadata.version(wanted.name)
         except importlib.metadata.PackageNotFoundError:
-            continue  # said already
+            continue  # reported already
         if not wanted.specifier.contains(version, prereleases=True):
             yield wanted.name, version, f"{wanted.name}{wanted.specifier}"
 
@@ -111,11 +111,13 @@ def _folder() -> Iterator[Check]:
         free = shutil.disk_usage(os.curdir).free
     except OSError as error:
         found = f"nothing can be written in the current folder, as runs do by default: {error.strerror or error}"
-        yield Check("folder", "failed", found, "go to a folder of yours, or give Trainer(default_root_dir=...)")
+        yield Check(
+            "folder", "failed", found, "change to a folder that you may write to, or pass Trainer(default_root_dir=...)"
+        )
         return
     if free < _LITTLE_SPACE:
         found = f"only {facts.size(free)} are free in the current folder, where runs write checkpoints by default"
-        yield Check("folder", "warning", found, "free some space, or give Trainer(default_root_dir=...)")
+        yield Check("folder", "warning", found, "free some space, or pass Trainer(default_root_dir=...)")
     else:
         yield Check("folder", "ok", f"files can be written in the current folder, {facts.size(free)} are free")
 
@@ -129,7 +131,7 @@ def _shared_memory() -> Iterator[Check]:
             "shared memory",
             "warning",
             f"{_SHARED_MEMORY} has {facts.size(usage.free)} free of {facts.size(usage.total)}; a DataLoader's workers "
-            "hand over their batches there, and end with a bus error when it is full",
+            "pass their batches through it, and die with a bus error when it is full",
             "docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir with `medium: Memory` at /dev/shm; or "
             "DataLoader(num_workers=0)",
         )
@@ -153,7 +155,7 @@ def _torch(package: Package) -> Iterator[Check]:
         yield Check("torch", "warning", f"the version of torch cannot be read: {package.version}")
         return
     if version < Version(OLDEST_TORCH).release:
-        found = f"torch {package.version} is older than lightlib works with"
+        found = f"torch {package.version} is older than lightlib supports"
         yield Check("torch", "failed", found, f"pip install 'torch>={OLDEST_TORCH},<3'")
     elif version < Version(TESTED_TORCH).release:
         found = f"torch {package.version} is older than the {TESTED_TORCH} that lightlib is tested with"
@@ -167,52 +169,54 @@ def _torch(package: Package) -> Iterator[Check]:
 
 
 def _processes() -> Iterator[Check]:
-    """Who starts the processes, and whether they have too many threads."""
+    """Check the launcher, and whether its processes have too many threads."""
     import torch  # optional: torch, only when it can be imported
 
     from lightlib.launch.environment.detect import detect  # optional: torch, only when it can be imported
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            place = detect(None)
+            environment = detect(None)
         except LightlibError as error:
             what, _, rest = str(error).partition("\n")
             yield Check("launcher", "failed", what, rest.partition("Fix:")[2].strip())
             return
-    for warning in said:
+    for warning in caught:
         yield Check("launcher", "warning", str(warning.message))
-    by_itself = "none is seen; lightlib starts the processes itself"
-    yield Check("launcher", "ok", place.describe() if place.launched else by_itself)
+    no_launcher = "none detected; lightlib starts the processes itself"
+    yield Check("launcher", "ok", environment.describe() if environment.launched else no_launcher)
 
     threads, (_, allowed) = torch.get_num_threads(), facts.processors()
-    local = place.local_size if place.launched else 1
-    whose = f"{threads} threads" if local == 1 else f"{local} processes with {threads} threads each"
+    local = environment.local_size if environment.launched else 1
+    total = f"{threads} threads" if local == 1 else f"{local} processes with {threads} threads each"
     if threads * local > math.ceil(allowed):
-        told = "" if "OMP_NUM_THREADS" in os.environ else " (OMP_NUM_THREADS is not set)"
-        found = f"torch would use {whose} on {allowed:g} cores{told}: they get in each other's way"
+        unset = "" if "OMP_NUM_THREADS" in os.environ else " (OMP_NUM_THREADS is not set)"
+        found = f"torch would use {total} on {allowed:g} cores{unset}: they compete for the cores"
         yield Check("threads", "warning", found, f"export OMP_NUM_THREADS={max(1, int(allowed) // local)}")
     else:
-        yield Check("threads", "ok", f"torch uses {whose}, on {allowed:g} cores")
+        yield Check("threads", "ok", f"torch uses {total}, on {allowed:g} cores")
 
 
 def _gpus() -> Iterator[Check]:
     import torch  # optional: torch, only when it can be imported
+    from torch.utils import collect_env  # optional: torch, only when it can be imported
 
     from lightlib.accelerators.cuda import CUDAAccelerator  # optional: torch, only when it can be imported
 
     with facts.quiet():
         count = torch.cuda.device_count()
-    found = [torch.device("cuda", index) for index in range(count)]
+        driver = collect_env.get_nvidia_driver_version(collect_env.run)  # type: ignore[no-untyped-call]  # torch's
+    devices = [torch.device("cuda", index) for index in range(count)]
     if torch.backends.mps.is_available():
-        found.append(torch.device("mps"))
-    if not found and (facts.driver() or torch.version.cuda or torch.version.hip):
-        what, fix = CUDAAccelerator.why_unavailable()
-        without = "" if facts.driver() else "nothing, if this machine has no GPU; else "
-        yield Check("gpu", "warning", f"no GPU is found, runs use the CPU: {what}", without + fix)
-    elif not found:
+        devices.append(torch.device("mps"))
+    if not devices and (driver or torch.version.cuda or torch.version.hip):
+        reason, fix = CUDAAccelerator.why_unavailable()
+        condition = "" if driver else "nothing, if this machine has no GPU; else "
+        yield Check("gpu", "warning", f"no GPU is found, runs use the CPU: {reason}", condition + fix)
+    elif not devices:
         yield Check("gpu", "ok", "this machine has none, and torch is built for none: runs use the CPU")
-    for device in found:
+    for device in devices:
         yield _computes(device)
 
 
@@ -223,17 +227,17 @@ def _computes(device: Any) -> Check:
     try:
         with facts.quiet():
             ones = torch.ones(64, 64, device=device)
-            right = (ones @ ones).sum().item() == 64**3
-    except Exception as error:  # noqa: BLE001  a device may fail in any way, which is what we are to tell
+            correct = (ones @ ones).sum().item() == 64**3
+    except Exception as error:  # noqa: BLE001  a device may fail in any way, which is reported
         fix = "see whether another process holds it (nvidia-smi), and whether torch's build fits it and its driver"
         return Check("gpu", "failed", f"{device} cannot compute: {first_line(error)}", fix)
-    if not right:
+    if not correct:
         return Check("gpu", "failed", f"{device} computes wrongly: 64 x 64 ones", "test the device; do not train on it")
     return Check("gpu", "ok", f"{device} computes ({time.perf_counter() - began:.1f} s)")
 
 
 def _rendezvous() -> Check:
-    """Let this process meet itself, as the processes of a run on one machine meet each other."""
+    """Form a process group of this process alone, as the processes of a run on one machine do."""
     import torch  # optional: torch, only when it can be imported
 
     distributed: Any = torch.distributed
@@ -252,19 +256,21 @@ def _rendezvous() -> Check:
                 distributed.destroy_process_group()
     except (RuntimeError, ValueError) as error:
         interface = os.environ.get("GLOO_SOCKET_IFNAME")
-        fix = "see whether this machine's own name has an address (getent hosts `hostname`), and whether a firewall "
-        fix += "forbids 127.0.0.1; export GLOO_SOCKET_IFNAME=<interface> names the one to use"
+        fix = "check that this machine's own name has an address (getent hosts `hostname`), and that no firewall "
+        fix += "blocks 127.0.0.1; export GLOO_SOCKET_IFNAME=<interface> names the one to use"
         if interface is not None:
-            fix = f"unset GLOO_SOCKET_IFNAME, which is {interface!r}, or name an interface that is there"
-        return Check("network", "failed", f"several processes could not meet here: {first_line(error)}", fix)
+            fix = f"unset GLOO_SOCKET_IFNAME, which is {interface!r}, or name an existing interface"
+        return Check("network", "failed", f"several processes cannot form a group here: {first_line(error)}", fix)
     seconds = time.perf_counter() - began
     return Check(
-        "network", "ok", f"processes of this machine can meet, by a store and gloo on 127.0.0.1 ({seconds:.1f} s)"
+        "network",
+        "ok",
+        f"processes of this machine can form a group, with a store and gloo on 127.0.0.1 ({seconds:.1f} s)",
     )
 
 
 def _one_step() -> Check:
-    """Fit a tiny module for one step on the CPU, as one process whatever has started this one."""
+    """Fit a tiny module for one step on the CPU, in one process even under a launcher."""
     import torch  # optional: torch, only when it can be imported
 
     from lightlib.core.module.module import Module  # optional: torch, only when it can be imported
@@ -299,8 +305,8 @@ def _one_step() -> Check:
                 enable_model_summary=False,
             )
             trainer.fit(Tiny(), torch.utils.data.DataLoader(torch.ones(4, 2)))  # type: ignore[arg-type]
-    except Exception as error:  # noqa: BLE001  whatever goes wrong here is what we are to tell
-        fix = "report it with the output of `lightlib env`, unless the message says what to do"
+    except Exception as error:  # noqa: BLE001  any failure is reported
+        fix = "follow the message, or report it with the output of `lightlib env`"
         return Check("self-test", "failed", f"a fit of one step on the CPU ended with {first_line(error)}", fix)
     if trainer.global_step != 1:
         return Check(

@@ -1,4 +1,4 @@
-"""`lightlib doctor`: what lightlib runs on, what is wrong with it, and what to do."""
+"""`lightlib doctor`: prints facts about this machine, and checks with their fixes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from lightlib.command.doctor.checks import Check, examine
 __all__ = ["add_arguments", "run"]
 
 _EPILOG = """The last line counts the warnings and failures; the exit status is 1 when a check has failed, else 0.
-Nothing is sent anywhere, and nothing is left on the disk. `lightlib env` is what a bug report needs of it.
+Nothing is sent, and nothing stays on the disk. `lightlib env` prints the part that a bug report needs.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lightlib doctor` takes."""
+    """Add the arguments of `lightlib doctor`."""
     parser.epilog = _EPILOG
     parser.add_argument("--json", action="store_true", help="the same as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is here and what is wrong; return 1 when a check has failed."""
+    """Print facts and checks; return 1 if a check failed."""
     packages = facts.packages()
     torch = next(package for package in packages if package.name == "torch")
     has_torch = torch.version is not None and not torch.error
@@ -55,7 +55,7 @@ def _print_group(title: str, group: Mapping[str, Any]) -> None:
     for name, value in group.items():
         print(f"  {name:{width}}  {value}")
     if not group:
-        print("  nothing that bears on a run is set" if title == "environment" else "  needs torch")
+        print("  no variable that affects a run is set" if title == "environment" else "  needs torch")
     print()
 
 

@@ -1,4 +1,4 @@
-"""`lightlib env`: the block that a bug report needs, as Markdown."""
+"""`lightlib env`: versions, devices and variables as Markdown, for a bug report."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lightlib env` takes: nothing."""
-    parser.epilog = "Secrets are masked. Paste the output as it is; `lightlib doctor` says what is wrong, if anything."
+    """Set the epilog of `lightlib env`, which takes no arguments."""
+    parser.epilog = "Secrets are masked. Paste the output unchanged; `lightlib doctor` looks for problems."
 
 
-def run(options: argparse.Namespace) -> int:  # noqa: ARG001  as each command takes them
+def run(options: argparse.Namespace) -> int:  # noqa: ARG001  every command gets them
     """Print versions, devices and variables as Markdown."""
     packages = facts.packages()
     torch = next(package for package in packages if package.name == "torch")
     groups = {
         "Versions": facts.versions(packages),
         "Devices": facts.devices(torch.version is not None and not torch.error),
-        "Environment": facts.environment() or {"variables": "none that bear on a run"},
+        "Environment": facts.environment() or {"variables": "none that affect a run"},
     }
     blocks = []
     for title, group in groups.items():

@@ -1,4 +1,4 @@
-"""Facts: what lightlib runs on, for `lightlib doctor` and `lightlib env`; nothing is changed or sent."""
+"""Facts about the machine and its packages, for `lightlib doctor` and `lightlib env`; nothing is changed or sent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import platform
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ __all__ = [
     "Package",
     "devices",
     "disk",
-    "driver",
     "environment",
     "first_line",
     "network",
@@ -41,7 +39,7 @@ __all__ = [
     "versions",
 ]
 
-# By the name under which pip knows it: what Python imports.
+# The imported module by pip's name of the package.
 REQUIRED = {
     "torch": "torch",
     "torchmetrics": "torchmetrics",
@@ -79,19 +77,18 @@ _THAT_MATTER = re.compile(
     r"(PL|LIGHTLIB)_\w+|POSSIBLE_USER_WARNINGS|PYTHONHASHSEED"
 )
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # of a URL: user:password@
-_DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _GROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package as it is found here.
+    """An installed or missing package.
 
     Attributes:
-        name: The name under which pip knows it.
-        needed: Whether lightlib cannot do without it.
-        version: None when it is not installed.
-        error: The first line of what its import raised, or an empty string.
+        name: pip's name of it.
+        needed: Whether lightlib requires it.
+        version: None if it is not installed.
+        error: The first line of the error that its import raised, or an empty string.
     """
 
     name: str
@@ -100,13 +97,13 @@ class Package:
     error: str = ""
 
     def describe(self) -> str:
-        """Return its version, and what is wrong with it."""
-        wrong = f", but cannot be imported: {self.error}" if self.error else ""
-        return "not installed" if self.version is None else self.version + wrong
+        """Return its version and the error of its import."""
+        error = f", but cannot be imported: {self.error}" if self.error else ""
+        return "not installed" if self.version is None else self.version + error
 
 
 def packages() -> list[Package]:
-    """Import what lightlib needs, and what it can use as far as it is installed; say which can be imported."""
+    """Import every required package and every installed optional one, and return the results."""
     needed = [_package(name, module, True) for name, module in REQUIRED.items()]
     return needed + [_package(name, module, False) for name, module in OPTIONAL.items()]
 
@@ -120,18 +117,18 @@ def _package(name: str, module: str, needed: bool) -> Package:
             imported = importlib.import_module(module)
         except Exception as raised:  # noqa: BLE001  a broken package may raise anything
             error = first_line(raised)
-    says = str(getattr(imported, "__version__", "version unknown"))
+    own_version = str(getattr(imported, "__version__", "version unknown"))
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        version = says
-    if says.startswith(f"{version}+"):  # which build it is: 2.13.0+cu130
-        version = says
+        version = own_version
+    if own_version.startswith(f"{version}+"):  # with the build, such as 2.13.0+cu130
+        version = own_version
     return Package(name, needed, version, error)
 
 
-def versions(found: list[Package]) -> dict[str, Any]:
-    """Return Python, lightlib, and the packages, with what torch was built with."""
+def versions(found: Sequence[Package]) -> dict[str, Any]:
+    """Return the versions of Python, lightlib and the packages."""
     facts: dict[str, Any] = {
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": platform.platform(),
@@ -140,69 +137,41 @@ def versions(found: list[Package]) -> dict[str, Any]:
     for package in found:
         if package.needed or package.version is not None:
             facts[package.name] = package.describe()
-        if package.name == "torch" and not package.error:
-            facts.update(_built_with())
     missing = [package.name for package in found if not package.needed and package.version is None]
     facts["not installed"] = ", ".join(missing) or "none"
     return facts
 
 
-def _built_with() -> dict[str, Any]:
-    import torch  # optional: torch, only when it can be imported
-
-    if torch.version.hip is not None:
-        return {"torch build": f"ROCm {torch.version.hip}"}
-    if torch.version.cuda is None:
-        return {"torch build": "CPU only"}
-    facts: dict[str, Any] = {"torch build": f"CUDA {torch.version.cuda}"}
-    asked: dict[str, Any] = {"cudnn": torch.backends.cudnn, "nccl": torch.cuda.nccl}
-    for name, module in asked.items():
-        try:
-            with quiet():
-                version = module.version()
-            facts[name] = ".".join(map(str, version)) if isinstance(version, tuple) else str(version or "none")
-        except Exception as error:  # noqa: BLE001  a library that does not fit may fail in any way
-            facts[name] = first_line(error)
-    return facts
-
-
 def devices(with_torch: bool = True) -> dict[str, Any]:
-    """Return processors, memory and accelerators."""
+    """Return processors, memory and accelerators; torch's own `collect_env` finds the models, driver and libraries."""
     cores, allowed = processors()
-    facts: dict[str, Any] = {"cpu": _cpu_model(), "cores": cores, "cores allowed": allowed, **_memory()}
+    facts: dict[str, Any] = {"cores": cores, "cores allowed": allowed, **_memory()}
     if with_torch:
         with quiet():
-            facts.update(_accelerators())
+            facts.update(_collected())
     return facts
 
 
-def _accelerators() -> dict[str, Any]:
+def _collected() -> dict[str, str]:
     import torch  # optional: torch, only when it can be imported
+    from torch.utils import collect_env  # optional: torch, only when it can be imported
 
-    facts: dict[str, Any] = {"gpus": torch.cuda.device_count()}
-    for index in range(torch.cuda.device_count()):
-        try:
-            gpu = torch.cuda.get_device_properties(index)
-            facts[f"gpu {index}"] = f"{gpu.name}, {size(gpu.total_memory)}, compute capability {gpu.major}.{gpu.minor}"
-        except Exception as error:  # noqa: BLE001  a driver may fail in any way, which is what we are to tell
-            facts[f"gpu {index}"] = f"cannot be used: {first_line(error)}"
-    facts["gpu driver"] = driver() or "none found"
-    facts["mps"] = "available" if torch.backends.mps.is_available() else "not available"
-    return facts
-
-
-def driver() -> str:
-    """Return the version of the NVIDIA driver, or an empty string."""
-    with contextlib.suppress(OSError):
-        version = re.search(r"\d+\.\d+(\.\d+)?", _DRIVER_FILE.read_text())
-        return version.group() if version else "version unknown"
-    if shutil.which("nvidia-smi") is None:
-        return ""
-    return _said_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").partition("\n")[0]
+    info = collect_env.get_env_info()  # type: ignore[no-untyped-call]  # torch's has no types
+    cpu = re.search(r"^Model name:\s*(.+)$", info.cpu_info, re.MULTILINE)
+    facts = {
+        "cpu": cpu.group(1) if cpu else info.cpu_info.partition("\n")[0],
+        "gpus": info.nvidia_gpu_models,
+        "gpu driver": info.nvidia_driver_version,
+        "cuda of torch": info.cuda_compiled_version,
+        "cudnn": info.cudnn_version,
+        "hip of torch": info.hip_compiled_version,
+        "mps": "available" if torch.backends.mps.is_available() else "not available",
+    }
+    return {name: "; ".join(value.splitlines()) for name, value in facts.items() if value not in (None, "N/A", "None")}
 
 
 def processors() -> tuple[int, float]:
-    """Return how many cores there are, and how many this process may use: by its affinity and its control group."""
+    """Return the number of cores, and how many this process may use by its affinity and its control group."""
     cores = os.cpu_count() or 1
     allowed: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     for text in _limits("cpu.max"):  # "200000 100000": microseconds in each period
@@ -232,7 +201,7 @@ def _memory() -> dict[str, str]:
 
 
 def _limits(name: str) -> Iterator[str]:
-    """Read what the control groups of this process say, from its own up to the root."""
+    """Read a limit of this process's control groups, from its own up to the root."""
     place = _GROUPS / _own_group()
     for folder in (place, *place.parents):
         if folder == _GROUPS or _GROUPS in folder.parents:
@@ -248,30 +217,13 @@ def _own_group() -> str:
     return ""
 
 
-def _cpu_model() -> str:
-    with contextlib.suppress(OSError):
-        model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        if model:
-            return f"{model.group(1)} ({platform.machine()})"
-    named = _said_by("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else platform.processor()
-    return f"{named or 'model unknown'} ({platform.machine()})"
-
-
-def _said_by(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603  a literal
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
 def network() -> dict[str, str]:
-    """Return which backends of torch.distributed there are, and the names of the network interfaces."""
+    """Return the available backends of torch.distributed and the names of the network interfaces."""
     import torch  # optional: torch, only when it can be imported
 
-    there = torch.distributed.is_available()
+    available = torch.distributed.is_available()
     backends = {
-        name: there and getattr(torch.distributed, f"is_{name}_available")() for name in ("gloo", "nccl", "mpi")
+        name: available and getattr(torch.distributed, f"is_{name}_available")() for name in ("gloo", "nccl", "mpi")
     }
     try:
         interfaces = ", ".join(name for _, name in socket.if_nameindex())
@@ -281,7 +233,7 @@ def network() -> dict[str, str]:
 
 
 def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that bear on a run, without secrets.
+    """Return the variables that affect a run, without secrets.
 
     Example:
         >>> environment({"RANK": "0", "HOME": "/me", "PL_API_KEY": "abc", "PL_STORE": "s3://me:pass@host/bucket"})
@@ -295,7 +247,7 @@ def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def disk() -> dict[str, str]:
-    """Return how much space is free where runs write."""
+    """Return the free space where runs write."""
     facts: dict[str, str] = {}
     for name, path in (("current folder", "."), ("/dev/shm", "/dev/shm")):  # noqa: S108  looked at, not written to
         with contextlib.suppress(OSError):
@@ -306,7 +258,7 @@ def disk() -> dict[str, str]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what others print or warn of away from the output."""
+    """Discard output and warnings of other packages."""
     with (
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
@@ -328,7 +280,7 @@ def first_line(error: BaseException) -> str:
 
 
 def size(number: float) -> str:
-    """Return a number of bytes for people.
+    """Return a number of bytes in readable units.
 
     Example:
         >>> size(64 * 2**20), size(1.5 * 2**30), size(0)

@@ -100,7 +100,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Row:
-    """One metric of one run in the summary. `best` and `step` are None if the name does not show the better direction."""
+    """One metric of one run in the summary. `best` and `step` are None if the name shows no better direction."""
 
     run: str
     name: str
@@ -259,7 +259,7 @@ class _Axis:
 
 
 def _epochs(run: Run) -> dict[int, float]:
-    """Return the number of finished epochs by step. An unfinished epoch is assumed to be as long as the previous one."""
+    """Return the number of finished epochs by step. An unfinished epoch counts as long as the previous one."""
     done: dict[int, float] = {0: 0.0} if run.epoch_ends else {}
     length = 0.0
     ends = sorted(run.epoch_ends.items())
