@@ -1,4 +1,4 @@
-"""What is said to the user: on rank zero only, each warning once, in a category that can be filtered."""
+"""Messages and warnings to the user: on rank zero only, in categories that can be filtered."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import FrameType
 from typing import Any, TypeVar
 
 __all__ = [
     "MASK",
     "LightlibWarning",
+    "Once",
     "PossibleUserWarning",
     "described",
     "info",
+    "info_once",
     "is_secret",
     "rank_zero_only",
     "share_rank",
     "warn",
+    "warn_once",
 ]
 
 T = TypeVar("T")
@@ -31,7 +34,7 @@ _RANK_VARIABLES = (
     "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID", "PMI_RANK", "MV2_COMM_WORLD_RANK",
     "JSM_NAMESPACE_RANK",
 )  # fmt: skip
-# Where code stands that no user has written: ours, Python's, and programs such as `lightlib` beside the interpreter.
+# Places of code that no user wrote: ours, Python's, and programs such as `lightlib` next to the interpreter.
 _NOT_USERS = (
     "<frozen ",
     *(
@@ -40,9 +43,9 @@ _NOT_USERS = (
         if file
     ),
 )
-_shown_without_line: dict[Any, Any] = {}  # Python's memory of which warnings were shown
+_shown_without_line: dict[Any, Any] = {}  # the registry in which Python notes shown warnings
 _LONGEST_WORD = 80
-MASK = "***"  # what is shown in place of a secret
+MASK = "***"  # shown instead of a secret
 _SECRET = re.compile("passw(or)?d|passphrase|secret|credential|apikey|accesskey|privatekey|authkey")
 _TOKEN = re.compile("(?<!pad)(?<!eos)(?<!bos)(?<!unk)(?<!mask)(?<!sep)(?<!cls)(?<!special)(?<!start)(?<!end)tokens?$")
 
@@ -50,7 +53,7 @@ log = logging.getLogger("lightlib")
 
 
 class _ToStderr(logging.StreamHandler):  # type: ignore[type-arg]  # no [] before Python 3.11
-    """Writes to what `sys.stderr` is at that moment: a progress bar or a notebook may have replaced it."""
+    """Handler that looks `sys.stderr` up at each message: a progress bar or a notebook may have replaced it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -133,13 +136,13 @@ def share_rank() -> None:
 
 
 def info(message: str) -> None:
-    """Say `message` on rank zero through the logger named ``lightlib``."""
+    """Log `message` on rank zero through the logger named ``lightlib``."""
     if rank_zero_only.rank == 0:
         log.info(message)
 
 
 def warn(message: str, category: type[Warning] = LightlibWarning) -> None:
-    """Warn on rank zero, at the line of the user's code that led here. Python shows the same text from it only once."""
+    """Warn on rank zero, at the line of the user's code that led here. Python shows the same text there only once."""
     if rank_zero_only.rank != 0:
         return
     frame = _frame_of_user()
@@ -149,6 +152,47 @@ def warn(message: str, category: type[Warning] = LightlibWarning) -> None:
         seen = frame.f_globals.setdefault("__warningregistry__", {})
         module = frame.f_globals.get("__name__", "__main__")
         warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, seen)
+
+
+class Once:
+    """Logs or warns once per key. `info_once` and `warn_once` are the process's own; an object may have another.
+
+    Example:
+        >>> once = Once()
+        >>> for loss in ("nan", "inf"):
+        ...     with warnings.catch_warnings(record=True) as caught:
+        ...         warnings.simplefilter("always")
+        ...         once.warn("not finite", f"The loss is {loss}.")
+        ...     print(len(caught))
+        1
+        0
+    """
+
+    def __init__(self) -> None:
+        self._keys: set[Hashable] = set()
+
+    def info(self, message: str, key: Hashable = None) -> None:
+        """Log `message`, unless one with this key was logged. By default the message is the key."""
+        if self._is_first(message if key is None else key):
+            info(message)
+
+    def warn(self, key: Hashable, message: str, category: type[Warning] = LightlibWarning) -> None:
+        """Warn, unless there was a warning with this key."""
+        if self._is_first(key):
+            warn(message, category)
+
+    def clear(self) -> None:
+        """Forget all keys."""
+        self._keys.clear()
+
+    def _is_first(self, key: Hashable) -> bool:
+        first = key not in self._keys
+        self._keys.add(key)
+        return first
+
+
+once = Once()
+info_once, warn_once = once.info, once.warn
 
 
 def _frame_of_user() -> FrameType | None:
@@ -164,11 +208,11 @@ def _is_users(file: str) -> bool:
 
 
 def described(instance: object, **more: Any) -> str:
-    """Return what an object is, as one writes it: its class, and those of its arguments that are not the default.
+    """Return the call that makes an object: its class, and those arguments that are not the default.
 
     Args:
-        instance: Its arguments are found in its attributes of the same name.
-        **more: What is not found so, by the argument's name.
+        instance: Its arguments are read from attributes of the same name.
+        **more: Arguments without such an attribute.
 
     Example:
         >>> class Point:
@@ -202,7 +246,7 @@ def _is_default(value: Any, default: Any, exactly: bool) -> bool:
 def _word(value: Any) -> str:
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # noqa: BLE001  what is shown for help must not fail
+    except Exception:  # noqa: BLE001  a repr must not fail
         text = f"<{type(value).__name__}>"
     if text.startswith("<") and " at 0x" in text:
         text = f"<{getattr(value, '__qualname__', type(value).__name__)}>"

@@ -1,4 +1,4 @@
-"""What is said to the user: on rank zero, each warning once, where it can be filtered and redirected."""
+"""Messages and warnings: on rank zero, once, filtered and redirected."""
 
 from __future__ import annotations
 
@@ -26,6 +26,30 @@ def python(code, **environment):
     done = programs.interpreter("-c", code, env={"PYTHONPATH": ":".join(sys.path), **environment})
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
+
+
+class TestOnce:
+    def test_a_key_is_used_once_whatever_the_text(self, caplog):
+        once = report.Once()
+        with pytest.warns(PossibleUserWarning) as caught:
+            once.warn("nan", "The loss is nan.", PossibleUserWarning)
+            once.warn("nan", "The loss is inf.", PossibleUserWarning)
+            once.warn("inf", "The loss is inf.", PossibleUserWarning)
+        assert [str(warning.message) for warning in caught] == ["The loss is nan.", "The loss is inf."]
+        with caplog.at_level(logging.INFO, logger="lightlib"):
+            for message in ("one", "one", "two"):
+                once.info(message)
+            once.info("three", key="one")
+        assert caplog.messages == ["one", "two"]
+
+    def test_each_object_and_the_process_have_their_own_keys(self, caplog):
+        report.once.clear()
+        with caplog.at_level(logging.INFO, logger="lightlib"):
+            for log in (report.Once().info, report.Once().info, report.info_once, report.info_once):
+                log("hello")
+            report.once.clear()
+            report.info_once("hello")
+        assert caplog.messages == ["hello"] * 4
 
 
 class TestInfo:

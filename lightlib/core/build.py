@@ -43,7 +43,7 @@ from lightlib.core.setup.settings import Settings
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import Prefetch
 from lightlib.data.resumable_loader import batch_size_of_loader
-from lightlib.data.sharding import DataShard, Ends, info_once
+from lightlib.data.sharding import DataShard, Ends
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.fanout import Fanout
@@ -228,7 +228,7 @@ class Builder:
                 settings.global_batch_size, data.batch_sizes(), self.strategy.data_size, self.callbacks, given
             )
             settings.change("accumulate_grad_batches", accumulate)
-            info_once(explanation)
+            report.info_once(explanation)
         return data
 
     def eval_data(self, stage: Stage) -> EvalData:

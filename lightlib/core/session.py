@@ -78,7 +78,7 @@ class Session(SessionState):
         self._stack = ExitStack()
         self._trainer_callbacks: list[Any] = []  # without the module's
         self._merged_callbacks: tuple[Any, ...] = ()
-        self._announced: set[str] = set()
+        self._once = report.Once()
         self._compiler: Callable[..., Any] | None = None
 
     @property
@@ -271,9 +271,7 @@ class Session(SessionState):
 
     def _announce(self, run: Run) -> None:
         for line in start_lines(run):
-            if line not in self._announced:
-                self._announced.add(line)
-                report.info(line)
+            self._once.info(line)
         if self.state.fn is TrainerFn.FITTING:
             report_if_done(run)
 

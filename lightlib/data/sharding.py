@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from itertools import cycle, islice
 from typing import Any, Protocol
 
@@ -22,7 +21,6 @@ __all__ = [
     "Ends",
     "ShardedBatchSampler",
     "ShardedSampler",
-    "info_once",
     "inner_sampler",
     "is_plain_batches",
     "is_sharded_by_user",
@@ -60,12 +58,6 @@ class DataShard:
     gather: Callable[[Any], list[Any]]
     deals: bool = True
     ends: Ends | None = None
-
-
-@cache
-def info_once(message: str) -> None:
-    """Print `message`, once in this program."""
-    report.info(message)
 
 
 @contextmanager
@@ -165,7 +157,7 @@ class ShardedBatchSampler(ShardedSampler):
         super().__init__(items, share, "drop" if training else "keep", share.size if draws_here else 0)
         self.name, self.spare = name, END
         if not in_memory and share.size > 1:
-            info_once(
+            report.info_once(
                 f"{name.capitalize()} data: every process reads the entire {kind_of(items)} and keeps one batch in "
                 f"{share.size}. To read less, shard in the data set itself (by trainer.global_rank and "
                 "trainer.world_size) and use Trainer(use_distributed_sampler=False)."
@@ -226,7 +218,8 @@ def is_sharded_by_user(loader: Any, share: DataShard, name: str) -> bool:
     roots = {cls.__module__.split(".")[0] for cls in (*type(data).__mro__, *type(loader).__mro__)}
     if getattr(data, "_distributed", None) is None and roots.isdisjoint(_SHARD_THEMSELVES):
         return False
-    info_once(f"{name.capitalize()} data: {type(data).__name__} shards itself, so lightlib does not shard it again.")
+    class_name = type(data).__name__
+    report.info_once(f"{name.capitalize()} data: {class_name} shards itself, so lightlib does not shard it again.")
     return True
 
 

@@ -15,7 +15,7 @@ from lightlib.data.generators import generators_in, set_generator_state, state_o
 from lightlib.data.index_stream import IndexStream
 from lightlib.data.prefetch import END
 from lightlib.data.seed import rng_state, set_rng_state
-from lightlib.data.sharding import ShardedSampler, info_once, is_plain_batches
+from lightlib.data.sharding import ShardedSampler, is_plain_batches
 from lightlib.data.workers import begin_pass, users_own
 
 __all__ = [
@@ -303,7 +303,7 @@ def warn_if_not_resumable(given: list[Any]) -> None:
     for loader in given:
         kind = type(loader).__name__
         if isinstance(loader, Iterator):
-            info_once(
+            report.info_once(
                 f"Training data: a {kind} can be read once. It lasts for one epoch, and a resumed run reads a new one "
                 "from its start up to the saved position."
             )

@@ -15,7 +15,7 @@ from lightlib.data.combined import Place
 from lightlib.data.lengths import nothing_read, refuse_other_ends
 from lightlib.data.prefetch import END, Prefetch
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
-from lightlib.data.sharding import DataShard, info_once, kind_of
+from lightlib.data.sharding import DataShard, kind_of
 from lightlib.data.source import differences, read_to_the_end, same_numbers, upgraded
 from lightlib.data.train_loaders import TrainLoaders
 from lightlib.errors import MisconfigurationException
@@ -198,7 +198,7 @@ class TrainData:
         batch = read()
         if not same_numbers(before, rng_state()):
             kinds = ", ".join(kind_of(loader) for loader in self.given)
-            info_once(
+            report.info_once(
                 f"Training data: {kinds} draws random numbers as it is read, from the generators that the steps draw "
                 "from. A run that is resumed within an epoch reads it again from the epoch's start: an order that is "
                 "drawn as it is read will be different. With num_workers=1, or a state_dict of its own, it is exact."

@@ -17,7 +17,7 @@ from lightlib.data.resumable_loader import (
     stop_workers,
     with_smaller_batches,
 )
-from lightlib.data.sharding import DataShard, Ends, info_once
+from lightlib.data.sharding import DataShard, Ends
 from lightlib.data.source import Source, describe, warn_if_not_resumable
 from lightlib.errors import MisconfigurationException
 
@@ -77,7 +77,7 @@ class TrainLoaders:
         self.length_is_exact = all(map(is_length_exact, read)) and self.num_batches != math.inf
         self.agrees = share is not None and not self.length_is_exact and not all(map(is_sharded, read))
         if self.agrees:
-            info_once(
+            report.info_once(
                 "Training data: the lengths of the loaders are unknown, so before each batch all processes agree "
                 "whether each has one more (one small collective). An epoch ends with the shortest."
             )

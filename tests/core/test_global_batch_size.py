@@ -60,7 +60,7 @@ def test_the_largest_batch_of_a_process():
 
 def test_batches_are_accumulated(monkeypatch):
     said = []
-    sharding.info_once.cache_clear()
+    sharding.report.once.clear()
     monkeypatch.setattr(sharding.report, "info", said.append)
     trainer, module = fit(loader(24, 4), global_batch_size=12)
     fit(loader(24, 4), global_batch_size=12)
@@ -73,7 +73,7 @@ def test_batches_are_accumulated(monkeypatch):
 
 def test_larger_batches_are_made_smaller_and_that_is_said(monkeypatch):
     said = []
-    sharding.info_once.cache_clear()
+    sharding.report.once.clear()
     monkeypatch.setattr(sharding.report, "info", said.append)
     given = loader(24, 16)
     trainer, module = fit(given, global_batch_size=8)

@@ -201,10 +201,10 @@ class TestWhatIsSaid:
     @pytest.fixture
     def said(self, monkeypatch):
         said = []
-        sharding.info_once.cache_clear()
+        sharding.report.once.clear()
         monkeypatch.setattr(sharding.report, "info", said.append)
         yield said
-        sharding.info_once.cache_clear()
+        sharding.report.once.clear()
 
     def test_an_iterator(self, said):
         TrainData(lambda: iter([[1], [2]]), 1.0, None)

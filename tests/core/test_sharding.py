@@ -450,7 +450,7 @@ class TestTraining:
 
     def test_said_once(self, monkeypatch):
         said = []
-        sharding.info_once.cache_clear()
+        sharding.report.once.clear()
         monkeypatch.setattr(sharding.report, "info", said.append)
         for _ in range(2):
             train(Unsized([[1], [2]]), Processes(2).shares[0])
