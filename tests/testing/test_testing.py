@@ -13,6 +13,7 @@ from lightlib import testing
 from lightlib.errors import UnknownNameError
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.testing import CHECKS, BoringModule, check_strategy
+from lightlib.testing.module import samples
 
 QUIET = {
     "accelerator": "cpu", "devices": 1, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
@@ -35,7 +36,7 @@ class TestBoringModule:
             trainer.test(module, verbose=False)[0]["test_loss"],
         )
         with torch.no_grad():
-            assert losses[0] == losses[1] < float(BoringModule().loss(testing._samples(37).tensors))
+            assert losses[0] == losses[1] < float(BoringModule().loss(samples(37).tensors))
         assert torch.cat(trainer.predict(module)).shape == (37, 4)
 
     def test_it_is_built_again_from_a_checkpoint(self, tmp_path):
@@ -115,8 +116,9 @@ class TestCheckStrategy:
             assert f'``"{name}"``' in check_strategy.__doc__
 
 
-def test_it_needs_no_package_for_tests():
-    tree = ast.parse(Path(testing.__file__).read_text())
+@pytest.mark.parametrize("file", sorted(Path(testing.__file__).parent.glob("*.py")), ids=lambda file: file.name)
+def test_it_needs_no_package_for_tests(file):
+    tree = ast.parse(file.read_text())
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not {name for name in imported if name.split(".")[0] in ("pytest", "tests", "hypothesis")}

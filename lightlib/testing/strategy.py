@@ -1,4 +1,4 @@
-"""For those who extend lightlib: a small module, and the tests that every strategy has to pass."""
+"""check_strategy: the tests that every strategy has to pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from lightlib.callbacks.callback import Callback
 from lightlib.core.module.module import Module
@@ -22,104 +22,12 @@ from lightlib.errors import LightlibError, UnknownNameError
 from lightlib.launch.environment.detect import Environment
 from lightlib.launch.start.spawn import ProcessFailedError, launch_function
 from lightlib.launch.watch.failure import OtherRankError
-from lightlib.strategies.axes.plan import ParallelPlan
 from lightlib.strategies.strategy import Strategy
+from lightlib.testing.module import BATCH, EVALUATED, QUIET, SAMPLES, BoringModule, samples
 
-__all__ = ["CHECKS", "BoringModule", "check_strategy"]
+__all__ = ["CHECKS", "check_strategy"]
 
-_WIDTH, _LENGTH, _BATCH, _SAMPLES, _EVALUATED = 16, 4, 24, 96, 37
 _SAVED_AT = 6  # optimizer steps: in the middle of the second epoch of 4
-_QUIET = {
-    **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
-    "num_sanity_val_steps": 0,
-}
-
-
-class BoringModule(Module):
-    """A small network that any strategy can train, with everything that a Trainer asks for, data included.
-
-    It maps sequences of vectors to sequences of numbers. Its steps log ``train_loss`` (per step and epoch),
-    ``val_loss`` and ``test_loss``; `predict_step` returns what it maps to.
-
-    Args:
-        depth: Blocks of attention and two layers. Default 3.
-        lr: Of AdamW, which a schedule lowers every other step. Default 0.01.
-
-    Example:
-        >>> options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-        >>> trainer = Trainer(accelerator="cpu", devices=1, max_epochs=1, enable_model_summary=False, **options)
-        >>> trainer.fit(BoringModule())
-        >>> trainer.global_step
-        4
-    """
-
-    def __init__(self, depth: int = 3, lr: float = 1e-2) -> None:
-        super().__init__()
-        self.save_hyperparameters()
-        blocks = (_Block() for _ in range(depth))
-        self.model = nn.Sequential(nn.Linear(4, _WIDTH), *blocks, nn.LayerNorm(_WIDTH), nn.Linear(_WIDTH, 1))
-        self.lr = lr
-
-    def parallel_plan(self) -> ParallelPlan:
-        """Say how the blocks are split, for strategies that split matrices."""
-        return ParallelPlan(tensor={"model.*.up": "colwise", "model.*.down": "rowwise"})
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return one number for each vector."""
-        return self.model(x).squeeze(-1)  # type: ignore[no-any-return]
-
-    def loss(self, batch: Any) -> Tensor:
-        """Return the mean squared error of one batch."""
-        x, y = batch
-        return nn.functional.mse_loss(self(x), y)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        loss = self.loss(batch)
-        self.log("train_loss", loss, on_step=True, on_epoch=True)
-        return loss
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self.loss(batch))
-
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("test_loss", self.loss(batch))
-
-    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return self(batch[0])  # type: ignore[no-any-return]
-
-    def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr, eps=1e-4)
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.8)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def train_dataloader(self) -> Any:
-        return DataLoader(_samples(_SAMPLES), _BATCH)
-
-    def val_dataloader(self) -> Any:
-        return DataLoader(_samples(_EVALUATED), _BATCH)
-
-    test_dataloader = predict_dataloader = val_dataloader
-
-
-class _Block(nn.Module):
-    """Attention with two heads, and a network of two layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.LayerNorm(_WIDTH), nn.LayerNorm(_WIDTH)
-        self.attention = nn.Linear(_WIDTH, 3 * _WIDTH)
-        self.up, self.down = nn.Linear(_WIDTH, 2 * _WIDTH), nn.Linear(2 * _WIDTH, _WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        heads = self.attention(self.first(x)).unflatten(-1, (2, -1)).transpose(1, 2)
-        x = x + nn.functional.scaled_dot_product_attention(*heads.chunk(3, -1)).transpose(1, 2).flatten(2)
-        return x + self.down(nn.functional.gelu(self.up(self.second(x))))  # type: ignore[no-any-return]
-
-
-def _samples(count: int) -> TensorDataset:
-    generator = torch.Generator().manual_seed(count)
-    x = torch.randn(count, _LENGTH, 4, generator=generator)
-    return TensorDataset(x, x.sin().sum(-1))
 
 
 def check_strategy(
@@ -131,7 +39,7 @@ def check_strategy(
     method: str = "spawn",
     **trainer: Trainer,
 ) -> None:
-    """Fail unless a strategy does what every strategy of lightlib does, in float32 on the CPU.
+    """Fail unless a strategy matches one device, in float32 on the CPU.
 
     The checks, by name, each with a new strategy:
 
@@ -140,21 +48,21 @@ def check_strategy(
     - ``"clips_norm"``, ``"clips_value"``: so does clipping; and `trainer.gradient_norm` is the norm of all gradients.
     - ``"evaluates"``: metrics are those of one device, on a number of samples that does not divide, on every process.
     - ``"predicts"``: each sample has the prediction of one device, once.
-    - ``"saves"``: one device reads a checkpoint that was written within an epoch, and goes on to the same end.
+    - ``"saves"``: one device reads a checkpoint that was written within an epoch, and finishes with the same weights.
     - ``"loads"``: the strategy reads one device's, likewise.
-    - ``"fits_twice"``: a second fit of the same Trainer goes on with the module of the first.
+    - ``"fits_twice"``: a second fit of the same Trainer continues with the module of the first.
     - ``"raises"``: an exception in a step reaches every process, and another run can follow.
     - ``"ends"``: when one process fails, all end, and the one that failed is named. It takes processes of its own, so
-      it is left out within processes that somebody else has started, and with one process.
+      it is left out in processes that the user started, and with one process.
 
     Called in an ordinary process it starts `processes` new ones; called in each process of a world (the variable RANK
     is set, as by torchrun) it takes those.
 
     Args:
-        make: Returns a new strategy. With several processes it has to be at the top level of a file.
+        make: Returns a new strategy. With several processes it must be a top-level function.
         processes: How many are started.
         without: Names of checks to leave out.
-        tolerance: How far a weight, a loss or a norm may be off, relative to its size. Default 1e-5.
+        tolerance: Maximum relative error of a weight, a loss or a norm. Default 1e-5.
         method: How processes are started: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
         trainer: Further arguments of the Trainer. Default: ``accelerator="cpu"``.
 
@@ -203,7 +111,7 @@ def _run(
 
 
 class _Kit:
-    """What the checks have in common, in one process.
+    """Shared state and helpers of the checks, in one process.
 
     Attributes:
         size: The data processes of the strategy, each of which reads its part of a batch.
@@ -214,10 +122,10 @@ class _Kit:
         self, make: Callable[[], Strategy], devices: int | None, tolerance: float, options: dict[str, Any]
     ) -> None:
         self._make, self._tolerance = make, tolerance
-        self._options = {"accelerator": "cpu", **_QUIET, **({} if devices is None else {"devices": devices}), **options}
+        self._options = {"accelerator": "cpu", **QUIET, **({} if devices is None else {"devices": devices}), **options}
         self._own: Path | None = None
         first = self.trainer()
-        first.validate(seeded(), DataLoader(_samples(_BATCH), 1), verbose=False)  # now the processes have met
+        first.validate(seeded(), DataLoader(samples(BATCH), 1), verbose=False)  # now the process group exists
         self.strategy = first.strategy
         self.size = self.strategy.data_size
         if self.strategy.is_global_zero:
@@ -229,9 +137,9 @@ class _Kit:
             shutil.rmtree(self._own, ignore_errors=True)
 
     def check(self, name: str) -> None:
-        """Run one check; raise what any process found on all of them."""
-        found = [one for one in CHECKS[name](self) if one]
-        every = [one for part in self.strategy.collectives.all_gather_object(found) for one in part]
+        """Run one check; raise the findings of all processes on each of them."""
+        findings = [finding for finding in CHECKS[name](self) if finding]
+        every = [finding for rank in self.strategy.collectives.all_gather_object(findings) for finding in rank]
         if every:
             lines = "\n  ".join(dict.fromkeys(every))
             raise AssertionError(f"The strategy {type(self.strategy).__name__} fails the check {name!r}:\n  {lines}")
@@ -240,36 +148,36 @@ class _Kit:
         """Return a Trainer with a new strategy."""
         return Trainer(**{**self._options, "max_epochs": 2, "strategy": self._make(), **options})
 
-    def loader(self, count: int = _SAMPLES) -> DataLoader[Any]:
-        """Return a loader whose batches are this process's parts of those of one device."""
-        return DataLoader(_samples(count), max(1, _BATCH // self.size))
+    def loader(self, count: int = SAMPLES) -> DataLoader[Any]:
+        """Return a loader with this process's shard of each batch of one device."""
+        return DataLoader(samples(count), max(1, BATCH // self.size))
 
     def fit(self, module: Module | None = None, ckpt_path: Any = None, **options: Any) -> Trainer:
         trainer = self.trainer(**options)
-        on = None if ckpt_path is None else {"changes": "ignore"}  # that the strategy is another one is what is tried
-        trainer.fit(module or seeded(), self.loader(), self.loader(_EVALUATED), ckpt_path=ckpt_path, resume=on)
+        on = None if ckpt_path is None else {"changes": "ignore"}  # the strategy differs on purpose
+        trainer.fit(module or seeded(), self.loader(), self.loader(EVALUATED), ckpt_path=ckpt_path, resume=on)
         return trainer
 
     def on_one_device(self, work: Callable[[], list[str]]) -> list[str]:
-        """Return what `work` finds in the first process, while the others wait; what it raises is a finding as well."""
+        """Run `work` on rank 0 and return its findings on every rank; an exception is a finding."""
         found: list[str] = []
         if self.strategy.is_global_zero:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # that another number of processes wrote a checkpoint
                     found = work()
-            except Exception as error:  # noqa: BLE001  the others are told instead of waiting for ever
+            except Exception as error:  # noqa: BLE001  reported to the other ranks, which would wait forever
                 found = [f"one device failed with {type(error).__name__}: {error}"]
         return self.strategy.broadcast(found)
 
     def single(self, **options: Any) -> Trainer:
-        """Return a Trainer of one process, also where there are others."""
+        """Return a Trainer of one process, even among several."""
         place = Environment("local", launched=True)
-        given: dict[str, Any] = {**_QUIET, "max_epochs": 2, "devices": 1, "strategy": "single_device", **options}
+        given: dict[str, Any] = {**QUIET, "max_epochs": 2, "devices": 1, "strategy": "single_device", **options}
         return Trainer(accelerator="cpu", plugins=place, **given)
 
     def weights(self, trainer: Trainer, wanted: Mapping[str, Tensor]) -> list[str]:
-        """Return how the weights of a run differ from those of one device."""
+        """Return the differences between the weights of a run and those of one device."""
         state = trainer.strategy.module_state()
         return self.differences(state, wanted) if trainer.is_global_zero else []
 
@@ -284,7 +192,7 @@ class _Kit:
         return [*missing, *strange, text]
 
     def number(self, what: str, found: Any, wanted: float) -> list[str]:
-        """Return whether a number is another one."""
+        """Return the difference between two numbers, if any."""
         if found is not None and abs(float(found) - wanted) <= 10 * self._tolerance * abs(wanted):
             return []
         return [f"{what} is {found}, and {wanted:.8g} on one device"]
@@ -304,7 +212,7 @@ def _error(found: Any, wanted: Tensor) -> float:
 
 
 class _Plain:
-    """The loop that any strategy has to come to the same end as.
+    """The reference loop, whose result every strategy must reach.
 
     Attributes:
         weights: After the last step.
@@ -318,7 +226,7 @@ class _Plain:
         module = module or seeded()
         made = module.configure_optimizers()
         optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
-        batches = list(DataLoader(_samples(_SAMPLES), _BATCH))
+        batches = list(DataLoader(samples(SAMPLES), BATCH))
         self.losses: list[float] = []
         for _ in range(epochs):
             total = 0.0
@@ -386,17 +294,17 @@ def _clips_value(kit: _Kit) -> list[str]:
 def _evaluates(kit: _Kit) -> list[str]:
     module, trainer = seeded(), kit.trainer()
     with torch.no_grad():
-        wanted = float(module.loss(_samples(_EVALUATED).tensors))
-    found = trainer.validate(module, kit.loader(_EVALUATED), verbose=False)[0].get("val_loss")
-    tested = trainer.test(module, kit.loader(_EVALUATED), verbose=False)[0].get("test_loss")
+        wanted = float(module.loss(samples(EVALUATED).tensors))
+    found = trainer.validate(module, kit.loader(EVALUATED), verbose=False)[0].get("val_loss")
+    tested = trainer.test(module, kit.loader(EVALUATED), verbose=False)[0].get("test_loss")
     return [*kit.number("val_loss", found, wanted), *kit.number("test_loss", tested, wanted)]
 
 
 def _predicts(kit: _Kit) -> list[str]:
     module, trainer = seeded(), kit.trainer()
     with torch.no_grad():
-        wanted = module(_samples(_EVALUATED).tensors[0])
-    outputs = trainer.predict(module, kit.loader(_EVALUATED))
+        wanted = module(samples(EVALUATED).tensors[0])
+    outputs = trainer.predict(module, kit.loader(EVALUATED))
     own = torch.cat([one.cpu() for one in outputs]) if outputs else wanted[:0]
     parts = dict(trainer.strategy.collectives.all_gather_object((trainer.strategy.data_rank, own)))
     if sum(map(len, parts.values())) != len(wanted):
@@ -446,7 +354,7 @@ def _fits_twice(kit: _Kit) -> list[str]:
     module = seeded()
     trainer = kit.fit(module, max_epochs=1)
     trainer.max_epochs = 2
-    trainer.fit(module, kit.loader(), kit.loader(_EVALUATED))
+    trainer.fit(module, kit.loader(), kit.loader(EVALUATED))
     return kit.weights(trainer, plain.weights)
 
 
@@ -467,8 +375,8 @@ def _fit_and_fail(make: Callable[[], Strategy], processes: int, options: dict[st
     module = _Fails()
     module.rank = processes - 1
     fixed = {"devices": processes, "strategy": make(), "max_epochs": 1}
-    loader = DataLoader(_samples(_SAMPLES), _BATCH // processes or 1)  # it comes to the third batch on every process
-    Trainer(**{"accelerator": "cpu", **_QUIET, **options, **fixed}).fit(module, loader)
+    loader = DataLoader(samples(SAMPLES), BATCH // processes or 1)  # every process reaches the third batch
+    Trainer(**{"accelerator": "cpu", **QUIET, **options, **fixed}).fit(module, loader)
 
 
 def _check_ends(make: Callable[[], Strategy], processes: int, method: str, options: dict[str, Any]) -> None:
@@ -479,9 +387,9 @@ def _check_ends(make: Callable[[], Strategy], processes: int, method: str, optio
         if f"{failing}" in str(error).partition("\n")[0] and _TEXT in str(error):
             return
         raise AssertionError(
-            f"The strategy fails the check 'ends': rank {failing} failed, but what is told is: {error}"
+            f"The strategy fails the check 'ends': rank {failing} failed, but the error is: {error}"
         ) from error
-    raise AssertionError(f"The strategy fails the check 'ends': rank {failing} failed, and nothing is told of it.")
+    raise AssertionError(f"The strategy fails the check 'ends': rank {failing} failed, and no error was raised.")
 
 
 CHECKS: dict[str, Callable[[_Kit], list[str]]] = {

@@ -1,0 +1,9 @@
+"""For packages that extend lightlib: conformance tests of their plugins, and a small module."""
+
+from __future__ import annotations
+
+from lightlib.testing.logger import check_logger
+from lightlib.testing.module import BoringModule
+from lightlib.testing.strategy import CHECKS, check_strategy
+
+__all__ = ["CHECKS", "BoringModule", "check_logger", "check_strategy"]
