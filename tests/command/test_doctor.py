@@ -252,6 +252,8 @@ def test_what_torch_collects(monkeypatch):
         "gpus": "GPU 0: NVIDIA H100; GPU 1: NVIDIA H100",
         "gpu driver": "580.1",
         "cuda of torch": "12.8",
+        "cudnn": "none",
+        "hip of torch": "none",
         "mps": "available" if torch.backends.mps.is_available() else "not available",
     }
 
@@ -261,8 +263,8 @@ def test_what_torch_collects_on_this_machine(monkeypatch):
     monkeypatch.setattr(collect_env, "get_env_info", COLLECT)
     devices = facts.devices()
     assert devices["cpu"]
-    assert "None" not in devices.values()
-    assert "N/A" not in devices.values()
+    assert {"gpus", "gpu driver", "cuda of torch", "cudnn", "mps"} <= set(devices)
+    assert not {"None", "N/A", ""} & set(devices.values())
 
 
 def test_a_gpu_that_is_not_found(monkeypatch):

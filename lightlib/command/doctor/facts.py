@@ -1,4 +1,4 @@
-"""Facts about the machine and its packages, for `lightlib doctor` and `lightlib env`; nothing is changed or sent."""
+"""Facts about this machine and its packages, for `lightlib doctor` and `lightlib env`."""
 
 from __future__ import annotations
 
@@ -167,7 +167,8 @@ def _collected() -> dict[str, str]:
         "hip of torch": info.hip_compiled_version,
         "mps": "available" if torch.backends.mps.is_available() else "not available",
     }
-    return {name: "; ".join(value.splitlines()) for name, value in facts.items() if value not in (None, "N/A", "None")}
+    unknown = (None, "N/A", "None")
+    return {name: "none" if value in unknown else "; ".join(value.splitlines()) for name, value in facts.items()}
 
 
 def processors() -> tuple[int, float]:
