@@ -64,5 +64,5 @@ _get, _names = lazy.attributes(
     ),
 )  # fmt: skip
 
-if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+if not TYPE_CHECKING:  # type checkers see the imports above
     __getattr__, __dir__ = _get, _names

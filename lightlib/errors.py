@@ -1,13 +1,13 @@
-"""What can go wrong: every error says what happened, what was expected and how to fix it.
+"""Errors of lightlib: each states the problem, the expectation and the fix.
 
 LightlibError
-├── MisconfigurationException (also ValueError)    the user asked for something that cannot be done
+├── MisconfigurationException (also ValueError)    an invalid request
 │   ├── ArgumentTypeError (also TypeError)         an argument of the wrong type
-│   ├── UnknownNameError                           a string that names nothing; the nearest known name is offered
-│   ├── CheckpointError                            a checkpoint that is missing, truncated or from elsewhere
+│   ├── UnknownNameError                           an unknown name; the nearest known one is suggested
+│   ├── CheckpointError                            a checkpoint that is missing, damaged or of another kind
 │   └── LoggingError                               `self.log` in a place or with arguments that have no meaning
 └── CheckpointWriteError (also OSError)            a checkpoint could not be written; earlier ones are as they were
-SIGTERMException (SystemExit)                      the process was asked to end; exit code 143
+SIGTERMException (SystemExit)                      the process got SIGTERM; exit code 143
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LightlibError(Exception):
 
 
 class MisconfigurationException(LightlibError, ValueError):
-    """The user asked for something that cannot be done."""
+    """An invalid request or configuration."""
 
 
 class ArgumentTypeError(MisconfigurationException, TypeError):
@@ -83,7 +83,7 @@ class UnknownNameError(MisconfigurationException):
 
 
 class CheckpointError(MisconfigurationException):
-    """A checkpoint is missing, truncated, from elsewhere, or does not fit."""
+    """A checkpoint is missing, damaged, of another kind, or does not fit."""
 
 
 class CheckpointWriteError(LightlibError, OSError):
@@ -111,7 +111,7 @@ def shown(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     text = " ".join(repr(value).split())
-    if text.startswith("<") and " at 0x" in text:  # object's own repr says no more than the type
+    if text.startswith("<") and " at 0x" in text:  # object's own repr shows no more than the type
         return f"an object of type {type(value).__name__}"
     return f"{text[:80]} ({type(value).__name__})"
 

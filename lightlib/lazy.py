@@ -15,7 +15,7 @@ __all__ = ["attributes"]
 def attributes(
     package: str, files: Mapping[str, str], packages: Iterable[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package. The latter lists these names, and no others that it imports.
+    """Return `__getattr__` and `__dir__` for a package. The latter lists these names only.
 
     Args:
         package: Its `__name__`.

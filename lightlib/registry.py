@@ -1,8 +1,8 @@
 """Names to classes: a built-in table first, then the entry points of installed packages.
 
-Nothing is imported before its name is used, not even torch. Optimizers of packages that need not be installed are in
-the table as well; a name that is also torch's or ours has there another one: bitsandbytes' Adam is ``bnb_Adam``, and
-lion-pytorch's Lion is ``LionPytorch``, as ``Lion`` is `lightlib.optim.Lion`.
+Nothing is imported before its name is used, not even torch. Optimizers of optional packages are in the table as well,
+under another name if torch or lightlib has the same one: bitsandbytes' Adam is ``bnb_Adam``, and lion-pytorch's Lion is
+``LionPytorch``, as ``Lion`` is `lightlib.optim.Lion`.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def get(group: str, name: str) -> Callable[..., Any]:
 
 
 def path(group: str, name: str) -> str:
-    """Return where to find what `name` stands for in `group`, as ``"module:attribute"``.
+    """Return the location of `name` in `group`, as ``"module:attribute"``.
 
     The arguments and errors are those of :func:`get`. Of a package that need not be installed the module is imported.
 
@@ -244,7 +244,7 @@ def _installed(name: str, modules: list[str]) -> str:
             return module
     raise MisconfigurationException(
         f"{name!r} is a class of the package {package}, which is not installed.",
-        expected=f"the package {package}, as {name!r} is asked for.",
+        expected=f"the package {package}, which {name!r} needs.",
         fix=f"pip install {_WORKING.get(package, package)}",
     )
 
@@ -256,12 +256,12 @@ def _broken(name: str, package: str, module: str, error: Exception) -> Misconfig
         f"{name!r} is a class of {package}{number}, which is installed but cannot be imported: "
         f"{type(error).__name__}: {error}",
         expected=f"`import {module}` to work.",
-        fix=f"mend that, or install another version: pip install {other}",
+        fix=f"fix that, or install another version: pip install {other}",
     )
 
 
 def _import(name: str, place: str) -> Callable[..., Any]:
-    """Return what stands at ``"module:attribute"``; a package may have it no more, or not yet."""
+    """Return the object at ``"module:attribute"``; other versions of the package may lack it."""
     module, _, attribute = place.partition(":")
     top = module.partition(".")[0]
     loaded: Any = importlib.import_module(module)

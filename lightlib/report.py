@@ -98,7 +98,7 @@ def _rank_from_environment() -> int:
 
 
 class _RankZeroOnly:
-    """Decorator: the function runs on rank zero and returns None elsewhere.
+    """Decorator: the function runs on rank zero and returns None on other ranks.
 
     `rank` is set when the run starts. That of lightning_utilities, which programs for Lightning use, follows it.
     """
@@ -123,7 +123,7 @@ rank_zero_only = _RankZeroOnly()
 
 
 def share_rank() -> None:
-    """Set `rank_zero_only.rank` of lightning_utilities, unless it is set: without it, what it decorates raises.
+    """Set `rank_zero_only.rank` of lightning_utilities, unless it is set: without it, decorated functions raise.
 
     torchmetrics brings the package, and Lightning sets the rank when it is imported.
     """

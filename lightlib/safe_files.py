@@ -1,4 +1,4 @@
-"""Files that are written safely in folders where others may write: no symbolic link is followed."""
+"""Writes files safely in shared folders: no symbolic link is followed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def replace(path: str | os.PathLike[str], data: bytes) -> None:
     part = f"{name}.part"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(part)  # of a process that was killed, or a link
-    file = open(part, "xb")  # noqa: SIM115  closed below; fails if somebody has made a link since
+    file = open(part, "xb")  # noqa: SIM115  closed below; fails if a link has appeared since
     try:
         with file:
             file.write(data)

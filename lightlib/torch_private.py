@@ -43,7 +43,7 @@ is_profiled: Callable[[], bool] = torch.autograd._profiler_enabled  # type: igno
 
 
 def flattened_mesh(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> DeviceMesh:
-    """Return several dimensions of `mesh` as one, which the whole mesh then knows by `name`."""
+    """Flatten several dimensions of `mesh` into one, which the full mesh then knows by `name`."""
     return mesh[names]._flatten(name)  # noqa: SLF001
 
 
@@ -53,22 +53,22 @@ def flattened_group(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> Any:
 
 
 def set_gradient_sync(ddp: DistributedDataParallel, sync: bool) -> None:
-    """Say whether the next forward and backward of `ddp` reduce gradients, as its context `no_sync` does."""
+    """Set whether the next forward and backward of `ddp` reduce gradients, as its context `no_sync` does."""
     ddp.__dict__["require_backward_grad_sync"] = sync
 
 
 def found_inf(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Return what `scaler.unscale_(optimizer)` found: per device 0, or 1 after an overflow."""
+    """Return the findings of `scaler.unscale_(optimizer)`: 0 per device, or 1 after an overflow."""
     return list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())  # noqa: SLF001
 
 
 def has_gradient_hooks(parameter: nn.Parameter) -> bool:
-    """Return whether somebody wants to be called with the gradient of `parameter`."""
+    """Return whether `parameter` has gradient hooks."""
     return bool(parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))  # noqa: SLF001
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Return `tree` (dicts, lists, tuples, … in each other) with each tensor replaced by what `function` returns."""
+    """Return `tree` (dicts, lists, tuples, … in each other) with `function` applied to each tensor."""
     return tree_map_only(Tensor, function, tree)
 
 
@@ -117,7 +117,7 @@ def answered(module: nn.Module, by: Callable[..., Any]) -> Iterator[None]:
 
 
 def give_memory(module: nn.Module, device: torch.device) -> None:
-    """Give what is on the meta device memory on `device`, with no values yet, and bring everything else there."""
+    """Allocate meta tensors on `device`, uninitialised, and move everything else there."""
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
@@ -146,7 +146,7 @@ def gather_groups(root: FSDPModule) -> None:
 
 
 def reduce_gradients(root: FSDPModule) -> None:
-    """Reduce over processes what the backward passes since the last time have added up, and shard parameters again.
+    """Reduce the gradients accumulated since the last time over processes, and reshard the parameters.
 
     The backward passes ran with `set_requires_gradient_sync(False)`; those of a pipeline's schedule are no ordinary
     ones, so nothing else would do it.

@@ -3,7 +3,7 @@
 They come from tests/compatibility/lightning_2_6.json, which tests compare with the code.
 
 python scripts/absent_names.py            print the tables
-python scripts/absent_names.py --check    fail if docs/differences.md shows others
+python scripts/absent_names.py --check    fail if docs/differences.md differs
 python scripts/absent_names.py --write    put them into docs/differences.md
 """
 
@@ -25,7 +25,7 @@ HEADS = {
     "absent": ("not there", "why, and the replacement"),
     "ignored": ("accepted, without effect", "why"),
 }
-# How a name of a section is written in a program; in all others it is the name itself.
+# How a name of a section is written in a program; otherwise it is the name itself.
 FORMS = {
     "Trainer arguments": "Trainer({}=…)",
     "Trainer methods": "trainer.{}",

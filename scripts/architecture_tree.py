@@ -57,7 +57,7 @@ def page_with_tree(page: str) -> str:
 
 
 def tree() -> str:
-    """Return the tree of the package, one line per file with what the file is."""
+    """Return the tree of the package, one line per file with its purpose."""
     rows = [(f"{PACKAGE.name}/", first_line(PACKAGE / "__init__.py")), *branches(PACKAGE, "")]
     width = max(len(drawing) for drawing, _ in rows)
     return "\n".join(f"{drawing:{width}}  {purpose}".rstrip() for drawing, purpose in rows)

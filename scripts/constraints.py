@@ -1,7 +1,7 @@
 """Writes and checks constraints.txt: one exact version for all that the tests and examples need.
 
 python scripts/constraints.py check                              is everything pinned, and installed as pinned?
-python scripts/constraints.py write python3.10 python3.11 …      resolve anew, once per interpreter
+python scripts/constraints.py write python3.10 python3.11 …      resolve again, once per interpreter
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GPU_LIBRARIES = ("cuda-", "nvidia-", "triton")
 HEADER = """\
 # The exact versions that lightlib is tested with: {project}[{extras}] and all that they need in turn.
 # Made on Linux by `python scripts/constraints.py write {interpreters}`; do not edit by hand.
-# Where interpreters need different versions, a marker says which is whose. torch's own GPU libraries are not listed:
+# Where interpreters need different versions, a marker selects one. torch's own GPU libraries are not listed:
 # torch pins them itself. The extras wandb, mlflow, comet, onnx and deepspeed are not listed: no test installs them.
 """
 
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="is everything pinned, and installed as pinned?")
-    write = commands.add_parser("write", help="resolve anew and write constraints.txt")
+    write = commands.add_parser("write", help="resolve again and write constraints.txt")
     write.add_argument("interpreters", nargs="+", help="the Python programs to resolve for, for example python3.10")
     options = parser.parse_args(arguments)
     if options.command == "write":
@@ -58,7 +58,7 @@ def pins(text: str) -> list[Requirement]:
 
 
 def form_problems(text: str) -> Iterator[str]:
-    """Say which lines are not of the form ``name==version``, with a marker or without, or out of order."""
+    """Yield the lines that are not ``name==version`` with an optional marker, or are out of order."""
     listed = pins(text)
     for pin in listed:
         exact = [s for s in pin.specifier if s.operator == "==" and "*" not in s.version]
@@ -72,7 +72,7 @@ def form_problems(text: str) -> Iterator[str]:
 
 
 def installed_problems() -> Iterator[str]:
-    """Say which requirement of the installed project, direct or not, has no pin, or one that does not fit."""
+    """Yield the requirements of the installed project, direct or not, without a fitting pin."""
     pinned = {
         canonicalize_name(pin.name): next(iter(pin.specifier)).version
         for pin in pins(FILE.read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def installed_problems() -> Iterator[str]:
 
 
 def requirements(root: Requirement) -> Iterator[tuple[Requirement, str]]:
-    """Yield every requirement of `root`, direct or not, with the name of what needs it, as installed packages tell."""
+    """Yield every requirement of `root`, direct or not, with the name of the package that declares it."""
     todo, seen = [root], {str(root)}
     while todo:
         parent = todo.pop()

@@ -1,4 +1,4 @@
-"""Draws docs/images/run.svg: what a terminal shows when examples/digits.py has run in it.
+"""Draws docs/images/run.svg: the terminal after a run of examples/digits.py.
 
 python scripts/picture_of_a_run.py               run the example in a terminal of its own, and draw its last screen
 python scripts/picture_of_a_run.py --show        print the screen instead
@@ -70,7 +70,7 @@ def in_a_terminal(command: list[str], folder: str) -> tuple[int, str]:
         try:
             while chunk := os.read(ours, 65536):
                 written += chunk
-        except OSError:  # Linux says in this way that the other side was closed
+        except OSError:  # Linux signals a closed terminal like this
             pass
     os.close(ours)
     return process.returncode, written.decode("utf-8", errors="replace")
@@ -104,7 +104,7 @@ def screen(output: str) -> list[str]:
 
 
 def svg(lines: list[str], title: str) -> str:
-    """Return a picture of a terminal that shows `lines`. It loads nothing from elsewhere."""
+    """Return a picture of a terminal that shows `lines`. It needs no other file."""
     from rich.console import Console  # optional: rich
     from rich.text import Text  # optional: rich
 

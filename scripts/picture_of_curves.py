@@ -1,4 +1,4 @@
-"""Draws docs/images/plot.png: what `lightlib plot` shows of two short runs on handwritten digits.
+"""Draws docs/images/plot.png: the output of `lightlib plot` for two short runs on handwritten digits.
 
 python scripts/picture_of_curves.py     train both, a few seconds each, and draw
 """

@@ -1,4 +1,4 @@
-"""Draws docs/images/cli-*.svg: what the command `lightlib` prints, as pictures of a terminal.
+"""Draws docs/images/cli-*.svg: output of the command `lightlib`, as pictures of a terminal.
 
 python scripts/screenshots.py                    draw all pictures
 python scripts/screenshots.py --only fit-help    draw this one (repeat it for more)
@@ -39,7 +39,7 @@ BOLD_PROMPT = "\x1b[1;32m$\x1b[0m \x1b[1m{}\x1b[0m"
 
 @dataclass(frozen=True)
 class Picture:
-    """What is typed, and what is shown of it."""
+    """A command and the part of its output that is shown."""
 
     command: str
     """Shown at the prompt, and run."""
@@ -99,7 +99,7 @@ PICTURES = {
         stable=False,
     ),
 }
-# What tells a machine or a moment apart, and what stands in its place.
+# Patterns that depend on the machine or the time, and their replacements.
 MASKS = (
     (re.compile(r"(?<![\d.\[;])\d+(?:\.\d+)?(?= ?(?:s|ms|it/s|batches/s)\b)"), "…"),
     (re.compile(r"\b\d\d?:\d\d(?::\d\d)?\b"), "…"),
@@ -139,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def shown(picture: Picture) -> list[str]:
-    """Run what belongs to a picture and return its lines, with colours as escape sequences."""
+    """Run the commands of a picture and return its lines, with colours as escape sequences."""
     with tempfile.TemporaryDirectory() as outer:
         folder = Path(outer, "project")
         folder.mkdir()
@@ -180,7 +180,7 @@ def run(command: str, folder: Path, columns: int) -> tuple[int, str]:
 
 
 def masked(output: str) -> str:
-    """Return the output without what differs from run to run and from machine to machine.
+    """Return the output with everything masked that differs between runs or machines.
 
     Example:
         >>> masked("epoch 1 of 2, 12.5 s, 3.1 batches/s, 00:12")
@@ -192,7 +192,7 @@ def masked(output: str) -> str:
 
 
 def svg(lines: list[str], name: str, columns: int = COLUMNS) -> str:
-    """Return a picture of a terminal that shows `lines`. It loads nothing from elsewhere, and is always the same.
+    """Return a picture of a terminal that shows `lines`. It needs no other file, and is deterministic.
 
     Example:
         >>> drawn = svg(["hello"], "greeting")

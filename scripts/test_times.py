@@ -65,7 +65,7 @@ class Sampler:
                 live[int(folder.name)] = (int(fields[1]), cpu, command, int(fields[19]))
         for pid, (_, cpu, command, start) in live.items():
             known = self.seen.get((pid, start))
-            if known is not None and not command:  # it has ended, and nobody has taken note yet
+            if known is not None and not command:  # it has ended, but is not reaped yet
                 known.cpu = cpu
                 continue
             kind = known.kind if known is not None else self._kind(pid, live)

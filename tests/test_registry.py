@@ -250,7 +250,7 @@ class TestOptimizersAndSchedulers:
             registry.get("optimizers", name)
         assert str(caught.value) == (
             f"{name!r} is a class of the package {package}, which is not installed.\n"
-            f"  Expected: the package {package}, as {name!r} is asked for.\n"
+            f"  Expected: the package {package}, which {name!r} needs.\n"
             f"  Fix: pip install {install or package}"
         )
 

@@ -31,11 +31,12 @@ def python(code, **environment):
 class TestOnce:
     def test_a_key_is_used_once_whatever_the_text(self, caplog):
         once = report.Once()
-        with pytest.warns(PossibleUserWarning) as caught:
-            once.warn("nan", "The loss is nan.", PossibleUserWarning)
-            once.warn("nan", "The loss is inf.", PossibleUserWarning)
-            once.warn("inf", "The loss is inf.", PossibleUserWarning)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for key, loss in (("nan", "nan"), ("nan", "inf"), ("inf", "inf")):
+                once.warn(key, f"The loss is {loss}.", PossibleUserWarning)
         assert [str(warning.message) for warning in caught] == ["The loss is nan.", "The loss is inf."]
+        assert {warning.category for warning in caught} == {PossibleUserWarning}
         with caplog.at_level(logging.INFO, logger="lightlib"):
             for message in ("one", "one", "two"):
                 once.info(message)

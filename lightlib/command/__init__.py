@@ -1,1 +1,1 @@
-"""Command: what the console command `lightlib` does, a file for each verb."""
+"""The console command `lightlib`, one file per subcommand."""

@@ -13,7 +13,7 @@ from lightlib.errors import MisconfigurationException, UnknownNameError, closest
 __all__ = ["TEMPLATES", "add_arguments", "run", "write"]
 
 TEMPLATES = {
-    "classifier": "a convolutional network that tells drawn shapes apart",
+    "classifier": "a convolutional network that classifies drawn shapes",
     "lm": "a small transformer that writes text, character by character",
     "gan": "two networks that play against each other, with manual optimization",
 }
@@ -28,7 +28,7 @@ examples
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lightlib init` takes."""
+    """Add the arguments of `lightlib init`."""
     parser.epilog = _EPILOG
     parser.add_argument(
         "folder",
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the project, and say what comes next.
+    """Write the project and print the next steps.
 
     Raises:
         UnknownNameError: There is no such template.
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if folder.resolve() != Path.cwd():
         print(f"  cd {shlex.quote(str(folder))}")
     print("  lightlib fit --config config.yaml")
-    print("  python -m pytest\n\nREADME.md tells the rest.")
+    print("  python -m pytest\n\nREADME.md has the rest.")
     return 0
 
 

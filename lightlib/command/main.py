@@ -1,4 +1,4 @@
-"""The command `lightlib`: which sub-command it is. Only what that one needs is imported."""
+"""Entry point of the command `lightlib`: selects the subcommand and imports only its modules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ find out what is wrong
   env         the block that a bug report needs
 
 options of these four, besides what their --help shows
-  --verbose        say which configuration file has overridden which
+  --verbose        print which configuration file overrides which
   --allow PACKAGE  class paths may name these packages only (repeatable)
   --interpolate    resolve ${...} in files (pip install lightlib[interpolate])
 
@@ -65,7 +65,7 @@ _MODULES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit status: 0 done, 1 failed, 2 a mistake in what was asked for.
+    """Run a command line and return its exit status: 0 done, 1 failed, 2 invalid arguments.
 
     Example:
         >>> main(["--version"]) == 0
@@ -138,7 +138,7 @@ def _other(command: str, words: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says a mistake as all errors here are said, with the nearest right word."""
+    """Reports invalid arguments as a `LightlibError`, with the nearest valid word."""
 
     def error(self, message: str) -> NoReturn:
         wrong = re.match(r"unrecognized arguments: (\S+)|argument .*?: invalid choice: '(.*?)'", message)
@@ -152,7 +152,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _known(parser: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the options, choices and commands of a parser and of those below it."""
-    for action in parser._actions:  # noqa: SLF001  there is no other way to them
+    for action in parser._actions:  # noqa: SLF001  argparse has no public access
         yield from action.option_strings
         yield from map(str, action.choices or ())
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -161,13 +161,13 @@ def _known(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _is_one_of_several() -> bool:
-    """Whether this process has met others: then what nobody catches ends all, and tells which failed first."""
+    """Return whether there are other ranks: an uncaught error ends them, and the first failure is reported."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def _in_code_of_users(error: BaseException) -> bool:
-    """Whether an error was raised below code that is neither ours nor an installed package's: where is of interest."""
+    """Return whether the error passed through the user's own code; then its traceback is of interest."""
     ours = str(Path(errors.__file__).parent)
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     own = os.path.dirname(os.__file__)

@@ -1,4 +1,4 @@
-"""PredictionFiles: what `lightlib predict` writes, a file for each process and loader."""
+"""PredictionFiles: the output of `lightlib predict`, one file per process and loader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOLDER = "predictions"
 
 
 class PredictionFiles(Callback):
-    """Keeps what `predict_step` returns, on the CPU, and writes it when all batches are done.
+    """Collects the outputs of `predict_step` on the CPU and writes them after the last batch.
 
     The files are ``predictions/rank_0-loader_0.pt`` and so on, in the folder of the run's logs. Each is a list of
     what was returned for each batch of this process, in order, which ``torch.load`` reads.
