@@ -104,7 +104,7 @@ def screen(output: str) -> list[str]:
 
 
 def svg(lines: list[str], title: str) -> str:
-    """Return a picture of a terminal that shows `lines`. It needs no other file."""
+    """Return a picture of a terminal that shows `lines`. It is self-contained."""
     from rich.console import Console  # optional: rich
     from rich.text import Text  # optional: rich
 

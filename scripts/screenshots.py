@@ -192,7 +192,7 @@ def masked(output: str) -> str:
 
 
 def svg(lines: list[str], name: str, columns: int = COLUMNS) -> str:
-    """Return a picture of a terminal that shows `lines`. It needs no other file, and is deterministic.
+    """Return a picture of a terminal that shows `lines`. It is self-contained and deterministic.
 
     Example:
         >>> drawn = svg(["hello"], "greeting")

@@ -212,7 +212,7 @@ def _error(found: Any, wanted: Tensor) -> float:
 
 
 class _Plain:
-    """The reference loop, whose result every strategy must reach.
+    """The reference loop: every strategy must reach its result.
 
     Attributes:
         weights: After the last step.

@@ -212,7 +212,7 @@ def _read_csv(run: Run, path: str) -> None:
     for number, line in enumerate(text.split("\n")[first:], first + 1):
         if line.strip():
             broken += (f"{path}, line {number}: {what}" for what in _read_row(run, path, header, line.rstrip("\r")))
-    run.notes += broken[:_MOST_NOTES]
+    run.notes.extend(broken[:_MOST_NOTES])
     if len(broken) > _MOST_NOTES:
         run.notes.append(f"{path}: {len(broken) - _MOST_NOTES} more like these.")
 

@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lightlib.command.plot.curves import Curve, Run
 from lightlib.errors import MisconfigurationException, UnknownNameError
@@ -196,9 +196,8 @@ def make_panels(runs: Sequence[Run], names: Sequence[str], axis: str) -> tuple[l
                 x = [place.at(step) / unit for step, _ in points]
                 y = [value if _is_finite(value) else math.nan for _, value in points]
                 panel.lines.append(Line(number, name, _stage(name), _is_per_step(name, curve, run), x, y))
-    for panel in panels.values():
-        _tell_apart(panel)
-    return sorted(panels.values(), key=_order), label
+    staged = [Panel(panel.title, _with_distinct_stages(panel.lines)) for panel in panels.values()]
+    return sorted(staged, key=_order), label
 
 
 def _order(panel: Panel) -> int:
@@ -208,14 +207,16 @@ def _order(panel: Panel) -> int:
     return 0 if "loss" in panel.title.lower() else 1 if pair else 2
 
 
-def _tell_apart(panel: Panel) -> None:
-    """Give each metric of a panel its own stage, and sort the lines so that validation is drawn on top."""
+def _with_distinct_stages(lines: Iterable[Line]) -> list[Line]:
+    """Return the lines of a panel with one stage per metric, sorted so that validation is drawn on top."""
     taken: dict[int, str] = {}
-    for line in panel.lines:
-        base = base_name(line.name)
-        while taken.setdefault(line.stage, base) != base:
-            line.stage = max(3, line.stage + 1)
-    panel.lines.sort(key=lambda line: (line.run, not line.per_step, line.stage))
+    staged = []
+    for line in lines:
+        base, stage = base_name(line.name), line.stage
+        while taken.setdefault(stage, base) != base:
+            stage = max(3, stage + 1)
+        staged.append(replace(line, stage=stage))
+    return sorted(staged, key=lambda line: (line.run, not line.per_step, line.stage))
 
 
 def _is_per_step(name: str, curve: Curve, run: Run) -> bool:
