@@ -30,6 +30,7 @@ from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
+from lightlib.core.resume.identity import RunIdentity
 from lightlib.core.run import loop
 from lightlib.core.run.hooks import STEPS, Hooks, scoped
 from lightlib.core.run.optimization import Optimization
@@ -266,11 +267,13 @@ class Builder:
         loggers: Fanout,
         signals: Signals,
         train_data: TrainData | None,
+        identity: RunIdentity,
         start: Snapshot | None = None,
     ) -> Run:
         """Return the run; only "fit" has optimizers.
 
         Args:
+            identity: The run's identity.
             start: The user's objects as they were when the fit that this one continues began.
         """
         run = Run(
@@ -289,6 +292,7 @@ class Builder:
             self.plan,
             train_data,
             self.settings.save_user_state,
+            identity,
             start,
         )
         if train_data is not None:

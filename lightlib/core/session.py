@@ -34,7 +34,7 @@ from lightlib.core.resume.find import newest_known, say_how_to_go_on
 from lightlib.core.resume.fingerprint import compare
 from lightlib.core.resume.identity import RunIdentity
 from lightlib.core.resume.restore import restore, restore_datamodule, restore_weights
-from lightlib.core.resume.save import write_checkpoint
+from lightlib.core.resume.save import SaveRequest
 from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, in_priority
 from lightlib.core.run.run import Run
@@ -213,7 +213,7 @@ class Session(SessionState):
             run = self._build_restored(builder, stage, hooks, loggers, train_data, origin)
         else:
             start = self._user_state_start(module)
-            run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data, start)
+            run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data, self.identity, start)
             if train_data is not None and run.progress.epoch_batch == 0:
                 run.progress.begin_epoch_again()
             self._continue_epoch(run, train_data)
@@ -230,7 +230,7 @@ class Session(SessionState):
         restore_weights(trainer, builder.module, builder.strategy, builder.callbacks, content, origin.parts.strict)
         if stage == "fit":
             trainer.progress.reset()
-        run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data)
+        run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data, self.identity)
         if stage == "fit":
             compare(run, content, plain_hparams(builder.module.hparams)[0], origin.parts)
             restore(run, content, origin.parts, origin.continues)
@@ -361,7 +361,7 @@ class Session(SessionState):
         self.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
         saved, requeue = None, False
         if run is not None and self.state.fn is TrainerFn.FITTING:
-            run.saves.stop_deferring()
+            run.saver.stop_deferring()
             at_boundary = error is self.signals.received and run.begun and run.between_windows()
             saved = self._save_interrupted(run) if at_boundary else None
             requeue = error is self.signals.received and self._requeue_requested()
@@ -392,7 +392,7 @@ class Session(SessionState):
             return None
         path = os.path.join(str(folder), "interrupted.ckpt")
         try:
-            write_checkpoint(run, path)
+            run.saver.write(SaveRequest(path))
         except Exception as error:  # noqa: BLE001  also one of the user's on_save_checkpoint: teardown continues
             report.warn(f"The run could not be saved to {path!r}: {error}")
             return None

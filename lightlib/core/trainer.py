@@ -13,7 +13,7 @@ from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.resolve import choose
 from lightlib.callbacks.callback import Callback
-from lightlib.checkpoint.storage.label import Label
+from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.core import spawned
 from lightlib.core.audit import Audit, audit
 from lightlib.core.default_callbacks import all_callbacks
@@ -22,7 +22,6 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import ClipAlgorithm, Module
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
-from lightlib.core.resume.save import AskedSave, check_format, write_checkpoint
 from lightlib.core.run import loop
 from lightlib.core.run.parts import TEST, VALIDATION, Stage
 from lightlib.core.session import Session
@@ -40,7 +39,7 @@ from lightlib.core.setup.plugins import (
 from lightlib.core.setup.settings import Settings, integer
 from lightlib.core.setup.torch_flags import anomaly_mode, set_torch_flags
 from lightlib.core.views import TrainerViews
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, shown
 from lightlib.loggers.logger import Logger
 from lightlib.precision.precision import Precision
 from lightlib.profilers.profiler import Profiler
@@ -367,62 +366,34 @@ class Trainer(TrainerViews):
         storage_options: Any = None,
         *,
         format: Literal["file", "directory"] | None = None,  # noqa: A002  the word for it
-        writer: Any = None,
+        writer: BackgroundWriter | None = None,
     ) -> None:
-        """Write the state of the run to `filepath`, whole or not at all. All processes call this.
+        """Write the state of the run to `filepath`, completely or not at all. All processes call this.
 
-        Within a training hook it is written at the next point where it can hold the whole state: after the validation
-        that is due at this batch, at an optimizer-step boundary. Everywhere else it is written at once.
+        Within a training hook it is written at the next point where it can hold the full state: after the validation
+        that is due at this batch, at an optimizer-step boundary. Everywhere else it is written immediately.
 
         Args:
             filepath: A local path or a URL.
             weights_only: Leave out what only a resume needs. Default: False.
             storage_options: None. Options of a store are part of fsspec's configuration.
             format: ``"file"``, gathered and written by rank zero; or ``"directory"``, to which each process writes its
-                part. Default: the strategy's, which is a file but for some options of FSDP and ModelParallelStrategy.
+                shard. Default: the strategy's, which is a file but for some options of FSDP and ModelParallelStrategy.
             writer: A `lightlib.checkpoint.background.BackgroundWriter`: the call lasts for a copy of the state.
 
         Raises:
             MisconfigurationException: No module is attached yet.
             CheckpointWriteError: It could not be written; earlier files are as they were.
         """
-        if self._trained is None:
-            raise MisconfigurationException(
-                "save_checkpoint was called before any run.",
-                expected="a Trainer with a module attached.",
-                fix="call trainer.fit(module) first.",
-            )
-        if storage_options is not None:
-            raise MisconfigurationException(
-                f"save_checkpoint got storage_options={storage_options!r}.",
-                expected="None: options of a store are part of its URL or of fsspec's configuration.",
-                fix="leave it out.",
-            )
-        given: Any = filepath
-        if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
-            raise ArgumentTypeError(
-                f"save_checkpoint got the path {shown(filepath)}.",
-                expected="a path or a URL.",
-                fix="trainer.save_checkpoint('model.ckpt')",
-            )
-        check_format(format)
-        self.at_save_point(AskedSave(self, os.fspath(given), bool(weights_only), format, writer))
+        self.saver.save(filepath, weights_only, storage_options, format=format, writer=writer)
 
-    def _write(self, path: str, weights_only: bool, kind: str | None, writer: Any) -> None:
+    def at_save_point(self, call: Callable[[], object]) -> None:
+        """Run `call` at the next point where a checkpoint can hold the full state (see `save_checkpoint`)."""
         run = self._trained
-        assert run is not None
-        write_checkpoint(run, path, weights_only, kind, writer)
-
-    def next_label(self, weights_only: bool) -> Label:
-        """Return what tells the next checkpoint of this run from all others."""
-        return self._session.identity.next_label(self.progress, weights_only)
-
-    def at_save_point(self, call: Callable[[], None]) -> None:
-        """Run `call` at the next point where a checkpoint can hold the whole state (see `save_checkpoint`)."""
-        if self.run is not None and self.run.saves.deferring:
-            self.run.saves.waiting.append(call)
-        else:
+        if run is None:
             call()
+        else:
+            run.saver.request(call)
 
     # helpers
     def init_module(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:

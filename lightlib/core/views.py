@@ -12,7 +12,9 @@ from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.limits import TrainerLimits
 from lightlib.core.optimization.schedules import SchedulerConfig
+from lightlib.core.resume.save import Saver
 from lightlib.core.run_views import RunViews
+from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import Logger
 from lightlib.precision.precision import Precision
 from lightlib.profilers.profiler import Profiler
@@ -91,6 +93,23 @@ class TrainerViews(RunViews, TrainerLimits):
     def hooks(self) -> Any:
         """The table of hooks; printed, it lists the methods that each hook calls."""
         return self._session.hooks
+
+    @property
+    @property
+    def saver(self) -> Saver:
+        """Writes the checkpoints of the last fit, or of the current run; `save_checkpoint` calls it.
+
+        Raises:
+            MisconfigurationException: No module is attached yet.
+        """
+        run = self._trained
+        if run is None:
+            raise MisconfigurationException(
+                "save_checkpoint was called before any run.",
+                expected="a Trainer with a module attached.",
+                fix="call trainer.fit(module) first.",
+            )
+        return run.saver
 
     @property
     def optimizers(self) -> list[Optimizer]:

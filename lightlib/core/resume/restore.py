@@ -15,7 +15,6 @@ from lightlib.checkpoint import lightning
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.core.resume.options import Resume
 from lightlib.core.resume.restored import Restored
-from lightlib.core.resume.save import asked_again
 from lightlib.core.resume.state import OURS
 from lightlib.core.values.encoding import shared, well_formed
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state
@@ -137,7 +136,7 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
         restored.note_validation(bool(ours.get("validating")))
         run.continue_from(restored, begun=restored.rng is not None and bool(ours.get("begun", True)))
         if parts.whole:
-            run.saves.wait_again(asked_again(run.trainer, ours.get("asked", ())))
+            run.saver.request_again(ours.get("asked", ()))
 
 
 def _restore_data(run: Run, ours: Mapping[str, Any], part: Mapping[str, Any], parts: Resume) -> None:

@@ -1,63 +1,217 @@
-"""Saving: the parts of a checkpoint are brought together and written, now or in the background."""
+"""Saver: queues the saves that a run requests until its state is complete, and writes them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.checkpoint import formats
+from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
+from lightlib.core.resume.identity import RunIdentity
 from lightlib.core.resume.state import dump
-from lightlib.errors import ArgumentTypeError, CheckpointWriteError, UnknownNameError, shown
+from lightlib.errors import (
+    ArgumentTypeError,
+    CheckpointWriteError,
+    MisconfigurationException,
+    UnknownNameError,
+    shown,
+)
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
     from lightlib.core.trainer import Trainer
 
-__all__ = ["AskedSave", "asked_again", "check_format", "write_checkpoint"]
+__all__ = ["SaveRequest", "Saver"]
 
 
-class AskedSave:
-    """A save that was asked for in a hook, and is made when the loop comes to a point where it can be."""
+@dataclass(frozen=True, slots=True)
+class SaveRequest:
+    """A checkpoint to write.
 
-    def __init__(self, trainer: Trainer, path: str, weights_only: bool, kind: str | None, writer: Any) -> None:
-        self.trainer, self.path, self.weights_only, self.kind, self.writer = trainer, path, weights_only, kind, writer
+    Attributes:
+        path: A local path or a URL.
+        weights_only: Leave out what only a resume needs.
+        kind: ``"file"``: gathered and written by rank zero. ``"directory"``: each rank writes its shard. Default: as
+            the strategy does.
+        writer: Writes a copy of the state in the background; a failure is then in `writer.failed`.
+    """
 
-    def __call__(self) -> None:
-        self.trainer._write(self.path, self.weights_only, self.kind, self.writer)  # noqa: SLF001  its other half
+    path: str
+    weights_only: bool = False
+    kind: str | None = None
+    writer: BackgroundWriter | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what makes it again in a run that is resumed before it was made."""
+        """Return the request as plain values, for a checkpoint that is written before it is served."""
         return {"path": self.path, "weights_only": self.weights_only, "kind": self.kind}
 
 
-def asked_again(trainer: Trainer, saved: Sequence[dict[str, Any]]) -> list[AskedSave]:
-    """Return the saves that were still to be made when a checkpoint was written; all processes call this.
+class Saver:
+    """Writes the checkpoints of one run, now or at its next save point.
 
-    The paths come from the checkpoint, which anybody may have made. A save is left out, with a warning, where it leads
-    out of the folders of this run or would replace something other than a checkpoint.
+    A checkpoint holds the full state only at an optimizer-step boundary. While a run trains, requests wait for the
+    next one; everywhere else they are served immediately.
+
+    Args:
+        run: The run.
+        identity: Which run this is; it numbers the checkpoints.
+
+    Attributes:
+        waiting: Saves, and calls to make at the save point, in the order of the requests.
+        deferring: Whether requests wait.
     """
-    if not saved:
-        return []
-    allowed = trainer.strategy.broadcast([_may_be_made(trainer, str(one["path"])) for one in saved])
-    again = []
-    for one, may in zip(saved, allowed, strict=True):
-        if may:
-            again.append(AskedSave(trainer, str(one["path"]), bool(one["weights_only"]), one["kind"], None))
-        else:
-            report.warn(
-                f"A save to {one['path']!r} was due when the checkpoint was written. It is left out: it leads out of "
-                "the folders of this run or would replace something other than a checkpoint. If it was yours, call "
-                f"trainer.save_checkpoint({one['path']!r}) after fit."
+
+    __slots__ = ("_identity", "_run", "deferring", "waiting")
+
+    def __init__(self, run: Run, identity: RunIdentity) -> None:
+        self._run, self._identity = run, identity
+        self.waiting: list[SaveRequest | Callable[[], object]] = []
+        self.deferring = False
+
+    # requests
+    def save(
+        self,
+        filepath: str | Path,
+        weights_only: bool | None = None,
+        storage_options: object = None,
+        *,
+        format: str | None = None,  # noqa: A002  as in Trainer.save_checkpoint
+        writer: BackgroundWriter | None = None,
+    ) -> None:
+        """Check the arguments of `Trainer.save_checkpoint`, and request the save."""
+        if storage_options is not None:
+            raise MisconfigurationException(
+                f"save_checkpoint got storage_options={storage_options!r}.",
+                expected="None: options of a store are part of its URL or of fsspec's configuration.",
+                fix="leave it out.",
             )
-    return again
+        path: object = filepath
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+            raise ArgumentTypeError(
+                f"save_checkpoint got the path {shown(filepath)}.",
+                expected="a path or a URL.",
+                fix="trainer.save_checkpoint('model.ckpt')",
+            )
+        _check_format(format)
+        self.request(SaveRequest(os.fspath(path), bool(weights_only), format, writer))
+
+    def request(self, wanted: SaveRequest | Callable[[], object]) -> None:
+        """Save, or make a call, at the next save point: now, unless the run trains."""
+        if self.deferring:
+            self.waiting.append(wanted)
+        else:
+            self._serve(wanted)
+
+    def request_again(self, saved: Sequence[Mapping[str, Any]]) -> None:
+        """Queue the saves that waited when a checkpoint was written; all processes call this.
+
+        The paths come from the checkpoint, which may be forged. A save is left out, with a warning, if it leads out of
+        the folders of this run or would replace anything but a checkpoint.
+        """
+        self.waiting = []
+        if not saved:
+            return
+        trainer = self._run.trainer
+        allowed = trainer.strategy.broadcast([_may_write(trainer, str(one["path"])) for one in saved])
+        for one, may in zip(saved, allowed, strict=True):
+            if may:
+                self.waiting.append(SaveRequest(str(one["path"]), bool(one["weights_only"]), one["kind"]))
+            else:
+                report.warn(
+                    f"A save to {one['path']!r} was due when the checkpoint was written. It is left out: it leads out "
+                    "of the folders of this run or would replace something other than a checkpoint. If it was yours, "
+                    f"call trainer.save_checkpoint({one['path']!r}) after fit."
+                )
+
+    def saves_waiting(self) -> list[dict[str, Any]]:
+        """Return the saves that wait, for a checkpoint; whoever requested a call requests it again after a resume."""
+        return [one.as_dict() for one in self.waiting if isinstance(one, SaveRequest)]
+
+    # the save point
+    def defer(self) -> None:
+        """Let requests wait from here on."""
+        self.deferring = True
+
+    def stop_deferring(self) -> None:
+        """Serve requests immediately from here on."""
+        self.deferring = False
+
+    def serve_requests(self) -> None:
+        """Serve the requests that wait, and those that they make, if a checkpoint can hold the full state here."""
+        if not self.waiting or not self._run.between_windows():
+            return
+        self.deferring = False
+        while self.waiting:
+            self._serve(self.waiting.pop(0))
+        self.deferring = True
+
+    def _serve(self, wanted: SaveRequest | Callable[[], object]) -> None:
+        if isinstance(wanted, SaveRequest):
+            self.write(wanted)
+        else:
+            wanted()
+
+    # writing
+    def write(self, request: SaveRequest) -> None:
+        """Write the state of the run immediately. All processes call this.
+
+        Raises:
+            CheckpointWriteError: It could not be written: on every process.
+        """
+        run, strategy, path, writer = self._run, self._run.strategy, request.path, request.writer
+        kind = request.kind or strategy.checkpoint_format
+        run.loggers.save()  # anything logged before a checkpoint is on disk when the checkpoint is
+        label = self._identity.next_label(run.progress, request.weights_only)
+        content = dump(run, label, request.weights_only, sharded=kind == "directory")
+        run.user_state.say()
+        alone = strategy.world_size == 1
+        writes = kind == "directory" or strategy.is_global_zero
+        if writer is not None:
+            group = strategy.background_group() if kind == "directory" else None
+            then = partial(_announce, run, path)
+            if writes:
+                writer.save(
+                    content, partial(formats.save, path=path, label=label, kind=kind, group=group, alone=alone), then
+                )
+            else:
+                writer.after(then)
+            return
+        error: Exception | None = None
+        try:
+            if writes:
+                formats.save(content, path, label, kind, alone=alone)
+        except Exception as raised:  # noqa: BLE001  the other ranks wait for the outcome
+            error = raised
+        if strategy.world_size > 1 and kind == "file":
+            failure = strategy.broadcast(None if error is None else str(error))
+            if failure is not None and error is None:
+                raise CheckpointWriteError(failure)
+        if error is not None:
+            raise error
+        _announce(run, path)
 
 
-def _may_be_made(trainer: Trainer, path: str) -> bool:
+def _announce(run: Run, path: str) -> None:
+    """Call `on_checkpoint_written`; no checkpoint holds its random numbers and changes."""
+    if run.hooks.defines("on_checkpoint_written"):
+        with run.user_state.unsaved("on_checkpoint_written"):
+            run.hooks.on_checkpoint_written(path)
+
+
+def _check_format(given: object) -> None:
+    if given is not None and not isinstance(given, str):
+        raise ArgumentTypeError(f"format is {shown(given)}.", expected="'file' or 'directory'.", fix="format='file'")
+    if given is not None and given not in formats.FORMATS:
+        raise UnknownNameError("format of a checkpoint", given, formats.FORMATS)
+
+
+def _may_write(trainer: Trainer, path: str) -> bool:
     folders = [trainer.default_root_dir, *(logger.save_dir for logger in trainer.loggers)]
     folders += [getattr(callback, "dirpath", None) for callback in trainer.checkpoint_callbacks]
     folders += [os.path.dirname(trainer.ckpt_path)] if isinstance(trainer.ckpt_path, (str, os.PathLike)) else []
@@ -74,74 +228,3 @@ def _is_below(path: str, folder: str) -> bool:
         return path.startswith(folder.rstrip("/") + "/") and ".." not in path.split("/")
     real, above = (Path(filesystem.local_path(one)).resolve() for one in (path, folder))
     return above in real.parents
-
-
-def check_format(given: Any) -> None:
-    """Refuse a format that does not exist.
-
-    Raises:
-        ArgumentTypeError: It is no string.
-        UnknownNameError: It is none of "file" and "directory".
-    """
-    if given is not None and not isinstance(given, str):
-        raise ArgumentTypeError(f"format is {shown(given)}.", expected="'file' or 'directory'.", fix="format='file'")
-    if given is not None and given not in formats.FORMATS:
-        raise UnknownNameError("format of a checkpoint", given, formats.FORMATS)
-
-
-def write_checkpoint(
-    run: Run, path: str, weights_only: bool = False, kind: str | None = None, writer: Any = None
-) -> None:
-    """Write the state of `run`. All processes call this.
-
-    Args:
-        run: The run.
-        path: A local path or a URL.
-        weights_only: Leave out what only a resume needs.
-        kind: ``"file"``: gathered and written by the first process. ``"directory"``: each writes its part. Default:
-            the strategy's.
-        writer: A BackgroundWriter. The state is copied, and the call returns; what goes wrong is in `writer.failed`.
-
-    The hook `on_checkpoint_written` is called when it is complete: by the thread that looks after `writer`, if any.
-
-    Raises:
-        CheckpointWriteError: It could not be written: on every process.
-    """
-    strategy = run.strategy
-    kind = kind or strategy.checkpoint_format
-    run.loggers.save()  # what was logged before a checkpoint is on disk when the checkpoint is
-    label = run.trainer.next_label(weights_only)
-    content = dump(run, label, weights_only, spread=kind == "directory")
-    run.user_state.warn_of_missing()
-    alone = strategy.world_size == 1
-    writes = kind == "directory" or strategy.is_global_zero
-    if writer is not None:
-        group = strategy.background_group() if kind == "directory" else None
-        then = partial(_announce, run, path)
-        if writes:
-            writer.save(
-                content, partial(formats.save, path=path, label=label, kind=kind, group=group, alone=alone), then
-            )
-        else:
-            writer.after(then)
-        return
-    error: Exception | None = None
-    try:
-        if writes:
-            formats.save(content, path, label, kind, alone=alone)
-    except Exception as raised:  # noqa: BLE001  the others wait to hear of it
-        error = raised
-    if strategy.world_size > 1 and kind == "file":
-        told = strategy.broadcast(None if error is None else str(error))
-        if told is not None and error is None:
-            raise CheckpointWriteError(told)
-    if error is not None:
-        raise error
-    _announce(run, path)
-
-
-def _announce(run: Run, path: str) -> None:
-    """Call `on_checkpoint_written`, whose random numbers and changes are in no checkpoint."""
-    if run.hooks.defines("on_checkpoint_written"):
-        with run.user_state.unsaved("on_checkpoint_written"):
-            run.hooks.on_checkpoint_written(path)

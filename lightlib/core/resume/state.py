@@ -25,14 +25,14 @@ LIGHTNING_VERSION = "2.6.0"
 OURS = "lightlib"
 
 
-def dump(run: Run, label: Label, weights_only: bool = False, spread: bool = False) -> dict[str, Any]:
+def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = False) -> dict[str, Any]:
     """Return the whole state of `run` as tensors and plain values.
 
     Args:
         run: The run.
         label: Which run this is, and which of its saves.
         weights_only: Leave out optimizers, schedules, callbacks and everything else that only a resume needs.
-        spread: Leave weights and optimizer states where they are, for a directory. False: whole, on rank zero.
+        sharded: Leave weights and optimizer states where they are, for a directory. False: full, on rank zero.
     """
     progress, strategy, module, datamodule = run.progress, run.strategy, run.module, run.datamodule
     ended = progress.epoch_batch == 0 and progress.epoch > 0
@@ -40,7 +40,7 @@ def dump(run: Run, label: Label, weights_only: bool = False, spread: bool = Fals
         "epoch": progress.epoch - ended,
         "global_step": progress.step,
         "pytorch-lightning_version": LIGHTNING_VERSION,
-        "state_dict": strategy.sharded_module_state() if spread else strategy.module_state(),
+        "state_dict": strategy.sharded_module_state() if sharded else strategy.module_state(),
         "loops": _lightning_loops(progress, run.exhausted),
     }
     _add_hparams(content, module)
@@ -48,7 +48,7 @@ def dump(run: Run, label: Label, weights_only: bool = False, spread: bool = Fals
         _add_hparams(content, datamodule)
     names: list[list[list[str]]] = []
     if not weights_only:
-        content["optimizer_states"], names = _optimizer_states(run, spread)
+        content["optimizer_states"], names = _optimizer_states(run, sharded)
         content["lr_schedulers"] = run.optimization.schedules.state_dict()
         if run.optimization.scaler is not None:
             content["MixedPrecision"] = run.optimization.scaler.state_dict()
@@ -80,11 +80,11 @@ def dump(run: Run, label: Label, weights_only: bool = False, spread: bool = Fals
     return content
 
 
-def _optimizer_states(run: Run, spread: bool) -> tuple[list[dict[str, Any]], list[list[list[str]]]]:
+def _optimizer_states(run: Run, sharded: bool) -> tuple[list[dict[str, Any]], list[list[list[str]]]]:
     """Return the states of all optimizers, and the names of the parameters of their groups."""
     states, names, strategy = [], [], run.strategy
     for optimizer in run.optimization.optimizers:
-        state = strategy.sharded_optimizer_state(optimizer) if spread else strategy.optimizer_state(optimizer)
+        state = strategy.sharded_optimizer_state(optimizer) if sharded else strategy.optimizer_state(optimizer)
         own = strategy.parameter_names(optimizer)
         groups = state.get("param_groups", [])
         names.append([group.pop("param_names", held) for group, held in zip(groups, own, strict=False)])
@@ -110,7 +110,7 @@ def _only_to_resume(run: Run) -> dict[str, Any]:
         "begun": run.begun,
         "stop_asked": run.stop.asked,
         "validating": run.evaluations.rng is not None,
-        "asked": [save.as_dict() for save in run.saves.waiting if hasattr(save, "as_dict")],
+        "asked": run.saver.saves_waiting(),
         "gradient_norm": None if norm is None else norm.detach().cpu(),
         "loggers": run.loggers.state_dict(),
         "setting": setting(run),

@@ -28,7 +28,7 @@ def fit(run: Run) -> None:
             evaluate(run, SANITY_CHECK)
             hooks.on_sanity_check_end()
     if run.restored.whole or not plan.done(progress):  # a run that was killed at its very end still has to end
-        run.saves.defer()
+        run.saver.defer()
         hooks.on_train_start()
         run.begin_training()
         while not run.plan.done(progress) and not run.stopping():
@@ -53,8 +53,8 @@ def train_epoch(run: Run) -> None:
             evaluate(run, VALIDATION)
             run.end_validation()
             stopping = run.stopping()
-        if run.saves.waiting:
-            run.save_if_asked()
+        if run.saver.waiting:
+            run.saver.serve_requests()
         if run.signals.received is not None:
             run.leave_if_possible()
         if data.exhausted or stopping or plan.done(progress):
@@ -70,7 +70,7 @@ def train_epoch(run: Run) -> None:
         run.results.train.clear()
         hooks.on_fit_epoch_end()
         run.step_check.end_epoch()
-    run.save_if_asked()
+    run.saver.serve_requests()
     run.refuse_early_stop()
 
 

@@ -1,9 +1,9 @@
-"""Stateful parts of a run: stop requests, the save point, evaluation data, clocks."""
+"""Stateful parts of a run: stop requests, evaluation data, clocks."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ __all__ = [
     "VALIDATION",
     "Clocks",
     "Evaluations",
-    "SavePoint",
     "Stage",
     "StopRequests",
 ]
@@ -143,38 +142,6 @@ class StopRequests:
 
     def end_evaluation(self) -> None:
         self.begin_evaluation(True, [])
-
-
-@dataclass(slots=True)
-class SavePoint:
-    """Calls that wait until a checkpoint can hold the full state.
-
-    Attributes:
-        waiting: In the order of the requests.
-        deferring: Whether calls wait. Outside training they run at once.
-    """
-
-    waiting: list[Callable[[], None]] = field(default_factory=list)
-    deferring: bool = False
-
-    def wait_again(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Queue the calls that the interrupted run had yet to make."""
-        self.waiting = list(calls)
-
-    def defer(self) -> None:
-        """Make calls wait from now on."""
-        self.deferring = True
-
-    def stop_deferring(self) -> None:
-        """Run calls at once from now on."""
-        self.deferring = False
-
-    def call_all(self) -> None:
-        """Run all waiting calls, and the calls that they request."""
-        self.deferring = False
-        while self.waiting:
-            self.waiting.pop(0)()
-        self.deferring = True
 
 
 @dataclass(slots=True)

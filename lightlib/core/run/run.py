@@ -20,7 +20,9 @@ from lightlib.core.module.overrides import method_of, overrides
 from lightlib.core.module.served import explain_batch
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
+from lightlib.core.resume.identity import RunIdentity
 from lightlib.core.resume.restored import Restored
+from lightlib.core.resume.save import Saver
 from lightlib.core.run.hooks import Hooks
 from lightlib.core.run.log_writer import LogWriter
 from lightlib.core.run.optimization import Optimization
@@ -29,7 +31,6 @@ from lightlib.core.run.parts import (
     VALIDATION,
     Clocks,
     Evaluations,
-    SavePoint,
     Stage,
     StopRequests,
 )
@@ -69,13 +70,14 @@ class Run:
         replan: Returns the plan for a number of batches per epoch.
         train_data: None outside `fit`.
         save_user_state: Whether changes of the user's objects are saved.
+        identity: The run's identity, and the number of checkpoints that it has written.
         looked: The user's objects at the start of the fit that this one continues.
 
     Attributes:
         plan: Limits and intervals; computed again when an epoch begins.
         stage: The running stage, as in `trainer.state.stage`.
         stop: Requests to end early.
-        saves: Calls that wait for a point where a checkpoint can be taken.
+        saver: Writes the checkpoints of the run.
         restored: State from a checkpoint for the start of training.
         clocks: Times of the run.
         logs: Writes numbers to the loggers.
@@ -86,7 +88,7 @@ class Run:
 
     __slots__ = (
         "begun", "callbacks", "clocks", "datamodule", "evaluations", "hooks", "loggers", "logs", "module",
-        "optimization", "plan", "progress", "replan", "restored", "results", "saves", "signals", "stage", "step_check",
+        "optimization", "plan", "progress", "replan", "restored", "results", "saver", "signals", "stage", "step_check",
         "stop", "strategy", "train_data", "trainer", "user_state",
     )  # fmt: skip
 
@@ -107,6 +109,7 @@ class Run:
         replan: Callable[[float], Plan],
         train_data: TrainData | None,
         save_user_state: bool,
+        identity: RunIdentity,
         looked: Snapshot | None = None,
     ) -> None:
         self.trainer, self.module, self.datamodule, self.callbacks = trainer, module, datamodule, callbacks
@@ -116,7 +119,8 @@ class Run:
         self.plan = replan(0 if train_data is None else train_data.num_batches)
         self.stage = "setup" if train_data is None else "train"
         self.begun = False
-        self.stop, self.saves, self.restored, self.clocks = StopRequests(), SavePoint(), Restored(), Clocks()
+        self.stop, self.restored, self.clocks = StopRequests(), Restored(), Clocks()
+        self.saver = Saver(self, identity)
         self.logs, self.step_check = LogWriter(self), StepCheck(self)
         self.user_state = UserState(self, save_user_state, looked)
 
@@ -128,7 +132,7 @@ class Run:
 
     def begin_training(self) -> None:
         """Start the clocks and restore the random generators: from here on only the run may draw from them."""
-        self.saves.defer()
+        self.saver.defer()
         self.clocks.start(self.progress.batch)
         if not self.progress.batch:
             _warn_of_eval_mode(self.module)
@@ -144,7 +148,7 @@ class Run:
         if resumed and self.progress.epoch_batch == 0:
             self.refuse_early_stop()
         if not restored.validates_first:
-            self.save_if_asked()  # the interrupted run had yet to write these checkpoints
+            self.saver.serve_requests()  # the interrupted run had yet to write these checkpoints
 
     def _restore_rng(self, restored: Restored, rng: dict[str, Any]) -> None:
         if self.plan.validate_every is not None:
@@ -167,8 +171,8 @@ class Run:
 
     def end_training(self) -> None:
         """Write the waiting checkpoints; from here on a requested checkpoint is written at once."""
-        self.save_if_asked()
-        self.saves.stop_deferring()
+        self.saver.serve_requests()
+        self.saver.stop_deferring()
 
     def begin_epoch(self) -> Plan:
         """Open the epoch's iterator and return the plan, which a callback or reloaded data may have changed."""
@@ -233,11 +237,6 @@ class Run:
         kind = "terminate" if isinstance(received, SystemExit) else "interrupt"
         if stop.agreement is None or stop.agreement.reached(kind, self.position()):
             raise received
-
-    def save_if_asked(self) -> None:
-        """Write the checkpoints requested by hooks, if a checkpoint can hold the full state here."""
-        if self.saves.waiting and self.between_windows():
-            self.saves.call_all()
 
     def rng_state(self) -> dict[str, Any]:
         """Return the generators' states; in a validation those of its start, because a resumed run repeats it.
