@@ -79,7 +79,11 @@ class FakeTrainer:
     def log_metrics_now(self, metrics, step=None):
         self.logged.append((step, metrics))
 
-    def at_save_point(self, call):
+    @property
+    def saver(self):
+        return self
+
+    def request(self, call):
         self._asked.append(call)
 
     def save_point(self):
@@ -93,6 +97,9 @@ class FakeTrainer:
             writer.save(str(self.progress.step), lambda content: self._write(path, content))
         else:
             self._write(path, str(self.progress.step))
+
+    def save(self, path, weights_only, **options):
+        self.save_checkpoint(path, weights_only, **options)
 
     def _write(self, path, content):
         if self.full:

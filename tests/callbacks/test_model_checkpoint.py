@@ -309,7 +309,7 @@ class TestBest:
     @given(st.lists(st.floats(width=32, allow_infinity=False) | st.just(math.nan), max_size=12), st.integers(1, 4))
     def test_the_kept_ones_are_the_best(self, tmp_path_factory, losses, count):
         callback, trainer = started(tmp_path_factory.mktemp("run"), monitor="m", save_top_k=count)
-        callback._said = {"nan"}
+        callback._warn_once.warned.add("nan")
         for loss in losses:
             trainer.epoch(batches=1, m=loss)
         numbers = [loss for loss in losses if not math.isnan(loss)]
@@ -582,7 +582,7 @@ class TestFailures:
         callback, trainer = started(tmp_path)
         trainer.epoch(m=1)
         os.remove(callback.best_model_path)
-        with pytest.warns(UserWarning, match=r"'.*epoch=0-step=2.ckpt' could not be removed, training goes on"):
+        with pytest.warns(UserWarning, match=r"'.*epoch=0-step=2.ckpt' could not be removed, training continues"):
             trainer.epoch(m=1)
 
     def test_folders_are_removed_too(self, tmp_path):
@@ -640,7 +640,7 @@ class TestExceptions:
     def test_one_of_several_ranks(self, tmp_path):
         callback, trainer = started(tmp_path, FakeTrainer(tmp_path, world_size=2), save_on_exception=True)
         trainer.batch()
-        with pytest.warns(UserWarning, match=r"with 2 processes, the others wait"):
+        with pytest.warns(UserWarning, match=r"with 2 processes, the other ranks wait"):
             callback.on_exception(trainer, None, RuntimeError())
         with pytest.warns(UserWarning, match=r"No checkpoint was saved after KeyboardInterrupt"):
             callback.on_exception(trainer, None, KeyboardInterrupt())  # the second Ctrl-C, which is obeyed anywhere
@@ -689,7 +689,7 @@ class TestState:
         resumed.load_state_dict(callback.state_dict())
         assert resumed.best_model_path == callback.best_model_path
         assert resumed.best_k_models == {}
-        assert "its list of best files begins anew" in said[0]
+        assert "its list of best files starts empty" in said[0]
         again.epoch(m=5)
         assert kept(callback) == ["epoch=0-step=2.ckpt", "last.ckpt"]
         assert kept(resumed) == ["epoch=0-step=2.ckpt", "last.ckpt"]
@@ -747,7 +747,7 @@ class TestState:
         yaml = pytest.importorskip("yaml")
         callback, trainer = started(tmp_path, monitor="m", save_top_k=3)
         trainer.epoch(m=0.5)
-        callback._said = {"nan"}
+        callback._warn_once.warned.add("nan")
         trainer.epoch(m=math.nan)
         callback.to_yaml()
         found = yaml.safe_load((tmp_path / "kept" / "best_k_models.yaml").read_text())

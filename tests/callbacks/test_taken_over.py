@@ -237,7 +237,7 @@ class TestFolders:
             folder, continues=True, resumed_label=Label("x"), run_id=written(folder, "of epoch=1/step=6.ckpt").run
         )
         callback.setup(trainer, None, "fit")
-        assert callback._future == {str(folder / "last.ckpt"), str(folder / "of epoch=1" / "step=6.ckpt")}
+        assert callback._folder.future == {str(folder / "last.ckpt"), str(folder / "of epoch=1" / "step=6.ckpt")}
         callback.teardown(trainer, None, "fit")
         _, again = command(tmp_path / "killed", callbacks, ckpt="last")
         assert set(outcome(tmp_path / "killed", again)[0]) == set(outcome(tmp_path / "whole", made)[0])

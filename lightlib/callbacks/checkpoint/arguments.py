@@ -1,4 +1,4 @@
-"""What ModelCheckpoint refuses when it is made, and why."""
+"""Checks of the arguments of ModelCheckpoint."""
 
 from __future__ import annotations
 
@@ -7,44 +7,22 @@ from datetime import timedelta
 from lightlib.callbacks.checkpoint.names import check_template
 from lightlib.callbacks.monitored import check_monitor
 from lightlib.checkpoint.formats import FORMATS
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
-__all__ = ["check_arguments"]
+__all__ = ["check_files", "check_link", "check_metric", "check_triggers"]
 
 
-def check_arguments(
-    *,
-    monitor: str | None,
-    filename: str | None,
-    save_last: object,
-    save_top_k: int,
-    every_n_train_steps: int,
-    every_n_epochs: int,
-    train_time_interval: timedelta | None,
-    async_save: object = False,
-    save_errors: object = "raise",
-    format: object = None,  # noqa: A002  as in Trainer.save_checkpoint
-) -> None:
-    """Check what `ModelCheckpoint` was made with.
+def check_metric(monitor: str | None, save_top_k: int) -> None:
+    """Check the arguments that say which checkpoints are kept.
 
     Raises:
         ArgumentTypeError: An argument has the wrong type.
-        MisconfigurationException: One is out of range, or two exclude each other.
+        MisconfigurationException: `save_top_k` is out of range, or needs a metric.
     """
     if monitor is not None:
         check_monitor("ModelCheckpoint", monitor)
-    _check_number("every_n_train_steps", every_n_train_steps, 0)
-    _check_number("every_n_epochs", every_n_epochs, 0)
     _check_number("save_top_k", save_top_k, -1)
-    if train_time_interval is not None and not isinstance(train_time_interval, timedelta):
-        raise ArgumentTypeError(
-            f"ModelCheckpoint(train_time_interval={train_time_interval!r}).",
-            expected="a datetime.timedelta.",
-            fix="ModelCheckpoint(train_time_interval=timedelta(minutes=30))",
-        )
-    _check_triggers(
-        every_n_train_steps=every_n_train_steps, train_time_interval=train_time_interval, every_n_epochs=every_n_epochs
-    )
     if monitor is None and save_top_k not in (-1, 0, 1):
         raise MisconfigurationException(
             f"ModelCheckpoint(save_top_k={save_top_k}, monitor=None): without a metric, no file is better than "
@@ -52,6 +30,44 @@ def check_arguments(
             expected="a metric to compare by, or save_top_k=1 (the latest), -1 (all) or 0 (none).",
             fix=f'ModelCheckpoint(save_top_k={save_top_k}, monitor="val_loss")',
         )
+
+
+def check_triggers(every_n_train_steps: int, every_n_epochs: int, train_time_interval: timedelta | None) -> None:
+    """Check the arguments that say when to save.
+
+    Raises:
+        ArgumentTypeError: An argument has the wrong type.
+        MisconfigurationException: One is out of range, or two exclude each other.
+    """
+    _check_number("every_n_train_steps", every_n_train_steps, 0)
+    _check_number("every_n_epochs", every_n_epochs, 0)
+    if train_time_interval is not None and not isinstance(train_time_interval, timedelta):
+        raise ArgumentTypeError(
+            f"ModelCheckpoint(train_time_interval={train_time_interval!r}).",
+            expected="a datetime.timedelta.",
+            fix="ModelCheckpoint(train_time_interval=timedelta(minutes=30))",
+        )
+    triggers: dict[str, object] = {
+        "every_n_train_steps": every_n_train_steps,
+        "train_time_interval": train_time_interval,
+        "every_n_epochs": every_n_epochs,
+    }
+    given = [name for name, value in triggers.items() if value]
+    if len(given) > 1:
+        raise MisconfigurationException(
+            f"ModelCheckpoint got {' and '.join(given)}.",
+            expected="at most one of every_n_train_steps, train_time_interval and every_n_epochs.",
+            fix="give each its own callback: callbacks=[ModelCheckpoint(…), ModelCheckpoint(…)].",
+        )
+
+
+def check_files(filename: str | None, save_last: object, async_save: object, save_errors: object, kind: object) -> None:
+    """Check the arguments that say how files are named and written.
+
+    Raises:
+        ArgumentTypeError: An argument has the wrong type.
+        MisconfigurationException: One has a value that does not exist, or `filename` leads out of the folder.
+    """
     if save_last not in (None, True, False, "link"):
         raise MisconfigurationException(
             f"ModelCheckpoint(save_last={save_last!r}).",
@@ -63,26 +79,30 @@ def check_arguments(
             f"ModelCheckpoint(async_save={async_save!r}).", expected="True or False.", fix="leave it out."
         )
     _check_word("save_errors", save_errors, ("raise", "warn"))
-    if format is not None:
-        _check_word("format", format, FORMATS)
+    if kind is not None:
+        _check_word("format", kind, FORMATS)
     if filename is not None:
         check_template(filename)
+
+
+def check_link(save_last: object, folder: str) -> None:
+    """Refuse ``save_last="link"`` where there are no links.
+
+    Raises:
+        MisconfigurationException: The folder is remote.
+    """
+    if save_last == "link" and filesystem.is_remote(folder):
+        raise MisconfigurationException(
+            f"ModelCheckpoint(save_last='link') with the remote folder {folder!r}.",
+            expected="a local folder: only there can a file be a link.",
+            fix="ModelCheckpoint(save_last=True)",
+        )
 
 
 def _check_word(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         fix = f"ModelCheckpoint({name}={known[0]!r})"
         raise UnknownNameError(f"{name} of ModelCheckpoint", value, known, fix=fix)
-
-
-def _check_triggers(**triggers: object) -> None:
-    given = [name for name, value in triggers.items() if value]
-    if len(given) > 1:
-        raise MisconfigurationException(
-            f"ModelCheckpoint got {' and '.join(given)}.",
-            expected="at most one of every_n_train_steps, train_time_interval and every_n_epochs.",
-            fix="give each its own callback: callbacks=[ModelCheckpoint(…), ModelCheckpoint(…)].",
-        )
 
 
 def _check_number(name: str, value: object, least: int) -> None:

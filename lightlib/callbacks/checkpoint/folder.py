@@ -1,32 +1,34 @@
-"""The folder of a run's checkpoints: claimed while it lives, and what it left there when killed."""
+"""CheckpointFolder: a run's claim on its folder of checkpoints, and the files that the run finds there."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
-from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib.errors import CheckpointError, LightlibError, MisconfigurationException
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 __all__ = [
     "INTERRUPTED",
-    "FolderClaim",
+    "CheckpointFolder",
     "absolute",
+    "all_ranks_can_save",
     "check_writable",
-    "claimed",
+    "default_folder",
+    "is_inside",
     "is_of_the_user",
     "label_at",
     "labels_in",
-    "left_behind",
-    "others_take_part",
+    "on_rank_zero",
 ]
 
 INTERRUPTED = "interrupted.ckpt"  # what the Trainer saves when it is asked to end
@@ -51,17 +53,86 @@ def is_of_the_user(trainer: Trainer, path: str) -> bool:
     return not trainer.continues or (trainer.resumed_by_path and not path.endswith(INTERRUPTED))
 
 
+def default_folder(trainer: Trainer) -> str:
+    """Return the folder for the checkpoints of a run: next to its logs, or in `default_root_dir`."""
+    root = trainer.log_dir or trainer.default_root_dir
+    logger = trainer.loggers[0] if trainer.loggers else None
+    if logger is not None and logger.log_dir is None:
+        root = logger.run_dir(trainer.default_root_dir) or root
+    folder = absolute(filesystem.join(root, "checkpoints"))
+    assert folder is not None
+    return folder
+
+
+def is_inside(path: str, folder: str | None) -> bool:
+    """Whether a path, which may come from a forged checkpoint, leads to something in `folder`.
+
+    Example:
+        >>> is_inside("/runs/last.ckpt", "/runs"), is_inside("/runs/../last.ckpt", "/runs")
+        (True, False)
+    """
+    if folder is None:
+        return False
+    separator = "/" if filesystem.is_remote(path) else os.sep
+    start = folder.rstrip(separator) + separator
+    return path.startswith(start) and ".." not in path.split(separator) and path != start
+
+
 def check_writable(trainer: Trainer, folder: str, owner: str) -> None:
-    """See on rank zero whether files can be made in `folder`; all processes call this, and all get the error.
+    """Check on rank zero that `folder` is writable; all processes call this, and all get the error.
 
     Raises:
         MisconfigurationException: No file can be made there.
     """
-    _on_rank_zero(trainer, lambda: filesystem.check_writable(folder, owner))
+    on_rank_zero(trainer, lambda: filesystem.check_writable(folder, owner), MisconfigurationException)
 
 
-class FolderClaim:
-    """A folder that this process has for itself, which is made when it is not there."""
+@dataclass
+class CheckpointFolder:
+    """The folder of one callback while a run trains.
+
+    Attributes:
+        future: Files of this run from after the position at which it was resumed: it will write them again.
+        foreign: Files of the run from which this one branched, which are never removed.
+    """
+
+    future: set[str] = field(default_factory=set)
+    foreign: set[str] = field(default_factory=set)
+    _claim: _FolderClaim | None = None
+
+    def enter(self, trainer: Trainer, folder: str, ending: str, depth: int) -> list[str]:
+        """Claim `folder` and return the files to remove once the run has outlived them; all processes call this.
+
+        Raises:
+            MisconfigurationException: Another run writes into it.
+        """
+        self.foreign = set()
+        self._claim = on_rank_zero(trainer, lambda: _FolderClaim(folder), MisconfigurationException)
+        self.future, outlived = _left_behind(trainer, folder, ending, depth)
+        return outlived
+
+    def leave(self) -> None:
+        """Release the claim."""
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    def branch_off(self, files: set[str]) -> None:
+        """Never remove these files of the run from which this one branches."""
+        self.foreign = files
+
+    def note_written(self, path: str) -> None:
+        """Note that a file has been written since the run was resumed."""
+        self.future.discard(path)
+
+    def end(self) -> list[str]:
+        """Return the files that the run has not written again by its end."""
+        stale, self.future = sorted(self.future), set()
+        return stale
+
+
+class _FolderClaim:
+    """A folder that only this process may write to; it is created if needed."""
 
     def __init__(self, folder: str) -> None:
         self._made: list[str] = []
@@ -75,41 +146,33 @@ class FolderClaim:
                 filesystem.make_folder(folder)
             self._claim = filesystem.claim(folder)
         except BaseException:
-            self._remove_what_was_made()
+            self._remove_empty_folders()
             raise
         filesystem.remove_leftovers(folder)
 
     def release(self) -> None:
-        """Let others have it; what was made for the claim, and is empty, goes."""
+        """Let other runs claim the folder; remove the folders made for it that are empty."""
         self._claim.release()
-        self._remove_what_was_made()
+        self._remove_empty_folders()
 
-    def _remove_what_was_made(self) -> None:
+    def _remove_empty_folders(self) -> None:
         for folder in self._made:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
 
 
-def claimed(trainer: Trainer, folder: str) -> FolderClaim | None:
-    """Claim `folder` on rank zero; all processes call this, and all get the error.
-
-    Raises:
-        MisconfigurationException: Another run writes into it.
-    """
-    return _on_rank_zero(trainer, lambda: FolderClaim(folder))
-
-
-def _on_rank_zero(trainer: Trainer, call: Callable[[], T]) -> T | None:
+def on_rank_zero(trainer: Trainer, call: Callable[[], T], kind: type[LightlibError]) -> T | None:
+    """Make a call on rank zero alone, and return its result there; if it raises `kind`, all ranks raise."""
     result: T | None = None
-    error: MisconfigurationException | None = None
+    error: LightlibError | None = None
     if trainer.is_global_zero:
         try:
             result = call()
-        except MisconfigurationException as raised:
+        except kind as raised:
             error = raised
-    told = trainer.strategy.broadcast(None if error is None else str(error))
-    if told is not None:
-        raise error or MisconfigurationException(told)
+    failure = trainer.strategy.broadcast(None if error is None else str(error))
+    if failure is not None:
+        raise error or kind(failure)
     return result
 
 
@@ -129,25 +192,25 @@ def labels_in(folder: str, ending: str, depth: int = 0) -> dict[str, Label]:
         ending: Of their names.
         depth: In how many folders within that one to look as well.
     """
-    found: dict[str, Label] = {}
+    labels: dict[str, Label] = {}
     for name in filesystem.names_in(folder):
         path = filesystem.join(folder, name)
         if name.startswith("."):
             continue
         label = label_at(path) if name.endswith(ending) else None
         if label is not None:
-            found[path] = label
+            labels[path] = label
         elif depth > 0 and filesystem.is_folder(path):
-            found |= labels_in(path, ending, depth - 1)
-    return found
+            labels |= labels_in(path, ending, depth - 1)
+    return labels
 
 
-def left_behind(trainer: Trainer, folder: str, ending: str, depth: int) -> tuple[set[str], list[str]]:
-    """Return what this run, when it was ended, left in `folder`; all processes call this and get the same answer.
+def _left_behind(trainer: Trainer, folder: str, ending: str, depth: int) -> tuple[set[str], list[str]]:
+    """Return the files that this run left in `folder` when it was ended; all processes call this.
 
     Returns:
-        The files from after the place where it goes on, which it will come to again; and those that were saved because
-        it was ended, of which nothing is left when it was not.
+        The files from after the position at which it resumes, which it will write again; and those that were saved
+        because it was ended.
     """
     future: set[str] = set()
     outlived: list[str] = []
@@ -162,12 +225,12 @@ def left_behind(trainer: Trainer, folder: str, ending: str, depth: int) -> tuple
         if label is not None and label.run == trainer.run_id:
             outlived = [interrupted]
         future.discard(interrupted)
-    found: tuple[set[str], list[str]] = trainer.strategy.broadcast((future, outlived))
-    return found
+    files: tuple[set[str], list[str]] = trainer.strategy.broadcast((future, outlived))
+    return files
 
 
 def _half_stored(folder: str, ending: str) -> set[str]:
-    """Return the directories on a store whose index was not written any more; on a disk they have hidden names."""
+    """Return incomplete directories on a store, which have no index; on a disk these have hidden names."""
     paths = [filesystem.join(folder, name) for name in filesystem.names_in(folder) if name.endswith(ending)]
     return {path for path in paths if filesystem.is_remote(path) and _is_half(path)}
 
@@ -177,15 +240,15 @@ def _is_half(path: str) -> bool:
     return bool(names) and all(name.startswith("shard-") for name in names)
 
 
-def others_take_part(trainer: Trainer, exception: BaseException) -> bool:
+def all_ranks_can_save(trainer: Trainer, exception: BaseException) -> bool:
     """Whether all ranks can save together after `exception`.
 
-    The first signal ends all of them at one step. An error leaves the others in theirs.
+    The first signal ends all of them at one step. An error leaves the other ranks in theirs.
     """
     if trainer.world_size == 1 or exception is trainer.stop_signal:
         return True
     report.warn(
-        f"No checkpoint was saved after {type(exception).__name__}: with {trainer.world_size} processes, the others "
-        "wait in their step and cannot take part. Save regularly with ModelCheckpoint(every_n_train_steps=…)."
+        f"No checkpoint was saved after {type(exception).__name__}: with {trainer.world_size} processes, the other "
+        "ranks wait in their step and cannot take part. Save regularly with ModelCheckpoint(every_n_train_steps=…)."
     )
     return False

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.checkpoint.best import BestCheckpoints, as_number
 from lightlib.callbacks.checkpoint.folder import absolute, is_of_the_user, label_at, labels_in
+from lightlib.callbacks.checkpoint.ledger import as_number
+from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
 from lightlib.callbacks.checkpoint.policy import Saved, retained
 from lightlib.callbacks.monitored import check_mode, missing, validates
 from lightlib.checkpoint.storage import filesystem
@@ -120,7 +121,7 @@ class CheckpointGC(Callback):
                 fix="callbacks=[ModelCheckpoint(every_n_train_steps=…, save_top_k=-1), CheckpointGC(…)]",
             )
         for saver in savers:
-            saver.shared_out = True
+            saver.share_files()
         self._metrics, self._saved, self._swept = {}, {}, True
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
@@ -128,11 +129,11 @@ class CheckpointGC(Callback):
         if not (trainer.continues and trainer.is_global_zero):
             return
         for saver in self._savers(trainer):
-            for path, label in labels_in(saver.dirpath or "", saver.FILE_EXTENSION, saver.depth).items():
+            for path, label in labels_in(saver.dirpath or "", saver.FILE_EXTENSION, saver.names.depth).items():
                 if (
                     label.run == trainer.run_id
                     and label.batch <= trainer.progress.batch
-                    and saver.may_have_ranked(path)
+                    and saver.names.is_ranked(path)
                 ):
                     self._saved[path] = label.age
         self._swept = False
@@ -160,7 +161,7 @@ class CheckpointGC(Callback):
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
         """Note a new checkpoint. What it makes superfluous is removed when all of its save is done."""
-        if trainer.is_global_zero and any(saver.may_have_ranked(path) for saver in self._savers(trainer)):
+        if trainer.is_global_zero and any(saver.names.is_ranked(path) for saver in self._savers(trainer)):
             label = label_at(path)
             if label is not None:
                 self._saved[path] = label.age
@@ -195,9 +196,9 @@ class CheckpointGC(Callback):
         for path in sorted(path for path in set(own) - kept - linked if not is_of_the_user(trainer, path)):
             self._remove(trainer, path, savers)
 
-    def _remove(self, trainer: Trainer, path: str, savers: list[BestCheckpoints]) -> None:
+    def _remove(self, trainer: Trainer, path: str, savers: list[ModelCheckpoint]) -> None:
         del self._saved[path]
-        saver = next(saver for saver in savers if saver.may_have_ranked(path))
+        saver = next(saver for saver in savers if saver.names.is_ranked(path))
         try:
             saver._remove_checkpoint(trainer, path)  # noqa: SLF001  the door by which a saver's files are removed
         except OSError as error:
@@ -205,8 +206,8 @@ class CheckpointGC(Callback):
         for one in savers:
             one.forget(path)
 
-    def _savers(self, trainer: Trainer) -> list[BestCheckpoints]:
-        return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, BestCheckpoints)]
+    def _savers(self, trainer: Trainer) -> list[ModelCheckpoint]:
+        return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, ModelCheckpoint)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the metrics of the checkpoints that are there."""

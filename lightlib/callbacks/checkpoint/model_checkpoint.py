@@ -1,22 +1,35 @@
-"""ModelCheckpoint: which checkpoints a run saves and keeps: the best, the last, or one every so often."""
+"""ModelCheckpoint: saves checkpoints while training and keeps the best, the last, or one every so often."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
 from lightlib import report
-from lightlib.callbacks.checkpoint.arguments import check_arguments
-from lightlib.callbacks.checkpoint.best import as_number
-from lightlib.callbacks.checkpoint.folder import check_writable, others_take_part
-from lightlib.callbacks.checkpoint.guarded_saves import GuardedSaves
-from lightlib.callbacks.monitored import check_mode, final_at_epoch_end, missing, validates
+from lightlib.callbacks.checkpoint import messages
+from lightlib.callbacks.checkpoint.arguments import check_files, check_link, check_metric, check_triggers
+from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
+from lightlib.callbacks.checkpoint.due import Due
+from lightlib.callbacks.checkpoint.folder import (
+    CheckpointFolder,
+    absolute,
+    all_ranks_can_save,
+    check_writable,
+    default_folder,
+    is_inside,
+    on_rank_zero,
+)
+from lightlib.callbacks.checkpoint.ledger import Ledger, Recorded, as_number, numbers_of, write_yaml
+from lightlib.callbacks.checkpoint.names import CheckpointNames, fields, free_name
+from lightlib.callbacks.checkpoint.saves import Saves
+from lightlib.callbacks.checkpoint.top_k import TopK
+from lightlib.callbacks.monitored import check_mode, final_at_epoch_end
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import CheckpointWriteError, MisconfigurationException, nearest
+from lightlib.errors import CheckpointWriteError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,12 +40,12 @@ if TYPE_CHECKING:
 __all__ = ["ModelCheckpoint"]
 
 
-class ModelCheckpoint(GuardedSaves):
+class ModelCheckpoint(Checkpoint):
     """Saves checkpoints while training, and keeps the best ones by a logged metric.
 
-    When a save is due, it happens after the validation that belongs to it, so that the metric is that of the saved
-    weights. New files are complete before older ones are removed, and files of other runs are never touched. A run that
-    was killed, at whatever moment, and goes on from its newest file ends with the files that it would have had.
+    A save that is due happens after the validation at the same batch, so that the metric belongs to the saved weights.
+    New files are complete before older ones are removed, and files of other runs are never touched. A run that is
+    killed at any moment and resumed from its newest file ends with the files of an uninterrupted run.
 
     Args:
         dirpath: Folder of the checkpoints, local or remote. Default: ``checkpoints`` in `trainer.log_dir`, or in
@@ -40,27 +53,27 @@ class ModelCheckpoint(GuardedSaves):
         filename: Template of the names: metrics in braces, with a format if wanted: ``"{epoch:02d}-{val_loss:.2f}"``.
             Default: ``"{epoch}-{step}"``, where step counts optimizer steps. The extension is added.
         monitor: Metric by which checkpoints are compared. None: the latest one counts as the best.
-        verbose: Say each save.
+        verbose: Print each save.
         save_last: True: also save ``last.ckpt``, whenever a save is due and at the end of every epoch (or after every
-            validation, see `save_on_train_epoch_end`), whatever the interval of the others. "link": make it a link to
-            the file that was saved at that moment, where there is one.
+            validation, see `save_on_train_epoch_end`), whatever the interval of the other saves. "link": make it a
+            link to the file that was saved at that moment, if there is one.
         save_top_k: How many of the best checkpoints are kept; -1: all, 0: none. Without `monitor` only -1, 0 and 1.
         save_on_exception: Also save when an exception or Ctrl-C ends training.
-        save_weights_only: Leave out what is needed only to resume: optimizers, schedules, callbacks.
+        save_weights_only: Leave out everything needed only to resume: optimizers, schedules, callbacks.
         mode: "min" when less of the metric is better, "max" when more is.
         auto_insert_metric_name: Write ``epoch=02`` for ``{epoch:02d}``, and not ``02``.
         every_n_train_steps: Save every n optimizer steps.
         train_time_interval: Save when this much time has passed since the last save.
         every_n_epochs: Save every n epochs. Default: 1, unless one of the two above is given.
-        save_on_train_epoch_end: True: save at the end of training epochs; False: after validations. Default: after
-            validations when their rhythm is not that of the epochs, else at the end of epochs.
+        save_on_train_epoch_end: True: save at the end of training epochs; False: after validations. Default: at the
+            end of epochs if each has one validation at its end, or none; else after validations.
         enable_version_counter: Add ``-v1`` and so on to a name that is taken; when False, such files are overwritten.
-        async_save: Training waits only until the state is copied, and goes on while a thread writes the copy. Two saves
-            never overlap: the next one waits for this one, so one copy exists at most. What goes wrong is raised at the
-            end of the batch, the validation or the training in which it is seen. `last` is a copy of the file before.
-        save_errors: "raise": a file that cannot be written ends training. "warn": it is said, training goes on, and the
-            next save is tried. All earlier files are there in either case.
-        format: "file": one file. "directory": every process writes its part. Default: as the strategy says.
+        async_save: Training waits only while the state is copied; a thread then writes the copy. Two saves never
+            overlap: the next one waits for this one, so at most one copy exists. A failure is raised at the end of the
+            batch, the validation or the training in which it is noticed. `last` is a copy of the file before it.
+        save_errors: "raise": a file that cannot be written ends training. "warn": a warning; training continues, and
+            the next save is tried. In either case all earlier files stay.
+        format: "file": one file. "directory": every process writes its shard. Default: the strategy's.
 
     Attributes:
         best_model_path: The best checkpoint so far, or an empty string.
@@ -71,9 +84,8 @@ class ModelCheckpoint(GuardedSaves):
         current_score: The metric of the latest comparison.
 
     Raises:
-        MisconfigurationException: Arguments that exclude each other, or a negative number; while training: `monitor`
-            was not logged.
-        MisconfigurationException: When `fit` begins: another live run writes into the folder.
+        MisconfigurationException: Arguments exclude each other, or a number is negative; when `fit` begins: another
+            live run writes into the folder; while training: `monitor` was not logged.
         CheckpointWriteError: While training: a file could not be written. All earlier files are still there.
 
     Example:
@@ -81,6 +93,24 @@ class ModelCheckpoint(GuardedSaves):
         >>> os.path.basename(callback.format_checkpoint_name({"epoch": 3, "val_loss": 0.123}))
         'epoch=03-val_loss=0.12.ckpt'
     """
+
+    CHECKPOINT_JOIN_CHAR = "-"
+    CHECKPOINT_EQUALS_CHAR = "="
+    CHECKPOINT_NAME_LAST = "last"
+    FILE_EXTENSION = ".ckpt"
+    STARTING_VERSION = 1
+
+    best_k_models = Recorded["dict[str, Tensor]"]()
+    best_model_path = Recorded[str]()
+    best_model_score = Recorded["Tensor | None"]()
+    current_score = Recorded["Tensor | None"]()
+    kth_best_model_path = Recorded[str]()
+    kth_value = Recorded["Tensor"]()
+    last_model_path = Recorded[str]()
+    _evicted = Recorded["list[str]"]()
+    _latest = Recorded[str]()
+    _pending = Recorded[str]()
+    _saved_at_batch = Recorded[int]()
 
     def __init__(
         self,
@@ -104,34 +134,39 @@ class ModelCheckpoint(GuardedSaves):
         save_errors: Literal["raise", "warn"] = "raise",
         format: Literal["file", "directory"] | None = None,  # noqa: A002  as in Trainer.save_checkpoint
     ) -> None:
-        super().__init__(
-            dirpath, filename, save_weights_only, auto_insert_metric_name, enable_version_counter, format, async_save
-        )
+        self.dirpath = absolute(dirpath)
+        self.filename = filename
         self.monitor = monitor
         self.verbose = verbose
         self.save_last = save_last
         self.save_top_k = save_top_k
         self.save_on_exception = save_on_exception
+        self.save_weights_only = save_weights_only
         self.mode = check_mode(mode)
+        self.auto_insert_metric_name = auto_insert_metric_name
         self.every_n_train_steps = every_n_train_steps or 0
         self.train_time_interval = train_time_interval
         no_trigger = every_n_train_steps is None and train_time_interval is None and every_n_epochs is None
         self.every_n_epochs = 1 if no_trigger else every_n_epochs or 0
         self.save_on_train_epoch_end = save_on_train_epoch_end
+        self.enable_version_counter = enable_version_counter
+        self.async_save = async_save
         self.save_errors = save_errors
-        check_arguments(
-            monitor=monitor,
-            filename=filename,
-            save_last=save_last,
-            save_top_k=save_top_k,
-            every_n_train_steps=self.every_n_train_steps,
-            every_n_epochs=self.every_n_epochs,
-            train_time_interval=train_time_interval,
-            async_save=async_save,
-            save_errors=save_errors,
-            format=format,
-        )
-        self._start_empty()
+        self.format = format
+        check_metric(monitor, save_top_k)
+        check_triggers(self.every_n_train_steps, self.every_n_epochs, train_time_interval)
+        check_files(filename, save_last, async_save, save_errors, format)
+        self.shared_out = False  # whether a CheckpointGC removes files as well
+        self._saves = Saves(type(self).__name__, TopK(self.save_top_k, self.mode).worst)
+        self._folder = CheckpointFolder()
+        self._due = Due()
+        self._warn_once = messages.WarnOnce()
+        self._restored: dict[str, Any] | None = None  # between `load_state_dict` and the start of training
+        self._begin(batch=0, step=0)
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._saves.ledger
 
     @property
     def state_key(self) -> str:
@@ -147,25 +182,19 @@ class ModelCheckpoint(GuardedSaves):
     # when a save is due
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """Choose the folder when `fit` begins, see whether it can be written, and claim it for this run."""
+        """Choose the folder when `fit` begins, check that it is writable, and claim it for this run."""
         if stage != "fit":
             return
         self.dirpath = trainer.strategy.broadcast(self.folder(trainer))
-        if self.save_last == "link" and filesystem.is_remote(self.dirpath):
-            raise MisconfigurationException(
-                f"ModelCheckpoint(save_last='link') with the remote folder {self.dirpath!r}.",
-                expected="a local folder: only there can a file be a link.",
-                fix="ModelCheckpoint(save_last=True)",
-            )
+        check_link(self.save_last, self.dirpath)
         check_writable(trainer, self.dirpath, type(self).__name__)
         if not trainer.fast_dev_run:
-            self._enter(trainer)
+            outlived = self._folder.enter(trainer, self.dirpath, self.FILE_EXTENSION, self.names.depth)
+            self._ledger.record("outlived", outlived)
+            self._saves.start(in_background=self.async_save, raises=self.save_errors == "raise")
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Take the position where this run starts, and what it had still to do when it was killed there.
-
-        Otherwise nothing is saved before something was trained.
-        """
+        """Note where the run starts, as nothing is saved before anything was trained; finish a killed run's save."""
         self._begin(trainer.progress.batch, trainer.global_step)
         restored, self._restored = self._restored, None
         if trainer.fast_dev_run:
@@ -173,64 +202,57 @@ class ModelCheckpoint(GuardedSaves):
         if restored is not None and trainer.continues:
             self._take_position(trainer, restored)
         elif restored is not None:
-            self._branch_off()
-        self._agree(trainer)
+            self._folder.branch_off(self._ledger.kept - {""})
+            self.last_model_path = ""
+        self._saves.agree(trainer)
         if self._pending:
-            trainer.at_save_point(partial(self._save_due, trainer))
+            trainer.saver.request(partial(self._save_due, trainer))
         else:
             self._delete_evicted(trainer)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Ask for a save every n steps, or when the time has come."""
-        if self._in_flight:
-            self._look(trainer)
-        every = self.every_n_train_steps
-        if every:
-            before, self._step = self._step, trainer.global_step
-            due = self._step // every > before // every
-        elif self.train_time_interval is not None:
-            due = self._clock.over(trainer, trainer.progress.batch, self.train_time_interval.total_seconds())
-        else:
-            return
-        if due:
-            self._clock.start(trainer.progress.batch)
+        """Request a save every n steps, or after a time."""
+        if self._saves.in_flight:
+            self._saves.look(trainer)
+        if self._due.after_batch(trainer, self.every_n_train_steps, self.train_time_interval):
             self._request(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Ask for a save after a validation."""
+        """Request a save after a validation."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
-        self._look(trainer)
-        self._validated_at_step = trainer.global_step
+        self._saves.look(trainer)
+        self._due.note_validation(trainer.global_step)
         if self.monitor is not None and not self.every_n_epochs:
-            self._validated_value = as_number(trainer.callback_metrics.get(self.monitor))
+            self._due.note_metric(as_number(trainer.callback_metrics.get(self.monitor)))
         if not self._at_epoch_end(trainer):
             self._request_for_epoch(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Ask for a save at the end of a training epoch."""
-        self._look(trainer)
-        self._epoch_ended = True
+        """Request a save at the end of a training epoch."""
+        self._saves.look(trainer)
+        self._due.note_epoch_end()
         if self._at_epoch_end(trainer):
             self._request_for_epoch(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Wait for what is still being written."""
-        self._settle(trainer)
+        """Wait for the background save."""
+        self._saves.settle(trainer)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Remove what was saved because the run was ended, now that it has come to its own end."""
+        """Remove the files that were saved because the run was ended: now it has finished."""
         if not trainer.fast_dev_run and self.dirpath is not None:
             self._clear_up(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
-        """Save the run as it is, when asked to; a failure to do so is reported and does not hide `exception`."""
+        """Save the run as it is if `save_on_exception`; a failure is a warning and does not hide `exception`."""
         if trainer.state.fn != "fit":
             return
-        self._stop_writing()
-        if not self.save_on_exception or trainer.fast_dev_run or trainer.sanity_checking or self._nothing_new(trainer):
+        self._saves.stop()
+        nothing_new = trainer.progress.batch == self._saved_at_batch
+        if not self.save_on_exception or trainer.fast_dev_run or trainer.sanity_checking or nothing_new:
             return
-        if self.dirpath is None or not others_take_part(trainer, exception):
+        if self.dirpath is None or not all_ranks_can_save(trainer, exception):
             return
         self._epoch = trainer.current_epoch
         try:
@@ -241,15 +263,27 @@ class ModelCheckpoint(GuardedSaves):
             report.info(f"{type(exception).__name__}: the run was saved to {self._latest!r}.")
 
     def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """Give the folder back."""
+        """Release the folder."""
         if stage == "fit":
-            self._stop_writing()
-            self._leave()
+            self._saves.stop()
+            self._folder.leave()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
-        """Let nobody write while this callback's last save is being written."""
-        if self._writer is not None:
-            self._writer.join()
+        """Wait for this callback's background save, so that two saves never overlap."""
+        if self._saves.writer is not None:
+            self._saves.writer.join()
+
+    def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
+        """Note that a file, whichever object saved it, is of the present."""
+        self._folder.note_written(path)
+
+    def _begin(self, batch: int, step: int) -> None:
+        """Start at a position from which on nothing has been trained yet."""
+        self._pending, self._saved_at_batch = "", batch
+        self._epoch = 0  # in which the pending save became due
+        self._candidates: dict[str, Tensor] = {}  # the metrics of the pending save
+        self._asked_of: Trainer | None = None  # while a save is pending
+        self._due.begin(batch, step)
 
     def _at_epoch_end(self, trainer: Trainer) -> bool:
         return final_at_epoch_end(trainer) if self.save_on_train_epoch_end is None else self.save_on_train_epoch_end
@@ -261,85 +295,69 @@ class ModelCheckpoint(GuardedSaves):
             self._request(trainer, "last alone")
 
     def _request(self, trainer: Trainer, what: str = "all") -> None:
-        if self._pending in ("all", "last") or trainer.fast_dev_run or self._nothing_new(trainer):
+        nothing_new = trainer.progress.batch == self._saved_at_batch
+        if self._pending in ("all", "last") or trainer.fast_dev_run or nothing_new:
             return
-        is_asked, self._pending, self._asked_of = bool(self._pending), what, trainer
-        self._epoch = trainer.current_epoch  # the epoch is counted before the loop answers
-        if not is_asked:
-            trainer.at_save_point(partial(self._save_due, trainer))
-
-    def _nothing_new(self, trainer: Trainer) -> bool:
-        return bool(trainer.progress.batch == self._saved_at_batch)
+        waits, self._pending, self._asked_of = bool(self._pending), what, trainer
+        self._epoch = trainer.current_epoch  # at the save point the epoch may have been counted
+        if not waits:
+            trainer.saver.request(partial(self._save_due, trainer))
 
     # the save
 
     def _save_due(self, trainer: Trainer) -> None:
         try:
             if self._pending == "last":
-                self._go_on_saving(trainer)
+                self._finish_save(trainer)
             else:
                 self._save_all(trainer, ranked=self._pending == "all")
         except CheckpointWriteError as error:
             if self.save_errors == "raise":
                 raise
-            self._say(error)
+            self._saves.warn(error)
 
     def _save_all(self, trainer: Trainer, ranked: bool = True) -> None:
-        self._settle(trainer)
-        self._agree(trainer)
-        # A metric of a step is another on each process: that of rank zero counts, so that all decide alike.
+        self._saves.settle(trainer)
+        self._saves.agree(trainer)
+        # A metric of a step differs between ranks: that of rank zero counts, so that all decide the same.
         candidates = trainer.strategy.broadcast(self._monitor_candidates(trainer))
-        self._undo = before = {**self._bookkeeping(), "_pending": ""}
-        self._latest, previous = "", self.last_model_path
 
-        def save() -> None:
-            # Each file says what is done when it is complete, and what is still to do: all that is set before.
-            self._candidates, self._saved_at_batch = candidates, trainer.progress.batch
-            self._pending = "last" if self.save_last else ""
-            if self.save_last:
-                self.last_model_path = self._last_path(trainer, candidates)
-            others = [previous] if previous and previous != self.last_model_path else []
-            self._evicted = [*self._evicted, *others]
+        def last_path() -> str | None:
+            self._candidates = candidates
+            return self._last_path(trainer, candidates) if self.save_last else None
+
+        def ranked_file() -> None:
             if ranked and self.save_top_k != 0:
                 self._save_topk_checkpoint(trainer, candidates)
-            kept = [path for path in self._evicted if path not in others]
-            without_last = {name: before[name] for name in ("last_model_path", "_saved_at_batch", "_pending")}
-            self._in_order(partial(self._set_undo, {**self._bookkeeping(), **without_last, "_evicted": kept}))
-            if self.save_last:
-                self._pending = ""
-                self._save_last_checkpoint(trainer, candidates)
 
-        self._save_and_remove(trainer, save)
+        with self._saving(trainer):
+            last_file = partial(self._save_last_checkpoint, trainer, candidates)
+            self._saves.save(trainer.progress.batch, last_path, ranked_file, last_file)
 
-    def _go_on_saving(self, trainer: Trainer) -> None:
-        """Make up for the second half of a save, after a resume from the file that the first half wrote."""
-        self._undo = {**self._bookkeeping(), "_pending": ""}
+    def _finish_save(self, trainer: Trainer) -> None:
+        """Write the second half of a save, after a resume from the file that the first half wrote."""
 
-        def save() -> None:
-            self._pending = ""
+        def last_file() -> None:
             self._latest = self._latest if self._latest and self.file_exists(self._latest, trainer) else ""
             self._save_last_checkpoint(trainer, self._candidates)
 
-        self._save_and_remove(trainer, save)
+        with self._saving(trainer):
+            self._saves.finish(last_file)
+
+    @contextmanager
+    def _saving(self, trainer: Trainer) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._candidates, self._asked_of = {}, None
+        self._delete_evicted(trainer)
 
     def _save_as_it_is(self, trainer: Trainer) -> None:
-        """Save beside what is kept. A run that goes on from there and has come further removes the file."""
+        """Save an additional file. A run that is resumed from it removes it after its next save."""
         candidates = trainer.strategy.broadcast(self._monitor_candidates(trainer))
-        previous, evicted = self.last_model_path, self._evicted
         path = self._get_metric_interpolated_filepath_name(candidates, trainer)
-        try:
-            if self.save_last:
-                self.last_model_path = self._last_path(trainer, candidates)
-            others = [previous] if previous and previous != self.last_model_path else []
-            self._evicted = [*evicted, *others, path]
-            self._save_checkpoint(trainer, path)
-            if self.save_last:
-                self._save_checkpoint(trainer, self.last_model_path)
-        except BaseException:
-            self.last_model_path, self._evicted = previous, evicted
-            raise
-        self._saved_at_batch, self._latest = trainer.progress.batch, path
-        self._evicted = [*evicted, *others]
+        last_path = self._last_path(trainer, candidates) if self.save_last else None
+        self._saves.save_extra(trainer.progress.batch, path, last_path, partial(self._save_checkpoint, trainer))
         self._delete_evicted(trainer)
 
     # which files
@@ -362,76 +380,220 @@ class ModelCheckpoint(GuardedSaves):
     def _save_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         assert self.monitor is not None
         current = monitor_candidates.get(self.monitor)
+        step, logged = trainer.global_step, set(trainer.callback_metrics)
+        if current is None and self._due.metric_should_exist(trainer):
+            raise messages.never_logged(self.monitor, logged)
         if current is None:
-            self._metric_is_missing(trainer, monitor_candidates)
+            self._warn_once("missing", messages.not_logged_yet(self.monitor, step, logged))
             return
-        self._warn_when_stale(trainer, current)
+        logged_at = self._due.stale_since(step, current)
+        if logged_at is not None:
+            self._warn_once("stale", messages.stale(self.monitor, step, logged_at))
         if self.check_monitor_top_k(trainer, current):
             self._update_best_and_save(current, trainer, monitor_candidates)
         else:
             self.current_score = current
             if self.verbose:
+                value = current.item()
                 report.info(
-                    f"Epoch {self._epoch}, step {trainer.global_step}: {self.monitor!r} = {current.item():.5g} is not "
-                    f"among the best {self.save_top_k}."
+                    messages.not_among_best(self.monitor, self._epoch, trainer.global_step, value, self.save_top_k)
                 )
 
-    def _metric_is_missing(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        assert self.monitor is not None
-        logged = set(trainer.callback_metrics)
-        could_be_there = self._validated_at_step is not None if validates(trainer) else self._epoch_ended
-        if could_be_there:
-            raise missing(
-                "ModelCheckpoint",
-                self.monitor,
-                logged,
-                fix=f"log it with self.log({self.monitor!r}, …); if it is logged for a whole training epoch, set "
-                "ModelCheckpoint(save_on_train_epoch_end=True).",
-            )
-        self._warn_once(
-            "missing",
-            f"ModelCheckpoint(monitor={self.monitor!r}): at step {trainer.global_step} this metric does not exist yet, "
-            f"so no checkpoint was compared.{nearest(self.monitor, logged)} Saves begin when it was logged for "
-            "the first time.",
-        )
-
-    def _warn_when_stale(self, trainer: Trainer, current: Tensor) -> None:
-        step, value = self._validated_at_step, self._validated_value
-        if step is not None and step != trainer.global_step and value is not None and torch.equal(value, current):
-            self._warn_once(
-                "stale",
-                f"ModelCheckpoint(monitor={self.monitor!r}): the checkpoint of step {trainer.global_step} is compared "
-                f"by a number of step {step}, because no validation ran since. Let both have the same rhythm, for "
-                "example by saving after validations: leave every_n_train_steps and train_time_interval away.",
-            )
-
     def _update_best_and_save(self, current: Tensor, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        evicted = (
-            []
-            if self.save_top_k == -1
-            else self._worst_first()[: max(0, len(self.best_k_models) + 1 - self.save_top_k)]
-        )
+        top = self._top_k
+        evicted = top.evicted
         path = self._get_metric_interpolated_filepath_name(monitor_candidates, trainer, evicted[0] if evicted else None)
         if current.isnan():
-            self._warn_once(
-                "nan",
-                f"ModelCheckpoint: {self.monitor!r} is nan at epoch {self._epoch}, step {trainer.global_step}. Its "
-                f"checkpoint {path!r} counts as the worst possible one ({self._worst.item()}) and is the first to be "
-                "replaced.",
-            )
-            current = self._worst
-        self.best_k_models = {p: value for p, value in self.best_k_models.items() if p not in evicted}
-        self.best_k_models[path] = current
+            worst = top.worst.item()
+            self._warn_once("nan", messages.nan(self.monitor, self._epoch, trainer.global_step, path, worst))
+            current = top.worst
         self.current_score = current
-        self._rank()
+        top = top.add(path, current)
+        self._ledger.rank(top)
         self._evicted = [*self._evicted, *(old for old in evicted if old != path)]
         self._save_checkpoint(trainer, path)
         if self.verbose:
-            place = self._worst_first()[::-1].index(path) + 1
-            report.info(
-                f"Epoch {self._epoch}, step {trainer.global_step}: {self.monitor!r} = {current.item():.5g}, saved as "
-                f"number {place} to {path!r}."
-            )
+            place, value = top.ranked.index(path) + 1, current.item()
+            report.info(messages.saved(self.monitor, self._epoch, trainer.global_step, value, place, path))
 
     def _save_last_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        self._write_last(trainer, self.last_model_path, self._latest, as_link=self.save_last == "link")
+        """Write the last checkpoint: a link to, or a copy of, the file that this save has written, or a new file."""
+        path, saved, as_link = self.last_model_path, self._latest, self.save_last == "link"
+        if saved and self._saves.writer is not None:
+            make = filesystem.link if as_link else filesystem.copy
+            self._take_name(trainer, path)
+            self._saves.in_order(partial(make, saved, path) if trainer.is_global_zero else lambda: None)
+        elif saved and as_link:
+            self._link_checkpoint(trainer, saved, path)
+            self._take_name(trainer, path)
+        else:
+            self._save_checkpoint(trainer, path)
+
+    @property
+    def _top_k(self) -> TopK:
+        return TopK(self.save_top_k, self.mode, self.best_k_models)
+
+    def check_monitor_top_k(self, trainer: Trainer, current: Tensor | None = None) -> bool:
+        """Whether a checkpoint with the metric `current` belongs to the best; all ranks get the same answer."""
+        top = self._top_k
+        if current is None or top.k == 0 or top.has_room:
+            return current is not None and top.k != 0
+        return bool(trainer.strategy.reduce_boolean_decision(top.admits(current)))
+
+    def forget(self, path: str) -> None:
+        """Take a file that another object removes from the list of the best."""
+        self._ledger.forget(path, self._top_k)
+
+    def share_files(self) -> None:
+        """Expect that another object removes files as well."""
+        self.shared_out = True
+
+    def _monitor_candidates(self, trainer: Trainer) -> dict[str, Tensor]:
+        """Return the metrics for names and decisions; those of a pending save until the run has logged them again."""
+        return {**self._candidates, **numbers_of(trainer.callback_metrics, self._epoch, trainer.global_step)}
+
+    # files
+
+    def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
+        """Write one file and notify the loggers. Override it to write something else, or more."""
+        options: dict[str, Any] = {} if self.format is None else {"format": self.format}
+        if self._saves.writer is not None:
+            options["writer"] = self._saves.writer
+        self._ledger.begin_file(filepath, resumable=not self.save_weights_only)
+        trainer.saver.save(filepath, self.save_weights_only, **options)
+        self._take_name(trainer, filepath)
+        self._saves.in_order(lambda: None, then=partial(messages.notify_loggers, trainer, self, self._warn_once))
+
+    def _take_name(self, trainer: Trainer, path: str) -> None:
+        """Let all callbacks treat `path` as a file of the present, although it may not be complete yet."""
+        self._saves.take_name(path)
+        for callback in trainer.checkpoint_callbacks:
+            if isinstance(callback, ModelCheckpoint):
+                callback._folder.note_written(path)  # noqa: SLF001  another instance of this class
+
+    def _remove_checkpoint(self, trainer: Trainer, filepath: str) -> None:
+        """Remove one file. Override it to keep or to move it."""
+        if trainer.is_global_zero:
+            filesystem.remove(filepath)
+
+    @staticmethod
+    def _link_checkpoint(trainer: Trainer, filepath: str, linkpath: str) -> None:
+        """Make `linkpath` a link to `filepath`."""
+        on_rank_zero(trainer, partial(filesystem.link, filepath, linkpath), CheckpointWriteError)
+
+    def _delete_evicted(self, trainer: Trainer) -> None:
+        self._saves.remove_evicted(
+            trainer, self.dirpath, self._folder.foreign, partial(self._remove_checkpoint, trainer)
+        )
+
+    def _clear_up(self, trainer: Trainer) -> None:
+        """After a successful run, remove the stale checkpoints of its earlier attempts."""
+        stale = [path for path in self._folder.end() if self.names.may_be_ours(path)]
+        protected = self._folder.foreign
+        self._saves.clear_up(trainer, self.dirpath, protected, stale, partial(self._remove_checkpoint, trainer))
+
+    # names
+
+    @property
+    def names(self) -> CheckpointNames:
+        """How the files are named."""
+        return CheckpointNames(
+            self.dirpath,
+            self.filename,
+            self.CHECKPOINT_NAME_LAST,
+            self.auto_insert_metric_name,
+            self.CHECKPOINT_EQUALS_CHAR,
+            self.CHECKPOINT_JOIN_CHAR,
+            self.FILE_EXTENSION,
+        )
+
+    def folder(self, trainer: Trainer) -> str:
+        """The folder of the files: `dirpath`, or a default next to the logs."""
+        return self.dirpath or default_folder(trainer)
+
+    def find_last_checkpoints(self, trainer: Trainer) -> set[str]:
+        """The files in the folder that `save_last` may have written, in this run or an earlier one."""
+        return self.names.last_files(self.folder(trainer))
+
+    def file_exists(self, filepath: str | os.PathLike[str], trainer: Trainer) -> bool:
+        """Whether rank zero sees a file of this name; all ranks get its answer."""
+        there = filesystem.exists(os.fspath(filepath)) if trainer.is_global_zero else False
+        return bool(trainer.strategy.broadcast(there))
+
+    def format_checkpoint_name(
+        self, metrics: dict[str, Any], filename: str | None = None, ver: int | None = None, prefix: str | None = None
+    ) -> str:
+        """Return the path of a checkpoint with these metrics.
+
+        Args:
+            metrics: Numbers by name, with "epoch" and "step". A missing one is written as "nan".
+            filename: A template to use instead of this callback's own.
+            ver: A version to append.
+            prefix: Something to put in front.
+
+        Raises:
+            MisconfigurationException: A number cannot be written as the template says.
+
+        Example:
+            >>> from lightlib.callbacks import ModelCheckpoint
+            >>> ModelCheckpoint().format_checkpoint_name({"epoch": 0, "step": 10}, ver=1)
+            'epoch=0-step=10-v1.ckpt'
+        """
+        return self.names.path(metrics, filename, ver, prefix)
+
+    def _get_metric_interpolated_filepath_name(
+        self, monitor_candidates: dict[str, Tensor], trainer: Trainer, del_filepath: str | None = None
+    ) -> str:
+        """Return the name of the next file: a new one, or that of `del_filepath`, which it replaces."""
+        absent = sorted(set(fields(self.filename or "")) - set(monitor_candidates))
+        if absent:
+            self._warn_once("absent", messages.absent_in_name(self.filename, absent[0], monitor_candidates))
+        return self._free_name(trainer, partial(self.format_checkpoint_name, monitor_candidates), del_filepath)
+
+    def _last_path(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> str:
+        name = partial(self.format_checkpoint_name, monitor_candidates, self.CHECKPOINT_NAME_LAST)
+        return self._free_name(trainer, name, self.last_model_path)
+
+    def _free_name(self, trainer: Trainer, name: Callable[..., str], replaced: str | None) -> str:
+        first_version = self.STARTING_VERSION if self.enable_version_counter else None
+        return free_name(name, partial(self._is_free, trainer, replaced), trainer.strategy.broadcast, first_version)
+
+    def _is_free(self, trainer: Trainer, replaced: str | None, path: str) -> bool:
+        if path == replaced and path not in self._folder.foreign:
+            return True
+        if path == self.last_model_path:
+            return False
+        savers = [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, ModelCheckpoint)]
+        being_written = any(path in saver._saves.writing for saver in savers)  # noqa: SLF001  instances of this class
+        known = trainer.strategy.broadcast(False if being_written else True if path in self._folder.future else None)
+        return not self.file_exists(path, trainer) if known is None else bool(known)
+
+    # state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the files saved so far under Lightning's names, and under "lightlib" where a killed run continues."""
+        ledger, candidates = self._saves.settled_ledger, self._candidates
+        if ledger.pending in ("all", "last alone") and self._asked_of is not None:
+            candidates = self._monitor_candidates(self._asked_of)
+        position = self._due.state(timed=self.train_time_interval is not None)
+        pending = ledger.pending_save(self._epoch, candidates)
+        return {**ledger.state(self.monitor, self.dirpath), "lightlib": {**pending, **position}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue with the files of an earlier run if they still exist and are in the same folder."""
+        inside = partial(is_inside, folder=self.dirpath)
+        comes_again = any(self.names.may_be_ours(path) for path in self._folder.future)
+        ledger, owner = self._ledger, type(self).__name__
+        state = ledger.load(state_dict, self.dirpath, owner, inside, self._top_k, comes_again, self.shared_out)
+        self._restored = self._restored if state is None else dict(state.get("lightlib") or {})
+
+    def _take_position(self, trainer: Trainer, restored: dict[str, Any]) -> None:
+        """Continue where the same run was ended."""
+        self._epoch = restored.get("epoch", self._epoch)
+        self._candidates = dict(restored.get("candidates", self._candidates))
+        self._ledger.take_pending_save(restored, absolute(trainer.ckpt_path))
+        self._due.restore(trainer.progress.batch, restored)
+
+    def to_yaml(self, filepath: str | os.PathLike[str] | None = None) -> None:
+        """Write the kept files and their metrics as YAML. Default: ``best_k_models.yaml`` in the folder."""
+        write_yaml(filepath or os.path.join(self.dirpath or "", "best_k_models.yaml"), self.best_k_models)

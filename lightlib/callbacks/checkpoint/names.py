@@ -1,21 +1,126 @@
-"""The names of checkpoint files: templates filled with metrics, which never lead out of their folder."""
+"""CheckpointNames: names of checkpoint files, from templates that are filled with metrics."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["check_template", "fields", "fill", "may_be"]
+__all__ = ["CheckpointNames", "check_template", "fields", "fill", "free_name", "may_be"]
 
 _FIELD = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
 _NOT_IN_A_NAME = re.compile(r'[\x00-\x1f/\\<>:"|?*]')
 _WRITTEN_NUMBER = r"[-+0-9.,_%eEnaifNAIF]*"
+
+
+@dataclass(frozen=True)
+class CheckpointNames:
+    """The names that one callback gives to its files.
+
+    Attributes:
+        folder: Where they are; None while it is unknown.
+        template: Of the names; None for the default one.
+        last: The template of the last checkpoint.
+        insert_names: Whether ``{epoch}`` becomes ``epoch=3`` or ``3``.
+        equals, join: What stands between a metric's name and its value, and between the parts of a name.
+        ending: The extension.
+
+    Example:
+        >>> names = CheckpointNames("runs", "{epoch}", "last", True, "=", "-", ".ckpt")
+        >>> names.path({"epoch": 3}, version=1), names.is_ranked("runs/epoch=3.ckpt"), names.is_ranked("runs/last.ckpt")
+        ('runs/epoch=3-v1.ckpt', True, False)
+    """
+
+    folder: str | None
+    template: str | None
+    last: str
+    insert_names: bool
+    equals: str
+    join: str
+    ending: str
+
+    @property
+    def depth(self) -> int:
+        """How many folders the template makes below `folder`."""
+        return (self.template or "").count("/")
+
+    @property
+    def ranked_template(self) -> str:
+        """The template of all checkpoints but the last one."""
+        return self.template or f"{{epoch}}{self.join}{{step}}"
+
+    def path(
+        self,
+        metrics: Mapping[str, Any],
+        template: str | None = None,
+        version: int | None = None,
+        prefix: str | None = None,
+    ) -> str:
+        """Return the path of a checkpoint with these metrics.
+
+        Raises:
+            MisconfigurationException: A number does not fit its format.
+        """
+        name = fill(template or self.ranked_template, metrics, insert_names=self.insert_names, equals=self.equals)
+        versions = [f"v{version}"] if version is not None else []
+        file = self.join.join([*([prefix] if prefix else []), name, *versions]) + self.ending
+        return filesystem.join(self.folder, file) if self.folder else file
+
+    def is_last(self, path: str) -> bool:
+        """Whether `path` may be a last checkpoint of this callback."""
+        return self._matches(path, self.last)
+
+    def is_ranked(self, path: str) -> bool:
+        """Whether `path` may be another checkpoint of this callback, and not the last one."""
+        return not self.is_last(path) and self._matches(path, self.ranked_template)
+
+    def may_be_ours(self, path: str) -> bool:
+        """Whether `path` may be any checkpoint of this callback."""
+        return self.is_last(path) or self.is_ranked(path)
+
+    def last_files(self, folder: str) -> set[str]:
+        """Return the files in `folder` that may be last checkpoints, of this run or an earlier one."""
+        start = self.last.partition("{")[0]
+        return {
+            filesystem.join(folder, name)
+            for name in filesystem.names_in(folder)
+            if name.startswith(start) and name.endswith(self.ending)
+        }
+
+    def _matches(self, path: str, template: str) -> bool:
+        start = filesystem.join(self.folder or "", "")
+        return path.startswith(start) and may_be(
+            path[len(start) :].removesuffix(self.ending),
+            template,
+            insert_names=self.insert_names,
+            equals=self.equals,
+            join=self.join,
+        )
+
+
+def free_name(
+    name: Callable[..., str], is_free: Callable[[str], bool], broadcast: Callable[[str], str], first_version: int | None
+) -> str:
+    """Return the first free name: without a version, or with the lowest one. All processes call this.
+
+    Args:
+        name: Returns a name; ``name(ver=1)`` one with a version.
+        is_free: Whether a file may be written under a name.
+        broadcast: Returns rank zero's name on all ranks.
+        first_version: The lowest version; None: take the name even if it is not free.
+    """
+    path, version = broadcast(name()), first_version
+    while version is not None and not is_free(path):
+        path = broadcast(name(ver=version))
+        version += 1
+    return path
 
 
 def fields(template: str) -> list[str]:
@@ -29,9 +134,9 @@ def fields(template: str) -> list[str]:
 
 
 def fill(template: str, metrics: Mapping[str, Any], *, insert_names: bool = True, equals: str = "=") -> str:
-    """Return `template` with its fields replaced by the metrics; a metric that is not there is written as "nan".
+    """Return `template` with its fields replaced by the metrics; a missing metric is written as "nan".
 
-    Characters that separate folders, or that some systems forbid in names, become "_" in what the metrics contribute.
+    In names and values of metrics, characters that separate folders or that some systems forbid in names become "_".
 
     Raises:
         MisconfigurationException: A number cannot be written as the field says.
@@ -61,7 +166,7 @@ def fill(template: str, metrics: Mapping[str, Any], *, insert_names: bool = True
 
 
 def may_be(name: str, template: str, *, insert_names: bool = True, equals: str = "=", join: str = "-") -> bool:
-    """Whether `fill` may have made `name` of `template`, with a version behind it or none.
+    """Whether `name` may be a filled `template`, with or without a version after it.
 
     Example:
         >>> may_be("epoch=3-val_loss=0.12-v1", "{epoch}-{val/loss:.2f}"), may_be("mine", "{epoch}-{step}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lightlib import report
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
-from lightlib.callbacks.checkpoint.folder import absolute, check_writable, label_at, others_take_part
+from lightlib.callbacks.checkpoint.folder import absolute, all_ranks_can_save, check_writable, label_at
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError
 
@@ -61,7 +61,7 @@ class OnExceptionCheckpoint(Checkpoint):
         before_the_run = trainer.plan is None
         if trainer.state.fn != "fit" or before_the_run or trainer.sanity_checking:
             return
-        if not others_take_part(trainer, exception):
+        if not all_ranks_can_save(trainer, exception):
             return
         try:
             trainer.save_checkpoint(self.ckpt_path)

@@ -169,7 +169,7 @@ class Saver:
         run.loggers.save()  # anything logged before a checkpoint is on disk when the checkpoint is
         label = self._identity.next_label(run.progress, request.weights_only)
         content = dump(run, label, request.weights_only, sharded=kind == "directory")
-        run.user_state.say()
+        run.user_state.warn_of_missing()
         alone = strategy.world_size == 1
         writes = kind == "directory" or strategy.is_global_zero
         if writer is not None:

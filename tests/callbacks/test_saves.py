@@ -31,7 +31,7 @@ class SlowTrainer(FakeTrainer):
 
 
 def settled(callback, trainer):
-    callback._writer.join()
+    callback._saves.writer.join()
     trainer.batch()
 
 
@@ -137,7 +137,7 @@ class TestBackground:
         callback.on_train_end(trainer, None)
         assert kept(callback) == ["epoch=0-step=2.ckpt"]
         callback.teardown(trainer, None, "fit")
-        assert callback._writer is None
+        assert callback._saves.writer is None
 
     def test_an_exception_waits_and_its_own_save_is_made_at_once(self, tmp_path):
         callback, trainer = started(tmp_path, SlowTrainer(tmp_path), async_save=True, save_on_exception=True)
@@ -162,11 +162,11 @@ class TestFailuresInTheBackground:
     def failed(self, tmp_path, **arguments):
         callback, trainer = started(tmp_path, monitor="m", async_save=True, save_last=True, **arguments)
         trainer.epoch(m=2)
-        callback._writer.join()
+        callback._saves.writer.join()
         state, files = lightnings(callback), kept(callback)
         trainer.full = True
         trainer.epoch(m=1)
-        callback._writer.join()
+        callback._saves.writer.join()
         return callback, trainer, state, files
 
     def test_ends_training_at_the_next_batch(self, tmp_path):
@@ -198,13 +198,15 @@ class TestFailuresInTheBackground:
 
     def test_warn(self, tmp_path):
         callback, trainer, state, _ = self.failed(tmp_path, save_errors="warn")
-        with pytest.warns(UserWarning, match=r"a save failed, training goes on with what was saved before.*disk full"):
+        with pytest.warns(
+            UserWarning, match=r"a save failed; training continues with the earlier checkpoints.*disk full"
+        ):
             trainer.batch()
         assert lightnings(callback) == state
         trainer.batch()
         trainer.full = False
         trainer.epoch(m=0)
-        callback._writer.join()
+        callback._saves.writer.join()
         assert kept(callback) == ["epoch=2-step=8.ckpt", "last.ckpt"]
 
     def test_another_process_hears_of_it_at_the_next_save(self, tmp_path):
@@ -215,20 +217,20 @@ class TestFailuresInTheBackground:
         assert callback.best_model_score == 1  # as on the others
         trainer.full = False
         trainer.epoch(m=0)  # where it is not said again
-        callback._writer.join()
+        callback._saves.writer.join()
         assert kept(callback) == ["epoch=2-step=7.ckpt", "last.ckpt"]
 
     def test_of_another_process(self, tmp_path):
         callback, trainer = started(tmp_path, monitor="m", async_save=True)
         trainer.epoch(m=2)
         trainer.strategy.reduce_boolean_decision = lambda decision: False
-        with pytest.raises(CheckpointWriteError, match="by another process"):
+        with pytest.raises(CheckpointWriteError, match="Another process could not write"):
             callback.on_train_end(trainer, None)
 
     def test_only_the_last_one_fails(self, tmp_path, monkeypatch):
         callback, trainer = started(tmp_path, monitor="m", async_save=True, save_last=True, save_errors="warn")
         trainer.epoch(m=2)
-        callback._writer.join()
+        callback._saves.writer.join()
 
         def fail(*_):
             raise CheckpointWriteError("disk full")
@@ -236,29 +238,29 @@ class TestFailuresInTheBackground:
         with monkeypatch.context() as patch:
             patch.setattr("lightlib.checkpoint.storage.filesystem.copy", fail)
             trainer.epoch(m=1)
-            callback._writer.join()
+            callback._saves.writer.join()
         with pytest.warns(UserWarning, match="disk full"):
             trainer.batch()
         assert kept(callback) == ["epoch=0-step=2.ckpt", "epoch=1-step=4.ckpt", "last.ckpt"]
         assert callback.best_model_score == 1
         trainer.epoch(m=0)
-        callback._writer.join()
+        callback._saves.writer.join()
         assert kept(callback) == ["epoch=2-step=7.ckpt", "last.ckpt"]
 
     def test_at_an_exception_it_is_said(self, tmp_path):
         callback, trainer, state, _ = self.failed(tmp_path)
-        with pytest.warns(UserWarning, match="the last save failed; what was saved before is there.*disk full"):
+        with pytest.warns(UserWarning, match="the last save failed; earlier checkpoints are complete.*disk full"):
             callback.on_exception(trainer, None, RuntimeError())
         assert lightnings(callback) == state
 
     def test_a_failing_removal_is_said(self, tmp_path):
         callback, trainer = started(tmp_path, async_save=True)
         trainer.epoch()
-        callback._writer.join()
+        callback._saves.writer.join()
         os.remove(callback.best_model_path)
         trainer.epoch()
-        callback._writer.join()
-        with pytest.warns(UserWarning, match=r"could not be removed, training goes on"):
+        callback._saves.writer.join()
+        with pytest.warns(UserWarning, match=r"could not be removed, training continues"):
             trainer.batch()
 
 
@@ -269,7 +271,7 @@ class TestWarn:
         state, files = lightnings(callback), kept(callback)
         trainer.full = True
         for _ in range(2):
-            with pytest.warns(UserWarning, match=r"a save failed, training goes on(.|\n)*disk full") as said:
+            with pytest.warns(UserWarning, match=r"a save failed; training continues(.|\n)*disk full") as said:
                 trainer.epoch(m=1)
             assert len(said) == 1
         assert (lightnings(callback), kept(callback)) == (state, files)

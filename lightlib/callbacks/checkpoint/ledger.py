@@ -1,0 +1,263 @@
+"""Ledger: the files of a ModelCheckpoint and the save that is due, as its state and the undo of a save need them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+import torch
+from torch import Tensor
+
+from lightlib import report, safe_files
+from lightlib.callbacks.checkpoint import messages
+from lightlib.callbacks.checkpoint.top_k import TopK
+from lightlib.checkpoint.storage import filesystem
+
+__all__ = ["Ledger", "Recorded", "as_number", "numbers_of", "without_outsiders", "write_yaml"]
+
+T = TypeVar("T")
+
+
+@dataclass
+class Ledger:
+    """Everything that one save changes.
+
+    Attributes:
+        best_k_models, best_model_path, best_model_score, current_score, kth_best_model_path, kth_value: The best files
+            by the metric, as in `ModelCheckpoint`.
+        last_model_path: The file of `save_last`.
+        pending: "all" or "last alone": a save is due; "last": its first file is written, `last` is not; "": none.
+        saved_at_batch: The number of batches at the last save.
+        latest: The file that the last save wrote first.
+        evicted: Files to remove as soon as something newer is complete.
+        outlived: Files to remove at the next save or at the end, but not yet: the run was resumed from one of them.
+    """
+
+    kth_value: Tensor
+    best_k_models: dict[str, Tensor] = field(default_factory=dict)
+    best_model_path: str = ""
+    best_model_score: Tensor | None = None
+    current_score: Tensor | None = None
+    kth_best_model_path: str = ""
+    last_model_path: str = ""
+    pending: str = ""
+    saved_at_batch: int = 0
+    latest: str = ""
+    evicted: list[str] = field(default_factory=list)
+    outlived: list[str] = field(default_factory=list)
+
+    @property
+    def kept(self) -> set[str]:
+        """The files that must not be removed."""
+        return {self.last_model_path, *self.best_k_models, self.best_model_path}
+
+    def copy(self, **changes: Any) -> Ledger:
+        """Return a ledger that does not change with this one."""
+        lists = {"evicted": list(self.evicted), "outlived": list(self.outlived)}
+        return replace(self, **{"best_k_models": dict(self.best_k_models), **lists, **changes})
+
+    def record(self, name: str, value: object) -> None:
+        """Set one attribute."""
+        setattr(self, name, value)
+
+    def begin_save(self, batch: int, last_path: str | None) -> list[str]:
+        """Note a save before its first file is written; return the files that the last checkpoint replaces.
+
+        Args:
+            batch: The number of batches so far.
+            last_path: Of the last checkpoint that is written afterwards; None without one.
+        """
+        previous = self.last_model_path
+        self.saved_at_batch, self.pending = batch, "" if last_path is None else "last"
+        self.last_model_path = previous if last_path is None else last_path
+        replaced = [previous] if previous and previous != self.last_model_path else []
+        self.evicted = [*self.evicted, *replaced]
+        return replaced
+
+    def begin_file(self, path: str, resumable: bool) -> None:
+        """Note a file before it is written: it holds the list of the files that it replaces if it is resumable."""
+        self.latest = path
+        if resumable:
+            self.evicted, self.outlived = [*self.evicted, *self.outlived], []
+
+    def begin_last(self) -> None:
+        """Note that the last checkpoint is written next."""
+        self.pending = ""
+
+    def pending_save(self, epoch: int, candidates: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return the part of a callback's state from which a resumed run continues a save.
+
+        Args:
+            epoch, candidates: In which the save became due, and its metrics.
+        """
+        return {
+            "pending": self.pending,
+            "epoch": epoch if self.pending else 0,
+            "latest": self.latest if self.pending else "",
+            "candidates": dict(candidates) if self.pending else {},
+            "evicted": list(self.evicted),
+            "saved_at_batch": self.saved_at_batch,
+        }
+
+    def take_pending_save(self, state: Mapping[str, Any], resumed_from: str | None) -> None:
+        """Continue from `pending_save`; the file that the run was resumed from stays until a newer one is complete."""
+        self.pending = state.get("pending", self.pending)
+        self.latest = state.get("latest", self.latest)
+        self.saved_at_batch = state.get("saved_at_batch", self.saved_at_batch)
+        evicted = state.get("evicted", self.evicted)
+        self.evicted = [path for path in evicted if path != resumed_from]
+        self.outlived = [*self.outlived, *(path for path in evicted if path == resumed_from)]
+
+    def rank(self, top: TopK) -> None:
+        """Keep these files as the best."""
+        self.best_k_models = dict(top.kept)
+        self.kth_best_model_path, self.kth_value = top.kth
+        best = top.best_after(self.best_model_path)
+        if best is not None:
+            self.best_model_path, self.best_model_score = best
+
+    def load(
+        self,
+        state: Mapping[str, Any],
+        dirpath: str | None,
+        owner: str,
+        is_inside: Callable[[str], bool],
+        top: TopK,
+        keep_missing: bool,
+        shared: bool,
+    ) -> Mapping[str, Any] | None:
+        """Take the files from the state of an earlier run's callback; return the state as far as it can be trusted.
+
+        Args:
+            state: Of the callback.
+            dirpath: This callback's folder. If the earlier run had another one, only the best file is taken.
+            owner: Name of the callback, for messages.
+            is_inside: Whether a path leads into the folder.
+            top: How many of the best are kept, and by which mode.
+            keep_missing: Keep files that do not exist: they were removed later in this run, which happens again.
+            shared: Expect that another object has removed files.
+
+        Returns:
+            None if the folder is another one.
+        """
+        self.best_model_path = state["best_model_path"]
+        self.best_model_score = as_number(state.get("best_model_score"))
+        if state.get("dirpath") != dirpath:
+            report.info(messages.other_folder(state.get("dirpath"), dirpath, self.best_model_path))
+            return None
+        state = without_outsiders(state, is_inside, owner, dirpath)
+        known = {path: torch.as_tensor(value) for path, value in state.get("best_k_models", {}).items()}
+        missing = {path for path in (*known, self.best_model_path) if path and not filesystem.exists(path)}
+        gone = set() if keep_missing else missing
+        if gone & set(known) and not shared:
+            names = ", ".join(map(repr, sorted(gone & set(known))))
+            report.warn(f"Checkpoints that were kept by the earlier run are gone: {names}.")
+        self.current_score = as_number(state.get("current_score"))
+        self.last_model_path = state.get("last_model_path", "")
+        if self.best_model_path in gone:
+            self.best_model_path, self.best_model_score = "", None
+        self.rank(replace(top, kept={path: value for path, value in known.items() if path not in gone}))
+        return state
+
+    def forget(self, path: str, top: TopK) -> None:
+        """Take a file that is gone out of the best ones."""
+        if path == self.best_model_path:
+            self.best_model_path, self.best_model_score = "", None
+        self.rank(top.remove(path))
+
+    def state(self, monitor: str | None, dirpath: str | None) -> dict[str, Any]:
+        """Return the entries that Lightning's `ModelCheckpoint` has in its state as well."""
+        return {
+            "monitor": monitor,
+            "best_model_score": self.best_model_score,
+            "best_model_path": self.best_model_path,
+            "current_score": self.current_score,
+            "dirpath": dirpath,
+            "best_k_models": dict(self.best_k_models),
+            "kth_best_model_path": self.kth_best_model_path,
+            "kth_value": self.kth_value,
+            "last_model_path": self.last_model_path,
+        }
+
+
+class _HasLedger(Protocol):
+    """An owner of `Recorded` attributes."""
+
+    @property
+    def _ledger(self) -> Ledger: ...
+
+
+class Recorded(Generic[T]):
+    """Attribute of a callback that is kept in its ledger, so that a failed save undoes it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name.lstrip("_")
+
+    @overload
+    def __get__(self, callback: None, owner: type) -> Recorded[T]: ...
+    @overload
+    def __get__(self, callback: _HasLedger, owner: type) -> T: ...
+    def __get__(self, callback: _HasLedger | None, owner: type) -> Recorded[T] | T:
+        if callback is None:
+            return self
+        value: T = getattr(callback._ledger, self._name)  # noqa: SLF001  this attribute is part of that class
+        return value
+
+    def __set__(self, callback: _HasLedger, value: T) -> None:
+        callback._ledger.record(self._name, value)  # noqa: SLF001  as above
+
+
+def numbers_of(metrics: Mapping[str, Any], epoch: int, step: int) -> dict[str, Tensor]:
+    """Return copies of the metrics that have a value, with the position under "epoch" and "step"."""
+    numbers = {name: as_number(value) for name, value in metrics.items()}
+    present = {name: value for name, value in numbers.items() if value is not None}
+    return {**present, "epoch": torch.tensor(epoch), "step": torch.tensor(step)}
+
+
+def as_number(value: Any) -> Tensor | None:
+    """Return a copy of a metric as a tensor on the CPU."""
+    return None if value is None else torch.as_tensor(value).detach().cpu().clone()
+
+
+def without_outsiders(
+    state: Mapping[str, Any], is_inside: Callable[[str], bool], owner: str, dirpath: str | None
+) -> dict[str, Any]:
+    """Return a callback's state without files outside of its folder.
+
+    A forged checkpoint could otherwise have them replaced, copied to where others read, or removed.
+    """
+    ours = dict(state.get("lightlib") or {})
+    single = {"last_model_path": state.get("last_model_path", ""), "latest": ours.get("latest", "")}
+    outside = {path for path in single.values() if path and not is_inside(path)}
+    outside |= {path for path in [*state.get("best_k_models", {}), *ours.get("evicted", ())] if not is_inside(path)}
+    if not outside:
+        return dict(state)
+    report.warn(
+        f"The checkpoint lists {', '.join(map(repr, sorted(outside)))} among the files of {owner}, which writes to "
+        f"{dirpath!r} only: they are left alone."
+    )
+    ours["latest"] = "" if single["latest"] in outside else single["latest"]
+    ours["evicted"] = [path for path in ours.get("evicted", ()) if path not in outside]
+    best = {path: value for path, value in state.get("best_k_models", {}).items() if path not in outside}
+    last = "" if single["last_model_path"] in outside else single["last_model_path"]
+    ours["pending"] = ours.get("pending", "") if last else ""
+    return {**state, "best_k_models": best, "last_model_path": last, "lightlib": ours}
+
+
+def write_yaml(path: str | os.PathLike[str], values: Mapping[str, Tensor]) -> None:
+    """Write files and their metrics as YAML, on rank zero alone."""
+    if report.rank_zero_only.rank:
+        return
+    target = Path(path)
+    lines = [f"{json.dumps(name)}: {_yaml(value.item())}\n" for name, value in values.items()]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    safe_files.replace(target, ("".join(lines) or "{}\n").encode())
+
+
+def _yaml(number: float) -> str:
+    return repr(number) if math.isfinite(number) else {math.inf: ".inf", -math.inf: "-.inf"}.get(number, ".nan")

@@ -1,0 +1,284 @@
+"""Saves: one save of a callback after the other, in an order that loses nothing; a failed one is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lightlib import report
+from lightlib.callbacks.checkpoint.folder import INTERRUPTED, is_inside, is_of_the_user
+from lightlib.callbacks.checkpoint.ledger import Ledger
+from lightlib.checkpoint.background import BackgroundWriter
+from lightlib.checkpoint.storage import filesystem
+from lightlib.errors import CheckpointWriteError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lightlib.core.trainer import Trainer
+
+__all__ = ["Saves"]
+
+
+class Saves:
+    """Saves of one callback, each complete or undone before the next one begins, now or in the background.
+
+    To undo a save, a copy of the ledger replaces the ledger. The copy is also the answer when the state is asked for
+    after a background save has failed and before all ranks know it.
+
+    Args:
+        owner: Name of the callback, for messages.
+        worst: The worst possible metric.
+
+    Attributes:
+        ledger: The files of the callback.
+        writer: Writes in the background while a fit with `async_save` runs.
+        writing: Names that a save has taken and not completed yet.
+    """
+
+    def __init__(self, owner: str, worst: Tensor) -> None:
+        self.ledger = Ledger(worst)
+        self.writer: BackgroundWriter | None = None
+        self.writing: set[str] = set()
+        self._owner = owner
+        self._fallback: Ledger | None = None  # the ledger if the current save fails
+        self._in_flight = False  # whether the outcome of a background save is unknown
+        self._raises = True
+        self._failure: Exception | None = None  # reported here; the other ranks do not know it yet
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether the outcome of a background save is unknown."""
+        return self._in_flight
+
+    @property
+    def settled_ledger(self) -> Ledger:
+        """The ledger once the current save is written: without it if it failed."""
+        if self.writer is not None:
+            self.writer.join()
+            if self.writer.failed is not None and self._fallback is not None:
+                return self._fallback
+        return self.ledger
+
+    def start(self, in_background: bool, raises: bool) -> None:
+        """Start a fit.
+
+        Args:
+            in_background: Write in the background, and not while training waits.
+            raises: Raise the failure of a background save; otherwise warn.
+        """
+        self.writing, self._raises = set(), raises
+        self.writer = BackgroundWriter() if in_background else None
+
+    # one save
+    def save(
+        self,
+        batch: int,
+        last_path: Callable[[], str | None],
+        ranked_file: Callable[[], None],
+        last_file: Callable[[], None],
+    ) -> None:
+        """Write the two files of a save; undo the part that fails.
+
+        Each file holds the state of its callback as of its completion, so everything is noted before it is written.
+
+        Args:
+            batch: The number of batches so far.
+            last_path: Returns the path of the last checkpoint; None if none is written.
+            ranked_file: Writes the file that is compared by the metric, if one is due.
+            last_file: Writes the last checkpoint.
+        """
+        before = self._begin()
+        self.ledger.record("latest", "")
+
+        def both() -> None:
+            replaced = self.ledger.begin_save(batch, last_path())
+            ranked_file()
+            without_last = self.ledger.copy(
+                last_model_path=before.last_model_path,
+                saved_at_batch=before.saved_at_batch,
+                pending=before.pending,
+                evicted=[path for path in self.ledger.evicted if path not in replaced],
+            )
+            self.in_order(partial(self._fall_back_to, without_last))
+            if self.ledger.pending == "last":
+                self.ledger.begin_last()
+                last_file()
+
+        self._perform(both)
+
+    def finish(self, last_file: Callable[[], None]) -> None:
+        """Write the last checkpoint of a save whose first file a killed run has written."""
+        self._begin()
+        self.ledger.begin_last()
+        self._perform(last_file)
+
+    def save_extra(self, batch: int, path: str, last_path: str | None, save: Callable[[str], None]) -> None:
+        """Save a file that is not among the best, for a run that ends; a run resumed from it removes it.
+
+        Args:
+            batch: The number of batches so far.
+            path: Of the file.
+            last_path: Of the last checkpoint, which is saved as well; None without one.
+            save: Saves a file.
+        """
+        ledger = self.ledger
+        previous, evicted = ledger.last_model_path, ledger.evicted
+        replaced = [previous] if last_path is not None and previous not in ("", last_path) else []
+        try:
+            ledger.record("last_model_path", previous if last_path is None else last_path)
+            ledger.record("evicted", [*evicted, *replaced, path])
+            for file in (path, *([last_path] if last_path is not None else [])):
+                save(file)
+        except BaseException:
+            ledger.record("last_model_path", previous)
+            ledger.record("evicted", evicted)
+            raise
+        ledger.record("saved_at_batch", batch)
+        ledger.record("latest", path)
+        ledger.record("evicted", [*evicted, *replaced])
+
+    def _begin(self) -> Ledger:
+        """Return the ledger as it will be again if the save that begins here fails."""
+        self._fallback = self.ledger.copy(pending="")
+        return self._fallback
+
+    def _perform(self, save: Callable[[], None]) -> None:
+        self._in_flight = self.writer is not None
+        try:
+            save()
+            self.in_order(self._complete)
+        except BaseException:
+            if self.writer is not None:
+                self.writer.join()
+            self._in_flight = False
+            self._undo()
+            raise
+
+    def in_order(self, job: Callable[[], object], then: Callable[[], object] | None = None) -> None:
+        """Do `job` after everything written before it: now, or in the writer's thread."""
+        if self.writer is not None:
+            self.writer.submit(job, then)
+            return
+        job()
+        if then is not None:
+            then()
+
+    def take_name(self, path: str) -> None:
+        """Treat `path` as taken, although its file may not be complete yet."""
+        if self.writer is not None:
+            self.writing.add(path)
+
+    def agree(self, trainer: Trainer) -> None:
+        """Give all ranks the ledger of rank zero."""
+        self.ledger = trainer.strategy.broadcast(self.ledger)
+
+    def _fall_back_to(self, ledger: Ledger) -> None:
+        self._fallback = ledger
+
+    def _complete(self) -> None:
+        self._fallback, self.writing = None, set()
+
+    def _undo(self) -> None:
+        if self._fallback is not None:
+            self.ledger = self._fallback
+        self._complete()
+
+    # the outcome of a background save
+    def look(self, trainer: Trainer) -> None:
+        """See, without waiting, whether the background save has failed."""
+        error = self.writer.look() if self._in_flight and self.writer is not None else None
+        if error is None:
+            return
+        if self._raises or trainer.world_size == 1:
+            self._in_flight = False
+            self._undo()
+        else:
+            self._failure = error  # the other ranks learn it at the next save
+        if self._raises:
+            raise error
+        self.warn(error)
+
+    def settle(self, trainer: Trainer) -> None:
+        """Wait for the background save; all ranks learn whether it is complete, and undo it together if it is not."""
+        if not self._in_flight or self.writer is None:
+            return
+        self._in_flight, reported, self._failure = False, self._failure, None
+        self.writer.join()
+        error = self.writer.look() or reported
+        if trainer.strategy.reduce_boolean_decision(error is None):
+            return
+        self._undo()
+        self.agree(trainer)
+        error = error or CheckpointWriteError("Another process could not write a checkpoint; its output says why.")
+        if self._raises:
+            raise error
+        if error is not reported:
+            self.warn(error)
+
+    def stop(self) -> None:
+        """Wait for the background save, and write while training waits from here on: the run ends."""
+        if self.writer is None:
+            return
+        self.writer.join()
+        error, self.writer, self._in_flight = self.writer.look(), None, False
+        if error is not None:
+            self._undo()
+            report.warn(f"{self._owner}: the last save failed; earlier checkpoints are complete. {error}")
+
+    def warn(self, error: Exception) -> None:
+        """Warn of a failed save after which training continues."""
+        report.warn(f"{self._owner}: a save failed; training continues with the earlier checkpoints. {error}")
+
+    # removing
+    def remove_evicted(
+        self, trainer: Trainer, folder: str | None, protected: set[str], remove: Callable[[str], None]
+    ) -> None:
+        """Remove the evicted files after everything written before; a failure to do so is a warning.
+
+        Args:
+            trainer: Of the run.
+            folder: Of the callback; files outside of it are not removed.
+            protected: Files in it that are not removed either.
+            remove: Removes a file.
+        """
+        for path in list(self.ledger.evicted):
+            if self._may_remove(trainer, folder, protected, path):
+                self.in_order(partial(self._remove, trainer, path, remove))
+            else:
+                self.ledger.evicted.remove(path)
+
+    def clear_up(
+        self,
+        trainer: Trainer,
+        folder: str | None,
+        protected: set[str],
+        stale: Sequence[str],
+        remove: Callable[[str], None],
+    ) -> None:
+        """Remove `stale` files, and those that the run has outlived, immediately; as in `remove_evicted`."""
+        for path in (*stale, *self.ledger.outlived):
+            may_remove = trainer.is_global_zero and self._may_remove(trainer, folder, protected, path)
+            if may_remove and filesystem.exists(path):
+                self.ledger.evicted.append(path)
+                self._remove(trainer, path, remove)
+        self.ledger.record("outlived", [])
+
+    def _may_remove(self, trainer: Trainer, folder: str | None, protected: set[str], path: str) -> bool:
+        if path in protected or path in self.ledger.kept:
+            return False
+        return is_inside(path, folder) and not is_of_the_user(trainer, path)
+
+    def _remove(self, trainer: Trainer, path: str, remove: Callable[[str], None]) -> None:
+        try:
+            remove(path)
+        except OSError as error:
+            may_be_gone = trainer.continues or path.endswith(INTERRUPTED)  # removed before the run was ended
+            if not (isinstance(error, FileNotFoundError) and may_be_gone):
+                problem = f"The old checkpoint {path!r} could not be removed, training continues: {error}"
+                if self.writer is None:
+                    report.warn(problem)
+                else:
+                    self.writer.after(partial(report.warn, problem))
+        self.ledger.evicted.remove(path)
