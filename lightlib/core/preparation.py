@@ -10,6 +10,7 @@ import torch
 
 from lightlib import report
 from lightlib.accelerators.resolve import unused
+from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.core.build import Builder
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
@@ -71,7 +72,7 @@ def prepare_loggers(trainer: Trainer, fn: TrainerFn, origin: ResumeSource) -> Fa
     strategy, error = trainer.strategy, None
     fanout = Fanout(trainer.loggers)
     if fn is TrainerFn.FITTING and origin.continues:
-        fanout.load_state_dict(((origin.content or {}).get("lightlib") or {}).get("loggers"))
+        fanout.load_state_dict(lightlib_state(origin.content or {}).get("loggers"))
     elif fn is TrainerFn.FITTING and origin.found.skips:
         fanout.start_anew()
     for logger in trainer.loggers:

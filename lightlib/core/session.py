@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
+from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.core import check
 from lightlib.core.build import Builder
 from lightlib.core.metrics.table import table
@@ -390,7 +391,7 @@ class Session(SessionState):
         folder = getattr(callback, "dirpath", None)
         if folder is None or trainer.fast_dev_run:
             return None
-        path = os.path.join(str(folder), "interrupted.ckpt")
+        path = os.path.join(str(folder), INTERRUPTED)
         try:
             run.saver.write(SaveRequest(path))
         except Exception as error:  # noqa: BLE001  also one of the user's on_save_checkpoint: teardown continues

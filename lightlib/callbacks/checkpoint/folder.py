@@ -1,4 +1,4 @@
-"""CheckpointFolder: a run's claim on its folder of checkpoints, and the files that the run finds there."""
+"""CheckpointFolder: the claim of a run on its folder of checkpoints, and the files found there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, LightlibError, MisconfigurationException
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
 __all__ = [
-    "INTERRUPTED",
     "CheckpointFolder",
     "absolute",
     "all_ranks_can_save",
@@ -30,8 +30,6 @@ __all__ = [
     "labels_in",
     "on_rank_zero",
 ]
-
-INTERRUPTED = "interrupted.ckpt"  # what the Trainer saves when it is asked to end
 
 T = TypeVar("T")
 

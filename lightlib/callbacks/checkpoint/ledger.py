@@ -1,4 +1,4 @@
-"""Ledger: the files of a ModelCheckpoint and the save that is due, as its state and the undo of a save need them."""
+"""Ledger: the files of a ModelCheckpoint and its pending save; a copy undoes a failed save."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from lightlib import report, safe_files
 from lightlib.callbacks.checkpoint import messages
 from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import OURS
 
 __all__ = ["Ledger", "Recorded", "as_number", "numbers_of", "without_outsiders", "write_yaml"]
 
@@ -231,7 +232,7 @@ def without_outsiders(
 
     A forged checkpoint could otherwise have them replaced, copied to where others read, or removed.
     """
-    ours = dict(state.get("lightlib") or {})
+    ours = dict(state.get(OURS) or {})
     single = {"last_model_path": state.get("last_model_path", ""), "latest": ours.get("latest", "")}
     outside = {path for path in single.values() if path and not is_inside(path)}
     outside |= {path for path in [*state.get("best_k_models", {}), *ours.get("evicted", ())] if not is_inside(path)}
@@ -246,7 +247,7 @@ def without_outsiders(
     best = {path: value for path, value in state.get("best_k_models", {}).items() if path not in outside}
     last = "" if single["last_model_path"] in outside else single["last_model_path"]
     ours["pending"] = ours.get("pending", "") if last else ""
-    return {**state, "best_k_models": best, "last_model_path": last, "lightlib": ours}
+    return {**state, "best_k_models": best, "last_model_path": last, OURS: ours}
 
 
 def write_yaml(path: str | os.PathLike[str], values: Mapping[str, Tensor]) -> None:

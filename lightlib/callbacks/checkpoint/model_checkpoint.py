@@ -1,4 +1,4 @@
-"""ModelCheckpoint: saves checkpoints while training and keeps the best, the last, or one every so often."""
+"""ModelCheckpoint: saves while training and keeps the best, the last, or periodic checkpoints."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from lightlib.callbacks.checkpoint.saves import Saves
 from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.callbacks.monitored import check_mode, final_at_epoch_end
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import OURS
 from lightlib.errors import CheckpointWriteError
 
 if TYPE_CHECKING:
@@ -577,7 +578,7 @@ class ModelCheckpoint(Checkpoint):
             candidates = self._monitor_candidates(self._asked_of)
         position = self._due.state(timed=self.train_time_interval is not None)
         pending = ledger.pending_save(self._epoch, candidates)
-        return {**ledger.state(self.monitor, self.dirpath), "lightlib": {**pending, **position}}
+        return {**ledger.state(self.monitor, self.dirpath), OURS: {**pending, **position}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue with the files of an earlier run if they still exist and are in the same folder."""
@@ -585,7 +586,7 @@ class ModelCheckpoint(Checkpoint):
         comes_again = any(self.names.may_be_ours(path) for path in self._folder.future)
         ledger, owner = self._ledger, type(self).__name__
         state = ledger.load(state_dict, self.dirpath, owner, inside, self._top_k, comes_again, self.shared_out)
-        self._restored = self._restored if state is None else dict(state.get("lightlib") or {})
+        self._restored = self._restored if state is None else dict(state.get(OURS) or {})
 
     def _take_position(self, trainer: Trainer, restored: dict[str, Any]) -> None:
         """Continue where the same run was ended."""

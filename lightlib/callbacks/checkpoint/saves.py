@@ -1,4 +1,4 @@
-"""Saves: one save of a callback after the other, in an order that loses nothing; a failed one is undone."""
+"""Saves: one save after the other, in an order that loses nothing; a failed one is undone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lightlib import report
-from lightlib.callbacks.checkpoint.folder import INTERRUPTED, is_inside, is_of_the_user
+from lightlib.callbacks.checkpoint.folder import is_inside, is_of_the_user
 from lightlib.callbacks.checkpoint.ledger import Ledger
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.errors import CheckpointWriteError
 
 if TYPE_CHECKING:

@@ -33,6 +33,7 @@ from lightlib.checkpoint.file.records import (
     without_checksums,
 )
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import OURS
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, LightlibError, shown
 
@@ -172,7 +173,7 @@ def _read(file: BinaryIO, path: str | None, map_location: Any, trust: bool, chec
     content = torch.load(source, map_location, weights_only=not trust, mmap=source is path)
     if not trust:
         pickles.check_content(content, map_location, file.seek(0, os.SEEK_END))
-    ours = content.get("lightlib") if isinstance(content, dict) else None
+    ours = content.get(OURS) if isinstance(content, dict) else None
     version = ours.get("format") if isinstance(ours, dict) else None
     # Without a trailer torch.save wrote it, and nothing follows its bytes.
     intact = known or (_starts_as_zip(file) and not trailer.has_comment(file))

@@ -12,6 +12,7 @@ import torch
 from lightlib.checkpoint import formats, lightning
 from lightlib.checkpoint.file import archive, safetensors
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 from lightlib.report import MASK, is_secret
@@ -179,7 +180,7 @@ def kind_of(path: str) -> str:
 
 
 def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Inspection:
-    ours = content.get("lightlib") or {}
+    ours = lightlib_state(content)
     lightning_version = content.get("pytorch-lightning_version")
     setting = ours.get("setting") or {}
     if ours:

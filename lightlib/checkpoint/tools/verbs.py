@@ -13,6 +13,7 @@ from lightlib.checkpoint import formats, lightning
 from lightlib.checkpoint.file import archive, safetensors
 from lightlib.checkpoint.file.records import SharedReader, layout
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import OURS
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.tools.inspection import kind_of, plural, size_text
 from lightlib.errors import CheckpointWriteError, MisconfigurationException, UnknownNameError, closest
@@ -313,7 +314,7 @@ def _label(content: dict[str, Any]) -> Label:
     """Return the label of the checkpoint, or one without a run if lightlib did not write it."""
     alone = "optimizer_states" not in content
     try:
-        ours = content.get("lightlib")
+        ours = content.get(OURS)
         if ours is not None and "label" in ours:
             return Label.of(ours["label"])
         where = ours["progress"] if ours is not None else lightning.position(content)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.progress.states import TrainerFn
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Found", "after_damage", "newest_known", "resolve_path", "say_how_to_go_on"]
 
 _LAUNCHERS_THAT_START_AGAIN = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # the same command begins and goes on
-_INTERRUPTED = "interrupted.ckpt"
 _ENDING = ".ckpt"
 _DEPTH = 2  # a file name's template may make folders
 
@@ -245,7 +245,7 @@ class _Seen:
 
     def is_last(self, prefixes: Sequence[str]) -> bool:
         name = self.path.replace(os.sep, "/").rsplit("/", 1)[-1]
-        return name == _INTERRUPTED or any(name.startswith(prefix) for prefix in prefixes)
+        return name == INTERRUPTED or any(name.startswith(prefix) for prefix in prefixes)
 
 
 def _modified_at(path: str) -> float:

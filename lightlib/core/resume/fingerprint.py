@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightlib import report
+from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.core.resume.options import Resume
 from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.errors import CheckpointError
@@ -55,11 +56,12 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
     Raises:
         CheckpointError: Something is, and `parts.changes` is ``"refuse"``.
     """
-    saved = (content.get("lightlib") or {}).get("setting")
+    ours = lightlib_state(content)
+    saved = ours.get("setting")
     if parts.changes == "ignore" or not parts.progress or not isinstance(saved, Mapping):
         return
     found = list(_differences(saved, setting(run), hparams, content))
-    data = content["lightlib"].get("data")
+    data = ours.get("data")
     if data and run.train_data is not None:
         found += run.train_data.differences(data)
     if not found:
@@ -85,7 +87,7 @@ def _differences(
             continue
         if name in saved and saved[name] != now[name]:
             yield f"{words}: {saved[name]!r} then, {now[name]!r} now"
-    changed = ((content["lightlib"].get("user") or {}).get("values") or {}).get("module") or {}
+    changed = ((lightlib_state(content).get("user") or {}).get("values") or {}).get("module") or {}
     before = content.get("hyper_parameters")
     before = before if isinstance(before, Mapping) else {}
     for name in sorted(hparams):

@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 from lightlib import report
 from lightlib.checkpoint import lightning
 from lightlib.checkpoint.directory.tensors import read_tensors
+from lightlib.checkpoint.storage.content import OURS, LightlibState, lightlib_state
 from lightlib.core.resume.options import Resume
 from lightlib.core.resume.restored import Restored
-from lightlib.core.resume.state import OURS
 from lightlib.core.values.encoding import shared, well_formed
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state
 from lightlib.errors import CheckpointError
@@ -99,7 +99,7 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
     """
     restored = Restored(whole=continues)
     run.continue_from(restored, begun=False)
-    ours = content.get(OURS)
+    ours: LightlibState | None = content.get(OURS)
     if parts.weights_alone:
         return
     if parts.callbacks:
@@ -216,7 +216,7 @@ def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> N
 
 def _restore_optimizers(run: Run, content: dict[str, Any]) -> None:
     optimizers = run.optimization.optimizers
-    named = (content.get(OURS) or {}).get("optimizer_names") or [[]] * len(optimizers)
+    named = lightlib_state(content).get("optimizer_names") or [[]] * len(optimizers)
     for optimizer, saved, held in zip(optimizers, content["optimizer_states"], named, strict=True):
         name = type(optimizer).__name__
         state = _with_names(saved, held) if run.strategy.world_size > 1 else saved
@@ -272,7 +272,7 @@ def _with_groups(
 
 
 def _same_precision(run: Run, content: Mapping[str, Any]) -> bool:
-    setting = (content.get(OURS) or {}).get("setting") or {}
+    setting = lightlib_state(content).get("setting") or {}
     return bool(setting.get("precision") == run.trainer.precision)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from lightlib import report
 from lightlib.checkpoint.file.archive import not_plain
+from lightlib.checkpoint.storage.content import OURS, Content, LightlibState, RankState
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.resume.fingerprint import setting
 from lightlib.core.resume.options import Resume
@@ -18,11 +19,10 @@ from lightlib.errors import CheckpointError, shown
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
-__all__ = ["OURS", "check", "dump", "is_newer"]
+__all__ = ["check", "dump", "is_newer"]
 
 FORMAT = 3
 LIGHTNING_VERSION = "2.6.0"
-OURS = "lightlib"
 
 
 def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = False) -> dict[str, Any]:
@@ -36,29 +36,30 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
     """
     progress, strategy, module, datamodule = run.progress, run.strategy, run.module, run.datamodule
     ended = progress.epoch_batch == 0 and progress.epoch > 0
-    content: dict[str, Any] = {
+    typed: Content = {
         "epoch": progress.epoch - ended,
         "global_step": progress.step,
         "pytorch-lightning_version": LIGHTNING_VERSION,
         "state_dict": strategy.sharded_module_state() if sharded else strategy.module_state(),
         "loops": _lightning_loops(progress, run.exhausted),
     }
+    content = cast("dict[str, Any]", typed)  # users and data modules add keys of their own
     _add_hparams(content, module)
     if datamodule is not None:
         _add_hparams(content, datamodule)
     names: list[list[list[str]]] = []
     if not weights_only:
-        content["optimizer_states"], names = _optimizer_states(run, sharded)
-        content["lr_schedulers"] = run.optimization.schedules.state_dict()
+        typed["optimizer_states"], names = _optimizer_states(run, sharded)
+        typed["lr_schedulers"] = run.optimization.schedules.state_dict()
         if run.optimization.scaler is not None:
-            content["MixedPrecision"] = run.optimization.scaler.state_dict()
-        content["callbacks"] = _callback_states(run.callbacks)
+            typed["MixedPrecision"] = run.optimization.scaler.state_dict()
+        typed["callbacks"] = _callback_states(run.callbacks)
         if datamodule is not None and (state := datamodule.state_dict()):
             content[type(datamodule).__qualname__] = state
     for callback in run.callbacks:
         _call(callback, "on_save_checkpoint", run.trainer, module, content)
     module.on_save_checkpoint(content)
-    content[OURS] = {
+    typed[OURS] = {
         "format": FORMAT,
         "torch": str(torch.__version__),
         "progress": progress.state_dict(),
@@ -66,11 +67,11 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
         "label": label.as_dict(),
     }
     if not weights_only:
-        content[OURS] |= {"optimizer_names": names, **_only_to_resume(run)}
-        loaders = [source.get("loader") for source in (content[OURS]["data"] or {}).get("sources", ())]
+        typed[OURS] |= {"optimizer_names": names, **_only_to_resume(run)}
+        loaders = [source.get("loader") for source in (typed[OURS]["data"] or {}).get("sources", ())]
         within = progress.epoch_batch > 0 and not run.exhausted  # else it would say that the next epoch has no batch
         if within and any(state is not None for state in loaders):  # for Lightning
-            content["loops"]["fit_loop"]["state_dict"]["combined_loader"] = [s for s in loaders if s is not None]
+            typed["loops"]["fit_loop"]["state_dict"]["combined_loader"] = [s for s in loaders if s is not None]
     place = not_plain(content) if strategy.is_global_zero else None
     if place is not None:
         report.warn(
@@ -92,11 +93,11 @@ def _optimizer_states(run: Run, sharded: bool) -> tuple[list[dict[str, Any]], li
     return states, names
 
 
-def _only_to_resume(run: Run) -> dict[str, Any]:
+def _only_to_resume(run: Run) -> LightlibState:
     """Return what a run needs to go on as if it had never stopped; each process has its own sums and random numbers."""
     strategy, train_data, norm = run.strategy, run.train_data, run.optimization.gradient_norm
     data = train_data.state_dict() if train_data is not None else None
-    own: dict[str, Any] = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
+    own: RankState = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
     if (validation := run.validation_state()) is not None:
         own["validation"] = validation
     if user := run.user_state.capture():
@@ -105,7 +106,7 @@ def _only_to_resume(run: Run) -> dict[str, Any]:
         own["buffers"] = buffers
     if strategy.world_size > 1 and train_data is not None and not train_data.is_sharded:
         own["data"] = data  # each process reads what its own sampler draws
-    ours = {
+    ours: dict[str, Any] = {
         "data": data,
         "begun": run.begun,
         "stop_asked": run.stop.asked,
@@ -120,7 +121,7 @@ def _only_to_resume(run: Run) -> dict[str, Any]:
         ours["strategy"] = state
     if strategy.world_size > 1:
         ours["ranks"] = strategy.collectives.all_gather_object(own)
-    return ours
+    return cast("LightlibState", ours)
 
 
 def _callback_states(callbacks: list[Any]) -> dict[str, Any]:

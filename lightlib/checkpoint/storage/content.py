@@ -1,0 +1,99 @@
+"""The content of a checkpoint: its keys and their types, and the names that have a meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypedDict, cast
+
+from torch import Tensor
+
+__all__ = ["INTERRUPTED", "OURS", "Content", "LightlibState", "RankState", "lightlib_state"]
+
+OURS: Final = "lightlib"
+INTERRUPTED: Final = "interrupted.ckpt"  # the file of a run that a signal has ended
+
+
+class RankState(TypedDict, total=False):
+    """The part of a state that differs between ranks.
+
+    Keys:
+        results: Sums of `self.log` and of torchmetrics over the epoch.
+        rng: States of the random number generators.
+        place: Which shard of the data the rank reads.
+        validation: States of the validation loaders' generators.
+        user: Changes of the user's objects.
+        buffers: Buffers that differ from rank zero's.
+        data: Position in the data, if each rank draws from a sampler of its own.
+    """
+
+    results: dict[str, Any]
+    rng: dict[str, Any]
+    place: int
+    validation: dict[str, Any]
+    user: Mapping[str, Any]
+    buffers: Mapping[str, Any]
+    data: dict[str, Any] | None
+
+
+class LightlibState(RankState, total=False):
+    """The entry "lightlib": everything that Lightning's checkpoints do not hold; with the state of rank zero.
+
+    Keys:
+        format: Version of this layout.
+        torch: Version of torch.
+        progress: The counters of the run.
+        world_size: Number of processes.
+        label: Which run wrote the checkpoint, and when (`Label.as_dict`).
+        optimizer_names: Names of the parameters, by optimizer and group.
+        begun: Whether training has begun.
+        stop_asked: Whether an early stop was requested.
+        validating: Whether it was written within a validation.
+        asked: Saves that had been requested and not been made (`SaveRequest.as_dict`).
+        gradient_norm: The last one.
+        loggers: Positions of the loggers.
+        setting: Settings that the numbers depend on, to be compared on resume.
+        strategy: State of the strategy.
+        ranks: The state of each rank, if there are several.
+    """
+
+    format: int
+    torch: str
+    progress: dict[str, int]
+    world_size: int
+    label: dict[str, Any]
+    optimizer_names: list[list[list[str]]]
+    begun: bool
+    stop_asked: bool
+    validating: bool
+    asked: list[dict[str, Any]]
+    gradient_norm: Tensor | None
+    loggers: Any
+    setting: dict[str, Any]
+    strategy: dict[str, Any]
+    ranks: list[RankState]
+
+
+# The keys of a checkpoint. All but "lightlib" are Lightning's. Further keys hold hyperparameters (as
+# `CHECKPOINT_HYPER_PARAMS_KEY` says), the state of the data module (under the name of its class), and additions of the
+# user's `on_save_checkpoint`. A checkpoint of weights has the first five and "lightlib" only.
+Content = TypedDict(
+    "Content",
+    {
+        "epoch": int,
+        "global_step": int,
+        "pytorch-lightning_version": str,
+        "state_dict": Mapping[str, Any],
+        "loops": dict[str, Any],
+        "optimizer_states": list[dict[str, Any]],
+        "lr_schedulers": list[dict[str, Any]],
+        "MixedPrecision": dict[str, Any],
+        "callbacks": dict[str, Any],
+        "lightlib": LightlibState,
+    },
+    total=False,
+)
+
+
+def lightlib_state(content: Mapping[str, Any]) -> LightlibState:
+    """Return the entry "lightlib" of a checkpoint; empty for one of Lightning."""
+    return cast("LightlibState", content.get(OURS) or {})
