@@ -1,4 +1,4 @@
-"""Callbacks: what may happen besides the training. Every name is imported on first use."""
+"""Callbacks: built-in ones and their base class. Every name is imported on first use."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ _get, _names = lazy.attributes(
     },
 )
 
-if not TYPE_CHECKING:  # for type checkers there are the names above and no others
+if not TYPE_CHECKING:  # type checkers see the names above only
     __getattr__, __dir__ = _get, _names

@@ -1,4 +1,4 @@
-"""Callback: the hooks that something beside the module may define."""
+"""Callback: base class with the hooks of a run outside of the module."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ PRIORITIES: dict[str, int] = {
 
 
 class Callback:
-    """Something that happens besides the training: override the hooks you need, the others cost nothing.
+    """Code that runs at points of a training run: override the hooks you need, the rest cost nothing.
 
     Attributes:
-        priority: Who is called first: a number from 0 (first) to 100 (last) or a name of :data:`PRIORITIES`.
+        priority: Order of the calls: a number from 0 (first) to 100 (last) or a name of :data:`PRIORITIES`.
             Callbacks of equal priority keep the order of ``Trainer(callbacks=[…])``.
         after_module: When true, `on_train_epoch_end` is called after the module's own, so that this callback sees what
             the module logs there (as `ModelCheckpoint` and `EarlyStopping` need).
@@ -130,10 +130,10 @@ class Callback:
         """Called before a training batch. Return -1 to skip the rest of the epoch."""
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Called after a training batch. `outputs` is what `training_step` returned, as a dict, the loss detached."""
+        """Called after a training batch. `outputs`: the return value of `training_step` as a dict, detached."""
 
     def on_accumulation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Called after a batch whose optimizer step closed an accumulation window."""
+        """Called after a batch with an optimizer step, which closes an accumulation window."""
 
     def on_before_zero_grad(self, trainer: Trainer, pl_module: Module, optimizer: Optimizer) -> None:
         """Called before the gradients are set to None."""
@@ -158,7 +158,7 @@ class Callback:
         """Called before the first validation batch."""
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Called after the last validation batch; the place to log metrics of the whole epoch."""
+        """Called after the last validation batch; the place to log metrics of the full epoch."""
 
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -168,7 +168,7 @@ class Callback:
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Called after a validation batch, with what `validation_step` returned."""
+        """Called after a validation batch, with the return value of `validation_step`."""
 
     def on_test_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Called when the test begins."""
@@ -190,7 +190,7 @@ class Callback:
     def on_test_batch_end(
         self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Called after a test batch, with what `test_step` returned."""
+        """Called after a test batch, with the return value of `test_step`."""
 
     def on_predict_start(self, trainer: Trainer, pl_module: Module) -> None:
         """Called when prediction begins."""
@@ -212,7 +212,7 @@ class Callback:
     def on_predict_batch_end(
         self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Called after a batch to predict, with what `predict_step` returned."""
+        """Called after a batch to predict, with the return value of `predict_step`."""
 
     # numbers and files
     def on_log(self, trainer: Trainer, pl_module: Module, metrics: Mapping[str, float]) -> None:
@@ -228,11 +228,11 @@ class Callback:
         """Called with the content of a checkpoint that is being loaded, before `load_state_dict`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what this callback must find again after a resume: tensors and plain Python values."""
+        """Return the state that a resume restores: tensors and plain Python values."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back what `state_dict` returned."""
+        """Restore the return value of `state_dict`."""
 
 
 def priority_of(callback: Callback) -> int:

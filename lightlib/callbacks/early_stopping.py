@@ -36,15 +36,15 @@ class EarlyStopping(Callback):
     """Ends the run when the monitored metric has not improved for `patience` checks.
 
     It is checked after each validation, or at the end of each training epoch; the sanity check does not count. Whether
-    the wish to stop is granted before `min_epochs` and `min_steps` is decided by the Trainer. Stopping is said once.
+    the run may stop before `min_epochs` and `min_steps` is decided by the Trainer. Stopping is reported once.
 
     Args:
         monitor: The metric.
         min_delta: A change of at most this much is no improvement; its sign does not matter.
         patience: So many checks without improvement end the run.
-        verbose: Also say each improvement.
+        verbose: Also print each improvement.
         mode: "min" when less of the metric is better, "max" when more is.
-        strict: A metric that nobody logged is an error; otherwise a warning.
+        strict: A metric that was never logged is an error; otherwise a warning.
         check_finite: Stop when the metric is NaN or infinite.
         stopping_threshold: Stop as soon as the metric is better than this.
         divergence_threshold: Stop as soon as the metric is worse than this.
@@ -60,7 +60,7 @@ class EarlyStopping(Callback):
         stopping_reason_message: The same in words, or None.
 
     Raises:
-        MisconfigurationException: A negative patience; while training: nobody logged `monitor`.
+        MisconfigurationException: A negative patience; while training: `monitor` was never logged.
         UnknownNameError: `mode` is neither "min" nor "max".
 
     Example:
@@ -142,7 +142,8 @@ class EarlyStopping(Callback):
         metrics = trainer.callback_metrics
         value = metrics.get(self.monitor)
         current = None if value is None else torch.as_tensor(value).detach().squeeze().cpu()
-        current = trainer.strategy.broadcast(current)  # one of a step is another on each process: all decide alike
+        # A metric of a step differs between ranks; all must decide the same.
+        current = trainer.strategy.broadcast(current)
         if current is None:
             self._metric_is_missing(trainer, list(metrics))
             return
@@ -169,7 +170,7 @@ class EarlyStopping(Callback):
         return bool(value < than) if self.mode == "min" else bool(value > than)
 
     def _evaluate(self, current: Tensor) -> tuple[EarlyStoppingReason, str]:
-        """Return whether and why to stop, and what to say; an improvement is taken over on the way."""
+        """Return whether and why to stop, and a message; note an improvement."""
         name, value, best = self.monitor, f"{current.item():.5g}", f"{self.best_score.item():.5g}"
         if self.check_finite and not torch.isfinite(current):
             return (
@@ -207,7 +208,7 @@ class EarlyStopping(Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on counting. `patience` stays as it was given to this object, so that it can be changed on resume."""
+        """Continue counting. `patience` stays as it was given to this object, so that a resume can change it."""
         self.wait_count = state_dict["wait_count"]
         self.stopped_epoch = state_dict["stopped_epoch"]
         self.best_score = torch.as_tensor(state_dict["best_score"])

@@ -47,7 +47,7 @@ class GradientAccumulationScheduler(Callback):
         return self.scheduling[max(start for start in self.scheduling if start <= epoch)]
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Check that nobody else accumulates, and apply the schedule also where a run is resumed within an epoch."""
+        """Check that nothing else sets the accumulation, and apply the schedule if a run resumes within an epoch."""
         if not pl_module.automatic_optimization:
             raise MisconfigurationException(
                 f"GradientAccumulationScheduler with {type(pl_module).__name__}.automatic_optimization = False.",

@@ -18,7 +18,7 @@ _HOOKS = tuple(
 
 
 class LambdaCallback(Callback):
-    """A callback whose hooks are given as functions.
+    """A callback with hooks that are given as functions.
 
     Args:
         hooks: The name of each hook with its function, which gets what the hook gets: `trainer`, `pl_module` and so on.

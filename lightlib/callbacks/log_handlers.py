@@ -10,7 +10,7 @@ __all__ = ["LogHandlers"]
 
 
 class LogHandlers:
-    """Sends what handlers write to another stream, for a while.
+    """Redirects the output of handlers to another stream for a while.
 
     A handler keeps hold of the stream that it was made with, so it does not see that a bar has replaced `sys.stderr`.
     It would write into the line of the bar, which is then drawn over.
@@ -39,7 +39,7 @@ class LogHandlers:
                 self._moved.append((handler, old, new))
 
     def restore(self) -> None:
-        """Let them write where they wrote before, if nobody has changed that since."""
+        """Let them write where they wrote before, unless that has been changed since."""
         while self._moved:
             handler, old, new = self._moved.pop()
             if handler.stream is new:

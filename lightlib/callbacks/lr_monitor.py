@@ -79,7 +79,7 @@ class LearningRateMonitor(Callback):
                 expected="at least one logger.",
                 fix="Trainer(logger=True, …), or leave LearningRateMonitor out of callbacks.",
             )
-        groups = list(self._groups(trainer))  # names that are taken twice are said now
+        groups = list(self._groups(trainer))  # warns now of names that are taken twice
         self.lrs = {name: [] for name, *_ in groups}
         self.last_momentum_values = {f"{name}-momentum": None for name, *_ in groups}
         self.last_weight_decay_values = {f"{name}-weight_decay": None for name, *_ in groups}
@@ -95,11 +95,11 @@ class LearningRateMonitor(Callback):
         return {"logged_step": self._logged_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned."""
+        """Restore the return value of `state_dict`."""
         self._logged_step = int(state_dict["logged_step"])
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
-        """Log what the coming step will use, if that step is logged."""
+        """Log the values for the coming step, if that step is logged."""
         step, every = trainer.global_step + 1, trainer.log_every_n_steps
         if self.logging_interval == "epoch" or not every or step % every or step == self._logged_step:
             return
@@ -107,7 +107,7 @@ class LearningRateMonitor(Callback):
         self._log(trainer, "step", step)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Log what the coming epoch begins with."""
+        """Log the values at the start of the coming epoch."""
         if trainer.run is not None:
             trainer.run.results.note({name: float(group["lr"]) for name, group, _ in self._groups(trainer)})
         if self.logging_interval != "step":
@@ -133,7 +133,7 @@ class LearningRateMonitor(Callback):
             trainer.log_metrics_now(stats, step=step)
 
     def _groups(self, trainer: Trainer) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """Yield name, parameter group and interval. Read anew each time: callbacks may add groups while training."""
+        """Yield name, parameter group and interval. Read each time: callbacks may add groups while training."""
         configs = {_key(getattr(c.scheduler, "optimizer", None)): c for c in trainer.lr_scheduler_configs[::-1]}
         used: Counter[str] = Counter()
         for optimizer in trainer.optimizers:
@@ -148,7 +148,7 @@ class LearningRateMonitor(Callback):
 
 
 def _key(optimizer: Any) -> int:
-    """Return what an optimizer and the one that steps in its place have in common: their groups."""
+    """Return the parameter groups, which an optimizer shares with the one that steps in its place."""
     return id(getattr(optimizer, "param_groups", None))
 
 

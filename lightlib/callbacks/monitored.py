@@ -1,4 +1,4 @@
-"""The metric that a callback monitors: when it is final, and what to say when nobody logged it."""
+"""The metric that a callback monitors: when it is final, and the error if it was never logged."""
 
 from __future__ import annotations
 
@@ -85,17 +85,17 @@ def final_at_epoch_end(trainer: Trainer) -> bool:
 
 
 def missing(owner: str, monitor: str, logged: Iterable[str], fix: str = "") -> MisconfigurationException:
-    """Return the error that says that nobody logged `monitor`, with what was logged and the nearest name.
+    """Return the error for a metric that was never logged, with the logged ones and the nearest name.
 
     Example:
         >>> print(missing("EarlyStopping", "val_los", ["val_loss", "lr"]))
-        EarlyStopping(monitor='val_los'): nobody logged this metric. Did you mean 'val_loss'?
+        EarlyStopping(monitor='val_los'): this metric was never logged. Did you mean 'val_loss'?
           Expected: one of 'lr', 'val_loss'.
           Fix: log it with self.log('val_los', …).
     """
     names = sorted(logged)
     return MisconfigurationException(
-        f"{owner}(monitor={monitor!r}): nobody logged this metric.{nearest(monitor, names)}",
+        f"{owner}(monitor={monitor!r}): this metric was never logged.{nearest(monitor, names)}",
         expected=f"one of {', '.join(map(repr, names))}."
         if names
         else "a logged metric, but no metric was logged at all.",
@@ -104,7 +104,7 @@ def missing(owner: str, monitor: str, logged: Iterable[str], fix: str = "") -> M
 
 
 def monitors_of(callbacks: Iterable[Any], schedules: Iterable[Any]) -> list[tuple[str, str]]:
-    """Return who reads which metric: names of classes and of metrics."""
+    """Return the names of the classes that monitor a metric, each with the name of the metric."""
     schedulers = [(config.scheduler, config.monitor) for config in schedules if config.reduce_on_plateau]
     readers = [*((callback, getattr(callback, "monitor", None)) for callback in callbacks), *schedulers]
     return [(type(reader).__name__, monitor) for reader, monitor in readers if isinstance(monitor, str)]

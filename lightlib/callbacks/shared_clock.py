@@ -14,9 +14,9 @@ _BETWEEN_LOOKS = 1.0
 
 
 class SharedClock:
-    """Says, on all processes alike, whether a time is over.
+    """Decides whether a time is over, with the same answer on all ranks.
 
-    One process looks at its own clock whenever it is asked. Several would have to tell each other every time; they do
+    One process looks at its own clock whenever it is asked. Several ranks would have to communicate every time; they do
     so about once a second: with each look, rank zero works out by the pace of the batches when the next one is due.
 
     Example:
@@ -36,7 +36,7 @@ class SharedClock:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def start(self, batch: int, passed: float = 0.0) -> None:
-        """Begin to count, or go on when seconds have `passed`. `batch` is the number of batches so far."""
+        """Start counting, or continue after seconds have `passed`. `batch` is the number of batches so far."""
         self._looked = time.monotonic()
         self._began = self._looked - passed
         self._looked_at = self._next = batch

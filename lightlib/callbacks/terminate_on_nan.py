@@ -23,13 +23,13 @@ class NonFiniteLossError(LightlibError, ArithmeticError):
 class TerminateOnNaN(Callback):
     """Ends the run with an error at the first loss that is NaN or infinite.
 
-    The loss is looked at before `backward`, so the weights are still those before the bad batch, and no checkpoint is
-    made of spoilt ones. The message says which batch it was and which parameters were not finite already. An infinite
+    The loss is looked at before `backward`, so the weights are still those before the bad batch, and no checkpoint
+    holds spoilt ones. The message gives the batch and the parameters that were not finite already. An infinite
     loss in float16 does not end the run: there the loss scaler makes it, and skips the step.
 
     Args:
         check_every_n_steps: Look at the losses of every n-th optimizer step. Each look waits for the device (and, with
-            several processes, for the others), which costs most where steps are short: 10 or 100 make it negligible.
+            several processes, for all of them), which costs most where steps are short: 10 or 100 make it negligible.
 
     Raises:
         ArgumentTypeError: `check_every_n_steps` is no int.

@@ -24,14 +24,14 @@ _STAGES = ("train", "validate", "test")
 class Timer(Callback):
     """Measures training, validation and testing, and ends training after `duration`.
 
-    The clock is one that nobody can set, and training time adds up over resumes and calls of `fit`. Whether the wish
-    to stop is granted before `min_epochs` and `min_steps` is decided by the Trainer.
+    The clock is monotonic, and training time adds up over resumes and calls of `fit`. Whether the run may stop before
+    `min_epochs` and `min_steps` is decided by the Trainer.
 
     Args:
         duration: The limit: ``"DD:HH:MM:SS"`` (which is added up: 65 seconds are a minute and five), a `timedelta` or
             its arguments as a dict. None: only measure.
         interval: Look at the clock after every "step" or every "epoch".
-        verbose: Say when the time is up.
+        verbose: Print when the time is up.
 
     Raises:
         MisconfigurationException: A string of another form, or a negative duration.
@@ -127,10 +127,10 @@ class Timer(Callback):
         self._end.pop(stage, None)
 
     def _stop_when_over(self, trainer: Trainer, together: bool) -> None:
-        """Ask for a stop when the time is up by rank zero's clock: on all processes at once, or from there alone.
+        """Request a stop when the time is up by rank zero's clock: on all ranks at once, or on rank zero alone.
 
-        The run takes a wish of one process to the others, and finds the batch after which all stop; so nothing is
-        exchanged in every step.
+        The run sends a request of one rank to all, and finds the batch after which they stop, so ranks need not
+        communicate in every step.
         """
         if self.duration is None or not (together or trainer.is_global_zero):
             return
@@ -150,7 +150,7 @@ class Timer(Callback):
         return {"time_elapsed": {stage: self.time_elapsed(stage) for stage in _STAGES}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on counting from an earlier run's training time."""
+        """Continue counting from an earlier run's training time."""
         self._start.pop("train", None)
         self._end.pop("train", None)
         self._before = float(state_dict["time_elapsed"].get("train", 0.0))

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from lightlib.callbacks.summary.held_memory import local_part, reshard
 from lightlib.tree import tensors_in
 
 __all__ = ["memory_of"]
@@ -35,9 +36,7 @@ def memory_of(module: nn.Module, optimizers: Iterable[Optimizer] | Optimizer = (
         >>> memory_of(layer, optimizer)
         {'parameters': 32, 'gradients': 32, 'optimizer_state': 32}
     """
-    for part in module.modules():
-        if hasattr(part, "reshard") and hasattr(part, "unshard"):
-            part.reshard()  # type: ignore[operator]
+    reshard(module)
     parameters = list(module.parameters())
     several = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
     state = [tensor for one in several for tensor in tensors_in([one.state, _of_its_part(one)])]
@@ -54,5 +53,5 @@ def _of_its_part(optimizer: Any) -> Any:
 
 
 def _bytes(tensor: Any) -> int:
-    own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return 0 if own.is_meta else own.numel() * own.element_size()
+    part = local_part(tensor)
+    return 0 if part.is_meta else int(part.numel() * part.element_size())

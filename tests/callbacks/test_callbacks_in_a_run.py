@@ -144,7 +144,7 @@ class TestModelCheckpoint:
         assert len(names(callback)) == 4
 
     def test_never_logged(self, tmp_path):
-        with pytest.raises(MisconfigurationException, match=r"nobody logged this metric\. Did you mean 'val_loss'"):
+        with pytest.raises(MisconfigurationException, match=r"this metric was never logged\. Did you mean 'val_loss'"):
             trainer(tmp_path, ModelCheckpoint(monitor="val_los")).fit(Line())
 
     def test_resume_goes_on_with_the_same_files(self, tmp_path):

@@ -115,7 +115,7 @@ class TestMissingMetric:
         trainer = FakeTrainer().start(EarlyStopping("val_los"))
         with pytest.raises(MisconfigurationException) as caught:
             trainer.epoch(val_loss=1, acc=1)
-        assert "EarlyStopping(monitor='val_los'): nobody logged this metric. Did you mean 'val_loss'?" in str(
+        assert "EarlyStopping(monitor='val_los'): this metric was never logged. Did you mean 'val_loss'?" in str(
             caught.value
         )
         assert "one of 'acc', 'val_loss'" in str(caught.value)
@@ -127,7 +127,7 @@ class TestMissingMetric:
 
     def test_not_strict(self):
         trainer = FakeTrainer().start(EarlyStopping("val_los", strict=False))
-        with pytest.warns(PossibleUserWarning, match="nobody logged this metric") as warned:
+        with pytest.warns(PossibleUserWarning, match="this metric was never logged") as warned:
             [trainer.epoch(val_loss=1) for _ in range(3)]
         assert len(warned) == 1
         assert not trainer.should_stop

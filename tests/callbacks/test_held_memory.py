@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightlib.callbacks.summary.held_memory import Held, expected_memory, said, size
+from lightlib.callbacks.summary.held_memory import Held, described, expected_memory, size
 
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("ASGD", {}),
@@ -61,7 +61,7 @@ def test_an_unknown_optimizer_is_measured_when_it_has_stepped() -> None:
     optimizer = Own(layer.parameters())
     before = expected_memory(layer, [torch.optim.SGD(layer.parameters(), 0.1), optimizer])
     assert before.optimizer_state is None
-    assert said([before], 12).endswith("gradients 12 B, the optimizer's state from its first step")
+    assert described([before], 12).endswith("gradients 12 B, the optimizer's state from its first step")
     optimizer.step()
     assert expected_memory(layer, [optimizer]).optimizer_state == 20
 
@@ -83,6 +83,6 @@ def test_bytes_are_written_in_about_three_digits(count: float, text: str) -> Non
 
 def test_processes_that_differ_are_a_span() -> None:
     several = [Held(900, 900, 1800), Held(1200, 1200, 2400)]
-    assert said(several, 2100) == (
+    assert described(several, 2100) == (
         "parameters 900 B to 1.20 kB of 2.10 kB, gradients 900 B to 1.20 kB, optimizer state 1.80 to 2.40 kB"
     )

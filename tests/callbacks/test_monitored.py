@@ -59,4 +59,4 @@ def test_a_run_says_it_after_its_sanity_check():
     messages = [str(one.message) for one in caught]
     assert "the sanity check logged no such metric. Did you mean 'val_loss'?" in messages[0]
     assert "  Fix: log it with self.log('val_los', …), or change `monitor`." in messages[0]
-    assert "nobody logged this metric" in messages[1]  # at the end of the epoch
+    assert "this metric was never logged" in messages[1]  # at the end of the epoch

@@ -348,13 +348,16 @@ class TestFit:
     @pytest.mark.parametrize(
         ("changes", "what"),
         [
-            ({"lightlib": 3}, "'other.ckpt' is damaged or from elsewhere: its 'lightlib' is 3 (int)."),
+            ({"lightlib": 3}, "'other.ckpt' is damaged or from another program: its 'lightlib' is 3 (int)."),
             (
                 {"lightlib": {"format": "x"}},
-                "'other.ckpt' is damaged or from elsewhere: its 'lightlib' is {***} (dict).",
+                "'other.ckpt' is damaged or from another program: its 'lightlib' is {***} (dict).",
             ),
-            ({"optimizer_states": 3}, "'other.ckpt' is damaged or from elsewhere: its 'optimizer_states' is 3 (int)."),
-            ({"callbacks": [1]}, "'other.ckpt' is damaged or from elsewhere: its 'callbacks' is [1] (list)."),
+            (
+                {"optimizer_states": 3},
+                "'other.ckpt' is damaged or from another program: its 'optimizer_states' is 3 (int).",
+            ),
+            ({"callbacks": [1]}, "'other.ckpt' is damaged or from another program: its 'callbacks' is [1] (list)."),
         ],
     )
     def test_other_contents(self, changes, what):
@@ -365,11 +368,11 @@ class TestFit:
     @pytest.mark.parametrize(
         ("changes", "what"),
         [
-            ({"lightlib": {"format": 1}}, "The checkpoint's position cannot be taken over: KeyError: 'progress'"),
-            ({"optimizer_states": [3]}, "The checkpoint's state of SGD cannot be taken over: TypeError: ***"),
+            ({"lightlib": {"format": 1}}, "The checkpoint's position cannot be restored: KeyError: 'progress'"),
+            ({"optimizer_states": [3]}, "The checkpoint's state of SGD cannot be restored: TypeError: ***"),
             (
                 {"optimizer_states": [{}]},
-                "The checkpoint's state of SGD cannot be taken over: KeyError: 'param_groups'",
+                "The checkpoint's state of SGD cannot be restored: KeyError: 'param_groups'",
             ),
         ],
     )
@@ -400,7 +403,7 @@ class TestFit:
             ),
             (
                 lambda self: torch.optim.SGD([{"params": [self.layer.weight]}, {"params": [self.layer.bias]}], 0.1),
-                "The checkpoint's state of SGD cannot be taken over: ValueError: loaded state dict has ***",
+                "The checkpoint's state of SGD cannot be restored: ValueError: loaded state dict has ***",
                 "the state of the same run, as Trainer.save_checkpoint writes it.",
             ),
         ],

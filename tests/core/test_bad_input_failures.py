@@ -225,9 +225,9 @@ class TestInterrupts:
     def test_it_is_said_how_to_go_on(self, said, tmp_path):
         run = self.interrupted(callbacks=[ModelCheckpoint(tmp_path)], enable_checkpointing=True)
         path = tmp_path / "epoch=0-step=4.ckpt"
-        where = "Stopped at current_epoch=1 after 1 of its batches (global_step=5). To go on from the last checkpoint:"
-        always = 'or ckpt_path="auto" (`--ckpt_path auto`), with which the same program begins and goes on.'
-        assert said[-1] == f'{where} trainer.fit(module, …, ckpt_path="{path}"), {always}'
+        where = "Stopped at current_epoch=1 after 1 of its batches (global_step=5). To resume from the last checkpoint:"
+        always = 'with ckpt_path="auto" (`--ckpt_path auto`) rerunning the same command resumes automatically.'
+        assert said[-1] == f'{where} trainer.fit(module, …, ckpt_path="{path}"); {always}'
         module = Net()
         again = trainer(max_epochs=3, callbacks=ModelCheckpoint(tmp_path), enable_checkpointing=True)
         again.fit(module, loader(), ckpt_path=re.search(r'ckpt_path="(.+?)"', said[-1])[1])

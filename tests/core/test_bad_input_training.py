@@ -549,7 +549,7 @@ class TestMonitors:
         data = (loader(), loader()) if module is Validated else (loader(),)
         with refused(
             WRONG,
-            f"{kind.__name__}(monitor='val_los'): nobody logged this metric.{hint}",
+            f"{kind.__name__}(monitor='val_los'): this metric was never logged.{hint}",
             expected,
             "log it with self.log('val_los', …)***",
         ):

@@ -120,7 +120,7 @@ class TestAuto:
         with caplog.at_level("INFO", logger="lightlib"), pytest.warns(LightlibWarning, match="is skipped: torn"):
             found = after_damage(found, CheckpointError("torn"))
         assert found == Found(skips=True)
-        assert "No other checkpoint is left, so the run begins from nothing." in caplog.text
+        assert "There are no more checkpoints, so the run starts from the beginning." in caplog.text
 
     @pytest.mark.parametrize("folders", [0, 1, 5])
     def test_none_is_no_error(self, tmp_path, folders, caplog):

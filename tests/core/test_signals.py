@@ -185,7 +185,7 @@ class TestInARun:
             trainer.fit(Net(), batches(10))
         path = tmp_path / "interrupted.ckpt"
         assert (
-            f'after 4 of its batches (global_step=2). To go on from there: trainer.fit(module, …, ckpt_path="{path}")'
+            f'after 4 of its batches (global_step=2). To resume from there: trainer.fit(module, …, ckpt_path="{path}")'
             in caplog.text
         )
         resumed, whole = Net(), Net()
@@ -297,7 +297,7 @@ class TestInARun:
         assert caught.value.code == CODES[number]
         assert (trainer.state.status, trainer.progress.batch) == ("finished", 4)
         last = tmp_path / "last.ckpt"
-        assert f'To go on from the last checkpoint: trainer.fit(module, …, ckpt_path="{last}")' in caplog.text
+        assert f'To resume from the last checkpoint: trainer.fit(module, …, ckpt_path="{last}")' in caplog.text
         assert sorted(os.listdir(tmp_path)) == ["epoch=0-step=4.ckpt", "last.ckpt"]
 
     def test_a_second_interrupt_as_the_run_ends_is_obeyed_at_once(self):

@@ -645,7 +645,7 @@ def test_a_damaged_user_state_is_refused_before_anything_is_trained(forged, tmp_
     user = content["lightlib"]["user"]
     content["lightlib"]["user"] = {**user, **forged} if isinstance(forged, dict) else forged
     torch.save(content, path)
-    with pytest.raises(L.errors.CheckpointError, match="position cannot be taken over"):
+    with pytest.raises(L.errors.CheckpointError, match="position cannot be restored"):
         run(case(PlainValues), ckpt_path=str(path))
 
 

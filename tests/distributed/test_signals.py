@@ -55,7 +55,7 @@ def stopped(code, *options, torchrun=False):
     one, other = left()
     assert one == other
     epoch, batches, steps = map(int, one.split())
-    assert "To go on from there" in ended.text
+    assert "To resume from there" in ended.text
     assert f"current_epoch={epoch} after {batches - 10 * epoch} of its batches (global_step={steps})" in ended.text
     assert "Traceback" not in ended.text or torchrun
     return batches, ended
@@ -105,7 +105,7 @@ def test_a_script_that_is_stopped_in_the_sanity_check_begins_from_nothing_again(
     assert ended.code == 130, ended.text
     assert left() == ["0 0 0"] * 2
     before = "No checkpoint was written, so a new run starts from nothing." in ended.text
-    assert before or (not together and "To go on from there" in ended.text), ended.text
+    assert before or (not together and "To resume from there" in ended.text), ended.text
     assert "Traceback" not in ended.text
     expected, found = uninterrupted(*sanity), went_on(*sanity, "--ckpt-path", "auto")
     assert found["metrics"] == expected["metrics"]
@@ -125,7 +125,7 @@ def test_a_signal_to_one_as_the_run_ends_ends_all_after_it(what, to, strategy):
     ended = run("stopped.py", *FIT, "--what", what, "--to", to, "--where", "end", "--strategy", strategy)
     assert ended.code == (143 if what == "SIGTERM" else 130), ended.text
     assert left() == ["2 20 20"] * 2
-    assert "To go on from the last checkpoint" in ended.text
+    assert "To resume from the last checkpoint" in ended.text
     assert "Traceback" not in ended.text
     assert not Path("end-0.pt").exists()  # which the script writes next
 
@@ -143,7 +143,7 @@ def test_the_process_that_has_started_all_of_them(what, to, method):
     """It runs nothing itself, and lets those end their run that do."""
     ended = run("stopped.py", *FIT, "--what", what, "--to", to, "--at", 7, "--strategy", method)
     assert ended.code == (143 if what == "SIGTERM" else 130), ended.text
-    assert "To go on from there" in ended.text
+    assert "To resume from there" in ended.text
     assert "Traceback" not in ended.text
     assert Path("checkpoints/interrupted.ckpt").exists()
 

@@ -1,1 +1,1 @@
-"""ModelCheckpoint and what it is made of: names, folders, the best ones, removal."""
+"""ModelCheckpoint and its parts: names, folders, the best files, removal."""

@@ -14,7 +14,7 @@ __all__ = ["check_files", "check_link", "check_metric", "check_triggers"]
 
 
 def check_metric(monitor: str | None, save_top_k: int) -> None:
-    """Check the arguments that say which checkpoints are kept.
+    """Check the arguments that choose the checkpoints to keep.
 
     Raises:
         ArgumentTypeError: An argument has the wrong type.
@@ -33,7 +33,7 @@ def check_metric(monitor: str | None, save_top_k: int) -> None:
 
 
 def check_triggers(every_n_train_steps: int, every_n_epochs: int, train_time_interval: timedelta | None) -> None:
-    """Check the arguments that say when to save.
+    """Check the arguments that trigger saves.
 
     Raises:
         ArgumentTypeError: An argument has the wrong type.
@@ -62,7 +62,7 @@ def check_triggers(every_n_train_steps: int, every_n_epochs: int, train_time_int
 
 
 def check_files(filename: str | None, save_last: object, async_save: object, save_errors: object, kind: object) -> None:
-    """Check the arguments that say how files are named and written.
+    """Check the arguments for names and formats of files.
 
     Raises:
         ArgumentTypeError: An argument has the wrong type.

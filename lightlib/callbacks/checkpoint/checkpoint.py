@@ -1,4 +1,4 @@
-"""Checkpoint: the mark of callbacks that save checkpoints, by which the Trainer finds them."""
+"""Checkpoint: base class by which the Trainer recognizes callbacks that save checkpoints."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Checkpoint(Callback):
     """Base of all callbacks that save checkpoints.
 
     The Trainer adds no `ModelCheckpoint` of its own when one of its callbacks is a `Checkpoint`, and lists them in
-    `trainer.checkpoint_callbacks`. They are called after all others and after the module, so that they see what both
-    have logged.
+    `trainer.checkpoint_callbacks`. They are called after all other callbacks and after the module, so that they see
+    the metrics of both.
 
     Example:
         >>> class SaveAtTheEnd(Checkpoint):

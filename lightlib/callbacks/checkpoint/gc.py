@@ -36,7 +36,7 @@ class _Listed(NamedTuple):
 
 
 class CheckpointGC(Callback):
-    """Removes the checkpoints that `ModelCheckpoint` saved, but for the best and the latest: three numbers say which.
+    """Removes the checkpoints that `ModelCheckpoint` saved, except the best and the latest, by three numbers.
 
     What counts is the metric of the validation at which a checkpoint was saved; one that was saved at another moment
     has none, and is kept as one of the latest only. While a run trains, its newest checkpoint is always kept.
@@ -50,7 +50,7 @@ class CheckpointGC(Callback):
         monitor: The metric by which they are compared. Not needed when only the latest are kept.
         mode: "min" when less of it is better, "max" when more is.
         root: The folder, local or remote, below which all runs of the experiment have theirs. Each then writes
-            ``checkpoints.json`` beside its checkpoints: their metrics, which the other runs read.
+            ``checkpoints.json`` next to its checkpoints: their metrics, which the other runs read.
 
     Raises:
         MisconfigurationException: A number is negative; `monitor` or `root` is lacking; when `fit` begins: there is no
@@ -110,14 +110,14 @@ class CheckpointGC(Callback):
         return self._generate_state_key(monitor=self.monitor, mode=self.mode)
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """See that there is somebody who saves."""
+        """Check that a `ModelCheckpoint` saves."""
         if stage != "fit":
             return
         savers = self._savers(trainer)
         if not savers:
             raise MisconfigurationException(
                 "CheckpointGC without a ModelCheckpoint.",
-                expected="somebody who saves what is to be removed.",
+                expected="a ModelCheckpoint whose files are removed.",
                 fix="callbacks=[ModelCheckpoint(every_n_train_steps=…, save_top_k=-1), CheckpointGC(…)]",
             )
         for saver in savers:
@@ -125,7 +125,7 @@ class CheckpointGC(Callback):
         self._metrics, self._saved, self._swept = {}, {}, True
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Find what this run has saved before it was ended."""
+        """Find the checkpoints that this run saved before it was ended."""
         if not (trainer.continues and trainer.is_global_zero):
             return
         for saver in self._savers(trainer):
@@ -139,7 +139,7 @@ class CheckpointGC(Callback):
         self._swept = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Note the metric of what may be saved at this moment."""
+        """Note the metric for checkpoints that are saved at this moment."""
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._note(trainer)
 
@@ -160,7 +160,7 @@ class CheckpointGC(Callback):
         self._metrics[trainer.progress.batch] = float(value)
 
     def on_checkpoint_written(self, trainer: Trainer, pl_module: Module, path: str) -> None:
-        """Note a new checkpoint. What it makes superfluous is removed when all of its save is done."""
+        """Note a new checkpoint. Those that it makes superfluous are removed when its save is complete."""
         if trainer.is_global_zero and any(saver.names.is_ranked(path) for saver in self._savers(trainer)):
             label = label_at(path)
             if label is not None:
@@ -168,12 +168,12 @@ class CheckpointGC(Callback):
                 self._swept = False
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
-        """Remove what is superfluous."""
+        """Remove superfluous checkpoints."""
         if not self._swept:
             self._sweep(trainer, at_end=False)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Remove what is superfluous, now also the newest checkpoint if the numbers say so."""
+        """Remove superfluous checkpoints, including the newest one if the numbers allow it."""
         if trainer.is_global_zero and not trainer.fast_dev_run:
             self._sweep(trainer, at_end=True)
 
@@ -202,7 +202,7 @@ class CheckpointGC(Callback):
         try:
             saver._remove_checkpoint(trainer, path)  # noqa: SLF001  the door by which a saver's files are removed
         except OSError as error:
-            report.warn(f"The checkpoint {path!r} could not be removed, training goes on: {error}")
+            report.warn(f"The checkpoint {path!r} could not be removed, training continues: {error}")
         for one in savers:
             one.forget(path)
 
@@ -214,7 +214,7 @@ class CheckpointGC(Callback):
         return {"metrics": [[batch, metric] for batch, metric in self._metrics.items()]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take back the metrics."""
+        """Restore the metrics."""
         self._metrics = {int(batch): float(metric) for batch, metric in state_dict["metrics"]}
 
 

@@ -230,7 +230,7 @@ def without_outsiders(
 ) -> dict[str, Any]:
     """Return a callback's state without files outside of its folder.
 
-    A forged checkpoint could otherwise have them replaced, copied to where others read, or removed.
+    A forged checkpoint could otherwise have them replaced, copied to a public place, or removed.
     """
     ours = dict(state.get(OURS) or {})
     single = {"last_model_path": state.get("last_model_path", ""), "latest": ours.get("latest", "")}

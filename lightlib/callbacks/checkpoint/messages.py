@@ -56,7 +56,7 @@ def never_logged(monitor: str, logged: Iterable[str]) -> MisconfigurationExcepti
         "ModelCheckpoint",
         monitor,
         logged,
-        fix=f"log it with self.log({monitor!r}, …); if it is logged for a whole training epoch, set "
+        fix=f"log it with self.log({monitor!r}, …); if it is logged for a full training epoch, set "
         "ModelCheckpoint(save_on_train_epoch_end=True).",
     )
 

@@ -533,7 +533,7 @@ class ModelCheckpoint(Checkpoint):
             prefix: Something to put in front.
 
         Raises:
-            MisconfigurationException: A number cannot be written as the template says.
+            MisconfigurationException: A number does not fit its format in the template.
 
         Example:
             >>> from lightlib.callbacks import ModelCheckpoint

@@ -139,7 +139,7 @@ def fill(template: str, metrics: Mapping[str, Any], *, insert_names: bool = True
     In names and values of metrics, characters that separate folders or that some systems forbid in names become "_".
 
     Raises:
-        MisconfigurationException: A number cannot be written as the field says.
+        MisconfigurationException: A number does not fit the format of its field.
 
     Example:
         >>> fill("{epoch}-{val/loss:.2f}", {"epoch": 3, "val/loss": 0.1234})

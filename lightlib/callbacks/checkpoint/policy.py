@@ -1,4 +1,4 @@
-"""Which of the checkpoints of an experiment's runs are kept, by three numbers: a pure function."""
+"""Retention policy: the checkpoints of an experiment to keep, by three numbers, as a pure function."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint, as far as it decides whether it is kept.
+    """The properties of a checkpoint that decide whether it is kept.
 
     Attributes:
-        run: Which run saved it.
+        run: The run that saved it.
         age: When; of two of one run the later one is greater.
         metric: Of a validation at that very moment. None, and NaN: there was none; it is never among the best.
     """

@@ -25,7 +25,7 @@ __all__ = ["Saves"]
 class Saves:
     """Saves of one callback, each complete or undone before the next one begins, now or in the background.
 
-    To undo a save, a copy of the ledger replaces the ledger. The copy is also the answer when the state is asked for
+    To undo a save, a copy of the ledger replaces the ledger. The copy is also the state that is saved
     after a background save has failed and before all ranks know it.
 
     Args:
@@ -110,7 +110,7 @@ class Saves:
         self._perform(both)
 
     def finish(self, last_file: Callable[[], None]) -> None:
-        """Write the last checkpoint of a save whose first file a killed run has written."""
+        """Write the last checkpoint of a save after a killed run has written the first file."""
         self._begin()
         self.ledger.begin_last()
         self._perform(last_file)
@@ -212,7 +212,7 @@ class Saves:
             return
         self._undo()
         self.agree(trainer)
-        error = error or CheckpointWriteError("Another process could not write a checkpoint; its output says why.")
+        error = error or CheckpointWriteError("Another process could not write a checkpoint; see its output.")
         if self._raises:
             raise error
         if error is not reported:

@@ -73,32 +73,32 @@ class ProgressBar(Callback):
 
     @property
     def sanity_check_description(self) -> str:
-        """What the bar of the validation batches before training is called."""
+        """Name of the bar for the validation batches before training."""
         return "Sanity checking"
 
     @property
     def train_description(self) -> str:
-        """What the training bar is called; the epoch is added to it."""
+        """Name of the training bar; the epoch is added to it."""
         return "Epoch"
 
     @property
     def validation_description(self) -> str:
-        """What the validation bar is called."""
+        """Name of the validation bar."""
         return "Validation"
 
     @property
     def test_description(self) -> str:
-        """What the test bar is called."""
+        """Name of the test bar."""
         return "Testing"
 
     @property
     def predict_description(self) -> str:
-        """What the prediction bar is called."""
+        """Name of the prediction bar."""
         return "Predicting"
 
     @property
     def total_train_batches(self) -> int | float:
-        """Training batches per epoch; `inf` when the loader cannot tell."""
+        """Training batches per epoch; `inf` if the loader has no length."""
         return self.trainer.num_training_batches
 
     @property
@@ -135,7 +135,7 @@ class ProgressBar(Callback):
         return batches if isinstance(batches, Sequence) else [batches]
 
     def get_metrics(self, trainer: Trainer, pl_module: Module) -> dict[str, int | str | float | dict[str, float]]:
-        """Return what is shown beside the bar: what was logged with ``prog_bar=True`` and the logger's version.
+        """Return the values shown next to the bar: those logged with ``prog_bar=True``, and the logger's version.
 
         Called only when something is drawn. Override it to show more or less.
 

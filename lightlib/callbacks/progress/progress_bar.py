@@ -1,4 +1,4 @@
-"""The progress bars, and which of them suits the place where the program runs."""
+"""The progress bars, and the choice of one for the terminal, notebook or file at hand."""
 
 from __future__ import annotations
 

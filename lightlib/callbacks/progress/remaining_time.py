@@ -16,7 +16,7 @@ _SMOOTHING_SECONDS = 3.0
 
 
 class Pace:
-    """How fast batches go by: on average since `start`, for what remains, and of late, for what is shown."""
+    """Rates of batches: the average since `start`, for the remaining time, and the recent one, to show."""
 
     def __init__(self, now: float, batch: int, step: int = 0) -> None:
         self.start, self.start_batch, self.start_step = now, batch, step
@@ -33,7 +33,7 @@ class Pace:
         self.marked, self.marked_batch = now, batch
 
     def resume(self, now: float) -> None:
-        """Leave out of the rate what happened since the last update: a validation."""
+        """Exclude the time since the last update from the rate: a validation has run."""
         self.marked = now
 
     def remaining(self, now: float, left: float, done: int) -> float:

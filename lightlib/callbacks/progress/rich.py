@@ -151,7 +151,7 @@ class RichProgressBar(TimedProgressBar):
         return live
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what holds on to the terminal."""
+        """Leave out objects that hold the terminal."""
         return {**self.__dict__, "_live": None, "_console": None, "_handlers": LogHandlers()}
 
     def _text(self, moments: list[Moment], console: Console, widest_bar: int = 40) -> Text:
@@ -160,7 +160,7 @@ class RichProgressBar(TimedProgressBar):
         text = Text(no_wrap=True, overflow="crop", end="")
         full, half, rest = ("━", "╸", "━") if console.encoding.startswith("utf") else ("#", "#", "-")
         if console.no_color or console.color_system is None:
-            rest = rest.replace("━", " ")  # without colours it could not be told from what is done
+            rest = rest.replace("━", " ")  # without colours it looks like the completed part
         for index, moment in enumerate(moments):
             if index:
                 text.append("\n")
@@ -168,7 +168,7 @@ class RichProgressBar(TimedProgressBar):
         return text
 
     def _append(self, text: Text, moment: Moment, width: int, widest_bar: int, signs: _Signs) -> None:
-        """Add the line of one stage; what does not fit into the width goes to further lines, word by word."""
+        """Add the line of one stage, wrapped at words."""
         theme = self.theme
         time, *pace = facts(moment)
         words: _Words = [(moment.title, theme.description), (count(moment), theme.batch_progress), (time, theme.time)]

@@ -1,4 +1,4 @@
-"""What a progress bar shows at one moment, and how its parts are written."""
+"""Text of a progress bar: its values at one moment, and their format."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["Moment", "clock", "count", "facts", "line", "metric_words", "number"
 
 @dataclass(frozen=True)
 class Moment:
-    """What there is to show at one moment.
+    """The values of a progress bar at one moment.
 
     Attributes:
         title: ``"Epoch 3/10"``, ``"Validation"``, ``"Testing loader 2/3"``.
         batch: Batches done in this epoch, or of this loader.
         total: Batches that there will be; `inf` when unknown.
         elapsed: Seconds since the stage began.
-        remaining: Seconds until the end of the whole run (or of this evaluation); None when it cannot be known.
+        remaining: Seconds until the end of the run (or of this evaluation); None when it cannot be known.
         rate: Batches per second; None before there is a second batch.
         data_share: The share of the time that was spent waiting for data, 0 to 1; None outside of training.
-        metrics: Names and values beside the bar.
+        metrics: Names and values next to the bar.
     """
 
     title: str
@@ -69,7 +69,7 @@ def speed(rate: float) -> str:
 
 
 def number(value: Any) -> str:
-    """Write a metric's value: three decimals, or a power of ten where these would not tell.
+    """Write a metric's value: three decimals, or a power of ten if these would be too few.
 
     Example:
         >>> number(0.12345), number(3e-5), number(7), number("a")
@@ -81,7 +81,7 @@ def number(value: Any) -> str:
 
 
 def facts(moment: Moment) -> list[str]:
-    """The words beside the count: the time, the rate, the wait for data.
+    """The text next to the count: the time, the rate, the wait for data.
 
     The time is what remains of the run; at its end, and where that cannot be known, what has passed.
     """

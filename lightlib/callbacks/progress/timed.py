@@ -54,10 +54,10 @@ class TimedProgressBar(ProgressBar, ABC):
         """A stage begins."""
 
     def close(self, stage: str, moment: Moment | None) -> None:
-        """A stage ends: show its last moment and leave it; remove what is shown when there is none."""
+        """A stage ends: show its last state and leave it; without one, remove the bar."""
 
     def stop(self) -> None:
-        """The run is over or was interrupted: leave the terminal as it was found, with what is shown now."""
+        """The run is over or was interrupted: restore the terminal, and leave the bar as it is shown now."""
 
     def leave_epoch(self, moment: Moment) -> None:
         """An epoch is over, and `leave` is true: leave a line."""
@@ -185,7 +185,7 @@ class TimedProgressBar(ProgressBar, ABC):
             self._due = 0.0  # the first batch starts the pace
 
     def _too_early(self, stage: str, now: float, batch: int, step: int = 0) -> bool:
-        """Whether nothing is drawn yet. The first batch of a stage starts its pace: what came before is start-up."""
+        """Whether nothing is drawn yet. The first batch of a stage starts its pace: the time before it is start-up."""
         if stage not in self._paces:
             self._paces[stage] = Pace(now, batch, step)
             if len(self._stages) == 1 and self.seconds_before_first:

@@ -172,7 +172,7 @@ class TQDMProgressBar(TimedProgressBar):
             bar = self._bars[stage]
             bar.leave = moment is not None
             if moment is None and stage != "train":
-                bar.n = self._batch_idx + 1  # for whoever reads it later
+                bar.n = self._batch_idx + 1  # for code that reads it later
             self._close(stage)
             if stage == "train" and moment is not None and getattr(bar, "container", None) is not None:
                 sys.stdout.write(line(moment) + "\n")  # a notebook is saved without its widgets
@@ -218,7 +218,7 @@ class TQDMProgressBar(TimedProgressBar):
         return bar
 
     def _fill(self, bar: Any, moment: Moment) -> None:
-        """Write the words beside the bar; in a narrow terminal without the bar, and the most important ones first."""
+        """Write the text next to the bar; in a narrow terminal without the bar, the most important parts first."""
         (time, *pace), metrics = facts(moment), metric_words(moment)
         words, wide = [time, *pace, *metrics], True
         if isinstance(bar.ncols, int) and bar.bar_format in (_WIDE, _NARROW):

@@ -1,4 +1,4 @@
-"""What each process of a run holds, or will hold: parameters, gradients and optimizer state."""
+"""Memory that each process will hold: parameters, gradients and optimizer state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from lightlib.tree import tensors_in
 
-__all__ = ["Held", "expected_memory", "said", "size"]
+__all__ = ["Held", "described", "expected_memory", "local_part", "reshard", "size"]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 # How many tensors of its parameter's size an optimizer of torch keeps, by the settings of the group.
@@ -37,7 +37,7 @@ class Held:
     """Bytes of one process while it trains.
 
     Attributes:
-        parameters, gradients: As far as this process holds them.
+        parameters, gradients: The shards that this process holds.
         optimizer_state: None where it is not known before the first step.
     """
 
@@ -47,9 +47,9 @@ class Held:
 
 
 def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> Held:
-    """Return what this process will hold from the first optimizer step on.
+    """Return the memory of this process from the first optimizer step on.
 
-    The optimizer state is what is there already, else what an optimizer of this kind keeps.
+    The optimizer state is measured if there is any, else computed for this kind of optimizer.
 
     Example:
         >>> import torch
@@ -57,15 +57,20 @@ def expected_memory(module: nn.Module, optimizers: Iterable[Any]) -> Held:
         >>> expected_memory(layer, [torch.optim.AdamW(layer.parameters())])
         Held(parameters=32, gradients=32, optimizer_state=64)
     """
-    for part in module.modules():  # FSDP leaves the outermost parameters gathered after a forward
-        if hasattr(part, "reshard") and hasattr(part, "unshard"):
-            part.reshard()  # type: ignore[operator]
+    reshard(module)
     parameters = list(module.parameters())
     state: int | None = 0
     for optimizer in optimizers:
         own = _state_of(optimizer)
         state = None if own is None or state is None else state + own
     return Held(sum(map(_bytes, parameters)), sum(_bytes(p) for p in parameters if p.requires_grad), state)
+
+
+def reshard(module: nn.Module) -> None:
+    """Drop parameters that FSDP has gathered; it leaves the outermost ones gathered after a forward."""
+    for part in module.modules():
+        if hasattr(part, "reshard") and hasattr(part, "unshard"):
+            part.reshard()  # type: ignore[operator]
 
 
 def _state_of(optimizer: Any) -> int | None:
@@ -86,19 +91,24 @@ def _state_of(optimizer: Any) -> int | None:
 def _bytes(tensor: Any) -> int:
     if isinstance(tensor, UninitializedParameter):
         return 0
-    own = tensor.to_local() if hasattr(tensor, "to_local") else getattr(tensor, "ds_tensor", tensor)  # FSDP, ZeRO-3
-    return int(own.numel() * own.element_size())
+    part = local_part(tensor)
+    return int(part.numel() * part.element_size())
 
 
-def said(several: Sequence[Held], whole: float) -> str:
-    """Return in words what processes hold, from the least to the most.
+def local_part(tensor: Any) -> Any:
+    """Return the shard of a tensor that this process holds: with FSDP or ZeRO-3, or the full tensor."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else getattr(tensor, "ds_tensor", tensor)
+
+
+def described(several: Sequence[Held], total: float) -> str:
+    """Return the memory of all processes as text, from the least to the most.
 
     Args:
         several: Of each process.
-        whole: The bytes of all parameters of the module.
+        total: The bytes of all parameters of the module.
 
     Example:
-        >>> said([Held(40, 40, 80), Held(60, 60, 120)], 100)
+        >>> described([Held(40, 40, 80), Held(60, 60, 120)], 100)
         'parameters 40 to 60 B of 100 B, gradients 40 to 60 B, optimizer state 80 to 120 B'
     """
     states = [held.optimizer_state for held in several]
@@ -107,7 +117,7 @@ def said(several: Sequence[Held], whole: float) -> str:
         f"optimizer state {_span(known)}" if len(known) == len(states) else "the optimizer's state from its first step"
     )
     return (
-        f"parameters {_span([held.parameters for held in several])} of {size(whole)}, "
+        f"parameters {_span([held.parameters for held in several])} of {size(total)}, "
         f"gradients {_span([held.gradients for held in several])}, {state}"
     )
 

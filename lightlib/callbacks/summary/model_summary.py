@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.summary.held_memory import expected_memory, said
+from lightlib.callbacks.summary.held_memory import described, expected_memory
 from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.torch_private import map_tensors
@@ -33,7 +33,7 @@ _NOT_COUNTED = "Not counted"
 
 
 class Summary:
-    """What a module consists of.
+    """The layers of a module and their sizes.
 
     With an `example_input_array` on the module (a tensor, a tuple of arguments or a dict of keyword arguments), the
     example goes through the module once, without gradients and in evaluation mode, for sizes and FLOPs. Random states,
@@ -126,17 +126,17 @@ class Summary:
             totals[_NOT_COUNTED] = "parameters of lazy modules (?), which get a shape with the first batch"
         return totals | self.memory
 
-    def add_stages(self, others: Sequence[_Stage], names: Sequence[str]) -> None:
-        """Take in the other stages of a pipeline, each of which has other layers of the same module.
+    def add_stages(self, stages: Sequence[_Stage], names: Sequence[str]) -> None:
+        """Add the remaining stages of a pipeline; each has different layers of the same module.
 
         Args:
-            others: The layers of each stage, the modes of its modules, its parameters, how many of them are trained,
+            stages: The layers of each stage, the modes of its modules, its parameters, how many of them are trained,
                 and their size.
             names: Of all parameters of the module, in its order, in which the layers are listed afterwards.
         """
-        self.layers = merged([self.layers, *(stage[0] for stage in others)], names)
+        self.layers = merged([self.layers, *(stage[0] for stage in stages)], names)
         own = self.modes()
-        for _, modes, parameters, trainable, size in others:
+        for _, modes, parameters, trainable, size in stages:
             self._modes_elsewhere |= {name: mode for name, mode in modes.items() if name not in own}
             self.total_parameters += parameters
             self.trainable_parameters += trainable
@@ -229,8 +229,8 @@ def summarize(module: nn.Module, max_depth: int = 1) -> Summary:
 class ModelSummary(Callback):
     """Prints a table of the module's layers when `fit` begins; when it begins again, only a table that has changed.
 
-    With several processes the sizes are those of the whole module, whatever part of it each process holds, and a line
-    below says how many bytes of parameters, gradients and optimizer state there will be on each.
+    With several processes the sizes are those of the full module, whichever shard each process holds, and a line
+    below gives the bytes of parameters, gradients and optimizer state that will be on each.
 
     Args:
         max_depth: How deep modules are listed: 1 for children, -1 for all, 0 for no summary. Default: 1.
@@ -295,7 +295,7 @@ class RichModelSummary(ModelSummary):
 
 
 def _of_all(trainer: Trainer, module: nn.Module, max_depth: int) -> Summary:
-    """Return the summary of the whole module; every process calls this, also because a forward may take them all."""
+    """Return the summary of the full module; every process calls this, also because a forward may need all."""
     if trainer.world_size == 1:
         return summarize(module, max_depth)
     strategy = trainer.strategy
@@ -313,7 +313,7 @@ def _of_all(trainer: Trainer, module: nn.Module, max_depth: int) -> Summary:
         summary.add_stages([parts[stage] for stage in sorted(parts)], getattr(strategy, "names", ()))
     for stage in sorted({stage for stage, *_ in everybody}):
         title = f"On each process of stage {stage}" if piped else "On each process"
-        summary.memory[title] = said([one for at, one, _ in everybody if at == stage], summary.model_size * 1e6)
+        summary.memory[title] = described([one for at, one, _ in everybody if at == stage], summary.model_size * 1e6)
     return summary
 
 

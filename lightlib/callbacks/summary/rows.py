@@ -17,7 +17,7 @@ class Layer:
     """One row of a summary.
 
     Attributes:
-        name: The module's name within the whole; ``"(other parameters)"`` for those that are in no listed module.
+        name: The module's name within the root module; ``"(other parameters)"`` for those that are in no listed module.
         type: The class of the module.
         parameters: How many numbers its parameters hold.
         training: Whether it is in training mode; None for other parameters.
@@ -37,10 +37,10 @@ class Layer:
 
 
 def merged(stages: Iterable[Sequence[Layer]], names: Sequence[str]) -> list[Layer]:
-    """Return the rows of the whole module, in its order.
+    """Return the rows of the full module, in its order.
 
     Args:
-        stages: The rows of each stage, which has other layers of the module than the others.
+        stages: The rows of each stage; every stage has different layers of the module.
         names: Of all parameters of the module, in its order. A layer without parameters stays behind its neighbour.
 
     Example:

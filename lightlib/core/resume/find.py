@@ -1,4 +1,4 @@
-"""Which checkpoint `ckpt_path` means, and what to write to go on after a stop."""
+"""Finds the checkpoint that `ckpt_path` names, and prints how to resume after a stop."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "after_damage", "newest_known", "resolve_path", "say_how_to_go_on"]
 
-_LAUNCHERS_THAT_START_AGAIN = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # the same command begins and goes on
+_LAUNCHERS_THAT_START_AGAIN = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # these run the same command again
 _ENDING = ".ckpt"
 _DEPTH = 2  # a file name's template may make folders
 
 
 @dataclass(frozen=True)
 class Found:
-    """What `ckpt_path` means.
+    """The checkpoint that `ckpt_path` names.
 
     Attributes:
         path: The checkpoint to read; None to begin from nothing.
-        continues: Whether the very run that wrote it goes on, with its files and logs, and not a branch of it.
+        continues: Whether the call continues the run that wrote it, with its files and logs, and not a branch of it.
         label: What is written on it; None on one of Lightning or of an older version.
-        others: What to try next when it is damaged, in this order.
+        fallbacks: The checkpoints to try next if it is damaged, in this order.
         skips: Whether a damaged one is skipped, and its absence is no error: then `path` may be None.
         by_path: Whether the user wrote the path, and not a word for it: then the file is never removed.
     """
@@ -41,7 +41,7 @@ class Found:
     path: str | None = None
     continues: bool = False
     label: Label | None = None
-    others: tuple[Found, ...] = ()
+    fallbacks: tuple[Found, ...] = ()
     skips: bool = False
     by_path: bool = False
 
@@ -50,7 +50,7 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
     """Return the checkpoint that is to be read, or none, to take the module as it is. To be asked on rank zero.
 
     The newest of one run's checkpoints is the one with the highest batch and serial number in its label, whatever its
-    file's time says. Only between different runs in one place a clock counts: the newest run is the one whose newest
+    file's time is. Only between different runs in one place a clock counts: the newest run is the one whose newest
     file was written last. Files without a label come after those with one, by their time.
 
     Args:
@@ -102,20 +102,20 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
 
 
 def after_damage(found: Found, error: CheckpointError) -> Found:
-    """Return what to read in place of a checkpoint that could not be read, and say both.
+    """Return the checkpoint to read instead of a damaged one, with a warning.
 
     Raises:
-        CheckpointError: `error`, when no other one was meant.
+        CheckpointError: `error`, if only this checkpoint will do.
     """
     if not found.skips:
         raise error
     report.warn(f"ckpt_path='auto': {found.path!r} is skipped: {str(error).splitlines()[0]}")
-    if not found.others:
-        report.info("No other checkpoint is left, so the run begins from nothing.")
+    if not found.fallbacks:
+        report.info("There are no more checkpoints, so the run starts from the beginning.")
         return Found(skips=True)
-    following, *rest = found.others
+    following, *rest = found.fallbacks
     _say_chosen(following)
-    return replace(following, others=tuple(rest))
+    return replace(following, fallbacks=tuple(rest))
 
 
 def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
@@ -131,7 +131,7 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
         return Found(skips=True)
     first, *rest = [Found(one.path, True, one.label, skips=True) for one in ordered]
     _say_chosen(first)
-    return replace(first, others=tuple(rest))
+    return replace(first, fallbacks=tuple(rest))
 
 
 def _last(trainer: Trainer, fn: TrainerFn) -> Found:
@@ -144,7 +144,7 @@ def _last(trainer: Trainer, fn: TrainerFn) -> Found:
     ordered = _newest_first(resumable if resumable and fn is TrainerFn.FITTING else seen)
     if ordered:
         damaged = next(iter(_damaged_before(ordered)), None)
-        chosen = ordered[0] if damaged is None else damaged[0]  # reading it says what is wrong
+        chosen = ordered[0] if damaged is None else damaged[0]  # reading it raises the error
         return Found(chosen.path, fn is TrainerFn.FITTING, chosen.label)
     if fn is TrainerFn.FITTING and any(name in os.environ for name in _LAUNCHERS_THAT_START_AGAIN):
         _say_nothing_found("last", folders)
@@ -164,7 +164,7 @@ def _say_chosen(found: Found) -> None:
 
 
 def _warn_of_saves_that_cannot_be_resumed(trainer: Trainer, fn: TrainerFn) -> None:
-    """Warn when no callback of a run saves what ``ckpt_path="auto"`` resumes from."""
+    """Warn if no callback of a run saves checkpoints from which ``ckpt_path="auto"`` can resume."""
     savers = [one for one in trainer.checkpoint_callbacks if hasattr(one, "save_weights_only")]
     if fn is TrainerFn.FITTING and savers and all(one.save_weights_only for one in savers):
         report.warn(
@@ -190,7 +190,7 @@ def _say_nothing_found(asked: str, folders: Sequence[str], weights: Sequence[_Se
 
 
 def _listed(folders: Sequence[str]) -> str:
-    more = f" and {len(folders) - 3} others" if len(folders) > 3 else ""
+    more = f" and {len(folders) - 3} more" if len(folders) > 3 else ""
     return ", ".join(map(repr, folders[:3])) + more
 
 
@@ -200,7 +200,7 @@ def _best(trainer: Trainer) -> str:
 
 
 def _best_of_earlier_run(trainer: Trainer) -> str:
-    """Return the best checkpoint by what the newest one in the folders says: for a process that has trained nothing."""
+    """Return the best checkpoint that the newest one in the folders names, for a process that has trained nothing."""
     for one in _newest_first([one for one in _seen_in(_folders(trainer), trainer) if one.is_resumable]):
         try:
             states = formats.load(one.path, "meta").get("callbacks") or {}
@@ -211,7 +211,7 @@ def _best_of_earlier_run(trainer: Trainer) -> str:
             beside = filesystem.join(os.path.dirname(one.path), os.path.basename(path))  # the folder was moved
             best = next((str(found) for found in (path, beside) if formats.exists(found)), "")
             if best:
-                report.info(f"ckpt_path='best': {best!r}, as {one.path!r} says.")
+                report.info(f"ckpt_path='best': {best!r}, named by {one.path!r}.")
                 return best
     return ""
 
@@ -269,8 +269,8 @@ def _modified_at(path: str) -> float:
 def _folders(trainer: Trainer) -> list[str]:
     """Return the folders of the checkpoint callbacks.
 
-    A folder beside the logs is another one in every run when the logger counts its versions: then all of them are
-    returned, for the checkpoint that is chosen says which version the run goes on with.
+    A folder next to the logs differs in every run if the logger counts versions. Then the folders of all versions are
+    returned, because the chosen checkpoint determines the version that the run continues.
     """
     found: list[str] = []
     places = trainer.logger.earlier_run_dirs(trainer.default_root_dir) if trainer.logger else []
@@ -375,8 +375,8 @@ def say_how_to_go_on(trainer: Trainer, saved: str | None, interrupted: bool) -> 
     if newest:
         place = "there" if saved else "the last checkpoint"
         report.info(
-            f'{where} To go on from {place}: trainer.fit(module, …, ckpt_path="{newest}"), or ckpt_path="auto" '
-            "(`--ckpt_path auto`), with which the same program begins and goes on."
+            f'{where} To resume from {place}: trainer.fit(module, …, ckpt_path="{newest}"); with ckpt_path="auto" '
+            "(`--ckpt_path auto`) rerunning the same command resumes automatically."
         )
     elif interrupted or progress.step:
         report.info(f"{where} No checkpoint was written, so a new run starts from nothing.")

@@ -1,4 +1,4 @@
-"""Changes: what a run was made of is written into its checkpoints, and compared when one is resumed."""
+"""Fingerprint of a run's settings and data, saved in checkpoints and compared on resume."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXACT = {
 
 
 def setting(run: Run) -> dict[str, Any]:
-    """Return all that decides about the numbers of a run besides its state, as plain values."""
+    """Return all settings that the numbers of a run depend on, as plain values."""
     settings, trainer = run.trainer.settings, run.trainer
     return {
         "seed": os.environ.get(SEED_VARIABLE),
@@ -45,13 +45,13 @@ def setting(run: Run) -> dict[str, Any]:
 
 
 def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], parts: Resume) -> None:
-    """Say what is other than it was when the checkpoint was written; only what is in both can be compared.
+    """Report differences from the run that wrote the checkpoint, in all entries that both have.
 
     Args:
         run: The run that resumes.
         content: The checkpoint.
         hparams: The module's hyperparameters, as a checkpoint would hold them now.
-        parts: What is taken over, and what a change means: only a whole resume has to be the same run.
+        parts: The parts to restore, and the reaction to a difference. Only a full resume has to be the same run.
 
     Raises:
         CheckpointError: Something is, and `parts.changes` is ``"refuse"``.
@@ -71,11 +71,11 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
         raise CheckpointError(
             f"The run is not the one that wrote the checkpoint:{lines}",
             expected="the same data, seed, settings and hyperparameters (resume={'changes': 'refuse'}).",
-            fix="put them back, or resume={'changes': 'warn'} to go on.",
+            fix="put them back, or resume={'changes': 'warn'} to continue.",
         )
     report.warn(
         f"The run is not the one that wrote the checkpoint, so it will not end as that one would have:{lines}\n"
-        "  Training goes on. resume={'changes': 'refuse'} makes this an error, 'ignore' is silent."
+        "  Training continues. resume={'changes': 'refuse'} makes this an error, 'ignore' is silent."
     )
 
 

@@ -29,6 +29,6 @@ class RunIdentity:
     by_path: bool = False
 
     def next_label(self, at: Progress, weights_only: bool) -> Label:
-        """Return what tells the next checkpoint of this run from all others."""
+        """Return the label of the next checkpoint, which identifies it."""
         self.serial += 1
         return Label(self.run_id, self.serial, at.epoch, at.batch, at.step, weights_only)

@@ -1,4 +1,4 @@
-"""Resume: which parts of a checkpoint a run takes over."""
+"""Resume: the parts of a checkpoint that a run restores."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _CHANGES = ("warn", "refuse", "ignore")
 
 @dataclass(frozen=True)
 class Resume:
-    """What `fit(…, ckpt_path=…, resume=…)` takes from the checkpoint. Weights are always taken.
+    """The parts of a checkpoint that `fit(…, ckpt_path=…, resume=…)` restores. Weights always are.
 
     Attributes:
         optimizers: States of the optimizers and of the loss scaler.
         schedules: States of the learning rate schedules.
         progress: Epoch, batch and step. Without it the run starts at epoch 0, without `data`, `metrics` and
             `user_state`.
-        data: The place within the epoch. Without it the epoch's data begin anew.
+        data: The position within the epoch. Without it the epoch starts from its first batch.
         metrics: Sums of `self.log` and of torchmetrics over the epoch, `trainer.callback_metrics`.
         callbacks: States of the callbacks.
         datamodule: State of the data module.
         random: States of the random number generators.
         user_state: What had changed in the user's objects since training began (attributes, training flags,
             ``requires_grad``, generators, torchmetrics).
-        stop: A wish to stop: a run that was stopped early stops again where it did. False trains on.
-        strict: Whether the names of the weights must match. None: as the module's `strict_loading` says.
-        changes: What to do when data, seed or settings are others than those of the saved run: ``"warn"``,
+        stop: A stop request: a run that was stopped early stops again at the same point. False continues training.
+        strict: Whether the names of the weights must match. None: the module's `strict_loading`.
+        changes: What to do if data, seed or settings differ from those of the saved run: ``"warn"``,
             ``"refuse"``, or ``"ignore"``.
 
     Example:
-        >>> Resume.of("weights").optimizers, Resume.of({"data": False}).data, Resume.of(None).whole
+        >>> Resume.of("weights").optimizers, Resume.of({"data": False}).data, Resume.of(None).full
         (False, False, True)
     """
 
@@ -53,18 +53,18 @@ class Resume:
     changes: str = "warn"
 
     @property
-    def whole(self) -> bool:
-        """Whether everything is taken, so that the run can end as if it had never stopped."""
+    def full(self) -> bool:
+        """Whether everything is restored, so that the run can end like an uninterrupted one."""
         return all(getattr(self, name) for name in _PARTS)
 
     @property
     def weights_alone(self) -> bool:
-        """Whether nothing but weights is taken: then the checkpoint need not hold anything else."""
+        """Whether only weights are restored: then the checkpoint need not hold anything else."""
         return not any(getattr(self, name) for name in _PARTS)
 
     @classmethod
     def of(cls, given: Any) -> Resume:
-        """Return what a user's `resume` means: None or "all", "weights", a dict of the attributes, or a Resume.
+        """Return a user's `resume` as a Resume: None or "all", "weights", a dict of the attributes, or a Resume.
 
         Raises:
             ArgumentTypeError: It is none of these, or an attribute has another type.

@@ -1,4 +1,4 @@
-"""Restore: a run is put where a checkpoint was taken, all of it or the parts that are wanted."""
+"""Restores a run from a checkpoint: all of it, or the requested parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def restore_weights(
     content: dict[str, Any],
     strict: bool | None = None,
 ) -> None:
-    """Give the module, and callbacks that may change what is loaded, their part of a checkpoint.
+    """Load the weights, and call `on_load_checkpoint` of the module and the callbacks.
 
     There is no run yet: optimizers are configured with the weights in place.
     """
@@ -52,12 +52,12 @@ def restore_weights(
 
 
 def _readable(state: Any, strategy: Strategy) -> Any:
-    """Return a state for a strategy: tensors of a directory are read whole for one that cannot read its part alone."""
+    """Return a state for a strategy; tensors of a directory are read in full if it cannot read its shard alone."""
     return state if strategy.reads_parts else read_tensors(state)
 
 
 def other_weights(kind: type, error: RuntimeError, loose: str) -> CheckpointError:
-    """Return the error for weights that do not fit a class; `loose` is how what fits is loaded."""
+    """Return the error for weights that do not fit a class; `loose` is the way to load those that do."""
     text = "\n".join(line.strip() for line in str(error).splitlines()[1:]) or str(error)
     fix = f"build {kind.__name__} with the arguments of the saved one"
     return CheckpointError(
@@ -69,21 +69,21 @@ def other_weights(kind: type, error: RuntimeError, loose: str) -> CheckpointErro
 
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Explain what goes wrong while a part of a checkpoint is taken over."""
+    """Explain an error that is raised while a part of a checkpoint is restored."""
     try:
         yield
     except CheckpointError:
         raise
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"The checkpoint's {what} cannot be taken over: {type(error).__name__}: {error}",
+            f"The checkpoint's {what} cannot be restored: {type(error).__name__}: {error}",
             expected="the state of the same run, as Trainer.save_checkpoint writes it.",
             fix="resume with the same program, or load the weights alone with load_from_checkpoint.",
         ) from error
 
 
 def restore_datamodule(datamodule: Any, content: dict[str, Any]) -> None:
-    """Give the data module its state, before it is asked for loaders."""
+    """Restore the state of the data module, before it returns loaders."""
     if datamodule is not None and (state := content.get(type(datamodule).__qualname__)):
         datamodule.load_state_dict(state)
 
@@ -94,10 +94,10 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
     Args:
         run: With the weights in place.
         content: The checkpoint.
-        parts: What of it is taken over.
+        parts: The parts to restore.
         continues: Whether this is the run that wrote it, and not a new one that begins there.
     """
-    restored = Restored(whole=continues)
+    restored = Restored(full=continues)
     run.continue_from(restored, begun=False)
     ours: LightlibState | None = content.get(OURS)
     if parts.weights_alone:
@@ -128,14 +128,14 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
         run.stop.request(bool(parts.progress and parts.stop and ours.get("stop_asked")))
         if run.stop.asked and run.plan.may_stop(run.progress):
             report.info(
-                "The run was asked to stop where this checkpoint was written, and stops there again. "
-                "resume={'stop': False} trains on."
+                "An early stop was requested before this checkpoint was written, so the run stops here again. "
+                "resume={'stop': False} continues training."
             )
         norm = ours.get("gradient_norm")
         run.optimization.restore_norm(None if norm is None else norm.to(run.strategy.root_device))
         restored.note_validation(bool(ours.get("validating")))
         run.continue_from(restored, begun=restored.rng is not None and bool(ours.get("begun", True)))
-        if parts.whole:
+        if parts.full:
             run.saver.request_again(ours.get("asked", ()))
 
 
@@ -150,24 +150,24 @@ def _restore_data(run: Run, ours: Mapping[str, Any], part: Mapping[str, Any], pa
 
 
 def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Strategy) -> Mapping[str, Any] | None:
-    """Return the sums and random numbers of this process; None when the processes had other parts of the data."""
+    """Return the sums and random numbers of this process; None if the data was sharded differently."""
     places = strategy.collectives.all_gather_object(strategy.data_place)
     if places == [part.get("place", rank) for rank, part in enumerate(ranks)]:
         return ranks[strategy.global_rank] if strategy.world_size > 1 else ranks[0]
     if len(ranks) != strategy.world_size:
         what = f"written by {len(ranks)} processes and is resumed by {strategy.world_size}"
     else:
-        what = f"written by {len(ranks)} processes that shared out the data in another way than these"
+        what = f"written by {len(ranks)} processes with a different sharding of the data"
     report.warn(
         f"The checkpoint was {what}: weights, optimizers, schedules, the position and the order of the data are exact; "
-        "other random numbers follow from those of the first process, and values of self.log that are means over this "
-        "epoch begin anew."
+        "the random numbers of other ranks are derived from rank zero's, and means of self.log over this "
+        "epoch restart."
     )
     return None
 
 
 def _user_state(part: Mapping[str, Any] | None, ranks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return what had changed in the user's objects here; of other processes' that which all had the same."""
+    """Return the changes of the user's objects on this rank, or those that all ranks had in common."""
     if part is not None:
         return well_formed(part["user"]) if "user" in part else None
     states = [well_formed(one["user"]) for one in ranks if "user" in one]
@@ -183,7 +183,7 @@ def _user_state(part: Mapping[str, Any] | None, ranks: Sequence[Mapping[str, Any
 
 
 def _random_numbers(first: dict[str, Any], strategy: Strategy) -> dict[str, Any]:
-    """Return the generators' states for this process, where those of the first one are known alone."""
+    """Return the generators' states for this process, derived from rank zero's."""
     if strategy.data_place == 0:
         return first
     with isolate_rng():
@@ -278,7 +278,7 @@ def _same_precision(run: Run, content: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def _dtypes_kept(optimizer: Optimizer) -> Iterator[None]:
-    """Let what an optimizer loads keep its dtypes: torch casts all but "step" to those of the parameters."""
+    """Keep the dtypes of loaded optimizer state: torch casts all but "step" to those of the parameters."""
     given: dict[str, Any] = {}
 
     def put_back(loaded: Any) -> None:

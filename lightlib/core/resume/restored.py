@@ -1,4 +1,4 @@
-"""Restored: what a checkpoint holds for the start of training."""
+"""Restored: the state from a checkpoint that is put in place when training starts."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["Restored"]
 
 @dataclass(slots=True)
 class Restored:
-    """What a checkpoint holds and is put in place when training begins.
+    """State from a checkpoint that is put in place when training starts.
 
     Attributes:
         optimizers: Calls that load the optimizers whose parameter groups were added while training.
         rng: States of the random generators.
         validation: State of the validation loaders' own generators.
-        whole: Whether the run continues the one that wrote the checkpoint.
+        full: Whether the run continues the one that wrote the checkpoint.
         validates_first: Whether that run was about to validate.
     """
 
     optimizers: list[Callable[[], None]] = field(default_factory=list)
     rng: dict[str, Any] | None = None
     validation: dict[str, Any] | None = None
-    whole: bool = False
+    full: bool = False
     validates_first: bool = False
 
     def hold_rng(self, rng: dict[str, Any], validation: dict[str, Any] | None) -> None:
@@ -32,7 +32,7 @@ class Restored:
         self.rng, self.validation = rng, validation
 
     def note_validation(self, first: bool) -> None:
-        """Say whether the run begins with the validation in which the checkpoint was written."""
+        """Note whether the run begins with the validation in which the checkpoint was written."""
         self.validates_first = first
 
     def forget_rng(self) -> None:

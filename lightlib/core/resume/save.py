@@ -130,7 +130,7 @@ class Saver:
                 )
 
     def saves_waiting(self) -> list[dict[str, Any]]:
-        """Return the saves that wait, for a checkpoint; whoever requested a call requests it again after a resume."""
+        """Return the saves that wait, for a checkpoint; callbacks request their calls again after a resume."""
         return [one.as_dict() for one in self.waiting if isinstance(one, SaveRequest)]
 
     # the save point

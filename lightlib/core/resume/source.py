@@ -1,4 +1,4 @@
-"""ResumeSource: the checkpoint that a call begins with, found, read and checked before all else."""
+"""ResumeSource: the checkpoint that a call starts from, found, read and checked first."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["ResumeSource", "find_origin"]
 
 @dataclass
 class ResumeSource:
-    """Where a call begins.
+    """The checkpoint that a call starts from.
 
     Attributes:
-        found: The path, and whether the run that wrote it goes on.
-        content: What was read; None to begin with the module as it is.
-        parts: What of it is taken over.
+        found: The path, and whether the call continues the run that wrote it.
+        content: The checkpoint; None to start with the module as it is.
+        parts: The parts to restore.
     """
 
     found: Found
@@ -38,15 +38,15 @@ class ResumeSource:
 
     @property
     def continues(self) -> bool:
-        """Whether the very run that wrote the checkpoint goes on, with its files and its logs."""
-        return self.content is not None and self.found.continues and self.parts.whole
+        """Whether the call continues the run that wrote the checkpoint, with its files and its logs."""
+        return self.content is not None and self.found.continues and self.parts.full
 
     def run_id(self, before: str, strategy: Strategy) -> str:
-        """Return the name of the run: of the one that goes on, or a new one, the same on all processes.
+        """Return the name of the run that continues, or a new one, the same on all processes.
 
         Args:
-            before: Of the run that this Trainer goes on with, without a checkpoint; may be empty.
-            strategy: Speaks with the other processes.
+            before: Of the run that this Trainer continues without a checkpoint; may be empty.
+            strategy: Communicates with the other ranks.
         """
         label = self.found.label
         if self.continues and label is not None and label.run:
@@ -66,7 +66,7 @@ def find_origin(
     weights_only: bool | None,
     resume: Any,
 ) -> ResumeSource:
-    """Find, read and check the checkpoint of a call; all processes call this and come to the same answer.
+    """Find, read and check the checkpoint of a call; all processes call this and get the same answer.
 
     Args:
         trainer: Whose checkpoint callbacks and loggers know the folders.
@@ -78,13 +78,13 @@ def find_origin(
         resume: The user's choice of parts.
 
     Raises:
-        CheckpointError: There is none, or it cannot be read or taken over.
+        CheckpointError: There is none, or it cannot be read or restored.
     """
     parts = Resume.of(resume)
     if resume is not None and given is None:
         raise MisconfigurationException(
             f"fit got resume={shown(resume)}, but no ckpt_path.",
-            expected="a checkpoint whose parts are taken over.",
+            expected="a checkpoint whose parts are restored.",
             fix='fit(module, ckpt_path="last", resume=…), or leave resume out.',
         )
     if weights_only is not None and not isinstance(weights_only, bool):
@@ -104,7 +104,7 @@ def find_origin(
 
 
 def _resolved(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any) -> Found:
-    """Return the checkpoint to read, or raise why there is none: what the first process finds holds for all."""
+    """Return the checkpoint to read, or raise why there is none: rank zero decides for all."""
     answer: tuple[Found | None, Exception | None] = None, None
     if trainer.is_global_zero:
         try:

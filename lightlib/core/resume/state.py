@@ -1,4 +1,4 @@
-"""The state of a run as a checkpoint: Lightning's keys, and ours beside them."""
+"""Collects the state of a run into the content of a checkpoint, and checks it on reading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIGHTNING_VERSION = "2.6.0"
 
 
 def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = False) -> dict[str, Any]:
-    """Return the whole state of `run` as tensors and plain values.
+    """Return the full state of `run` as tensors and plain values.
 
     Args:
         run: The run.
@@ -69,7 +69,7 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
     if not weights_only:
         typed[OURS] |= {"optimizer_names": names, **_only_to_resume(run)}
         loaders = [source.get("loader") for source in (typed[OURS]["data"] or {}).get("sources", ())]
-        within = progress.epoch_batch > 0 and not run.exhausted  # else it would say that the next epoch has no batch
+        within = progress.epoch_batch > 0 and not run.exhausted
         if within and any(state is not None for state in loaders):  # for Lightning
             typed["loops"]["fit_loop"]["state_dict"]["combined_loader"] = [s for s in loaders if s is not None]
     place = not_plain(content) if strategy.is_global_zero else None
@@ -94,7 +94,7 @@ def _optimizer_states(run: Run, sharded: bool) -> tuple[list[dict[str, Any]], li
 
 
 def _only_to_resume(run: Run) -> LightlibState:
-    """Return what a run needs to go on as if it had never stopped; each process has its own sums and random numbers."""
+    """Return everything else that an exact resume needs; each rank has sums and random numbers of its own."""
     strategy, train_data, norm = run.strategy, run.train_data, run.optimization.gradient_norm
     data = train_data.state_dict() if train_data is not None else None
     own: RankState = {"results": run.results.state_dict(), "rng": run.rng_state(), "place": strategy.data_place}
@@ -213,8 +213,8 @@ def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, pa
     Args:
         content: What was read.
         path: From where, for the message.
-        resumes: The module's class when a training is to go on from there, which takes more than weights.
-        parts: What is to be taken over. Default: everything.
+        resumes: The module's class if training resumes from the checkpoint, which takes more than weights.
+        parts: The parts to restore. Default: everything.
 
     Raises:
         CheckpointError: It is from a newer version, holds weights alone, or holds something else than it should.
@@ -245,7 +245,7 @@ def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, pa
     wrong += [OURS] if ours is not None and (not isinstance(version, int) or isinstance(version, bool)) else []
     if wrong:
         raise CheckpointError(
-            f"{str(path)!r} is damaged or from elsewhere: its {wrong[0]!r} is {shown(content[wrong[0]])}.",
+            f"{str(path)!r} is damaged or from another program: its {wrong[0]!r} is {shown(content[wrong[0]])}.",
             expected="a file that Trainer.save_checkpoint or Lightning wrote.",
             fix="use another checkpoint.",
         )

@@ -27,7 +27,7 @@ def fit(run: Run) -> None:
             hooks.on_sanity_check_start()
             evaluate(run, SANITY_CHECK)
             hooks.on_sanity_check_end()
-    if run.restored.whole or not plan.done(progress):  # a run that was killed at its very end still has to end
+    if run.restored.full or not plan.done(progress):  # a run that was killed at its very end still has to end
         run.saver.defer()
         hooks.on_train_start()
         run.begin_training()
