@@ -58,7 +58,7 @@ def find(given, *folders, fn=FIT, logger=None):
 
 
 def paths(found):
-    return [os.path.basename(one.path) for one in (found, *found.others)]
+    return [os.path.basename(one.path) for one in (found, *found.fallbacks)]
 
 
 class TestAuto:
@@ -70,7 +70,7 @@ class TestAuto:
         found = find("auto", tmp_path)
         assert paths(found) == ["last.ckpt", "epoch=2.ckpt", "interrupted.ckpt", "epoch=0.ckpt"]
         assert (found.continues, found.skips, found.label.serial) == (True, True, 5)
-        assert all(one.continues and one.skips for one in found.others)
+        assert all(one.continues and one.skips for one in found.fallbacks)
 
     def test_between_runs_the_one_that_wrote_last(self, tmp_path):
         write(tmp_path / "a2.ckpt", run="a", batch=500, time=100)

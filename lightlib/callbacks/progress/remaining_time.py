@@ -24,7 +24,7 @@ class Pace:
         self.rate: float | None = None
 
     def update(self, now: float, batch: int) -> None:
-        """Take note that `batch` batches are done."""
+        """Note that `batch` batches are done."""
         seconds, batches = now - self.marked, batch - self.marked_batch
         if seconds <= 0 or batches <= 0:
             return
@@ -42,15 +42,25 @@ class Pace:
 
 
 class Validations:
-    """How long the validations of a run take: those that were seen, before the first by the sanity check's batches."""
+    """Duration of a run's validations: their average, or before the first one an estimate by the sanity check."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.count = 0
         self.seconds_per_batch = 0.0
 
+    def of_next_run(self) -> Validations:
+        """Return the estimate for a run in which none has been seen yet."""
+        validations = Validations()
+        validations.estimate(self.seconds_per_batch)
+        return validations
+
+    def estimate(self, seconds_per_batch: float) -> None:
+        """Note the pace of the sanity check."""
+        self.seconds_per_batch = seconds_per_batch
+
     def add(self, seconds: float) -> None:
-        """Take note of a validation."""
+        """Note a validation."""
         self.seconds += seconds
         self.count += 1
 

@@ -74,8 +74,7 @@ class TimedProgressBar(ProgressBar, ABC):
     # training
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         self._epoch_end, self._unfinished = None, False
-        known, self._validations = self._validations, Validations()
-        self._validations.seconds_per_batch = known.seconds_per_batch
+        self._validations = self._validations.of_next_run()
         self._begin("train")
         self._draw_before_batches(trainer, pl_module)
 
@@ -235,7 +234,7 @@ class TimedProgressBar(ProgressBar, ABC):
         elif stage == "sanity_check":
             pace, done = self._paces.get(stage), self._evaluated(stage)
             if pace is not None and done > pace.start_batch:  # the first batch includes what is started for it
-                self._validations.seconds_per_batch = pace.remaining(now, 1, done - pace.start_batch)
+                self._validations.estimate(pace.remaining(now, 1, done - pace.start_batch))
 
     def _finish_epoch(self, trainer: Trainer, pl_module: Module) -> None:
         if self._unfinished and self.leave and self.is_enabled:

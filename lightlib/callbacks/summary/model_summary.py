@@ -207,13 +207,13 @@ class Summary:
                     report.PossibleUserWarning,
                 )
                 for layer in self._rows.values():
-                    layer.in_size = layer.out_size = None
+                    layer.note_sizes(None, None)
                 return
         self.total_flops = counter.get_total_flops()
         counts = counter.get_flop_counts()
         for layer in self._rows.values():
             of_layer = counts.get(f"{type(self.module).__name__}.{layer.name}")
-            layer.flops = sum(of_layer.values()) if of_layer else 0
+            layer.note_flops(sum(of_layer.values()) if of_layer else 0)
 
 
 def summarize(module: nn.Module, max_depth: int = 1) -> Summary:
@@ -368,8 +368,7 @@ def _size(value: Any) -> _Size:
 def _recorder(layer: Layer) -> Callable[..., None]:
     def record(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         inputs = [*args, *kwargs.values()]
-        layer.in_size = _size(inputs[0] if len(inputs) == 1 else inputs)
-        layer.out_size = _size(output)
+        layer.note_sizes(_size(inputs[0] if len(inputs) == 1 else inputs), _size(output))
 
     return record
 

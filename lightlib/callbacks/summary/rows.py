@@ -35,6 +35,18 @@ class Layer:
     out_size: _Size = None
     flops: int | None = None
 
+    def note_sizes(self, in_size: _Size, out_size: _Size) -> None:
+        """Note the shapes of one forward; None if they are unknown."""
+        self.in_size, self.out_size = in_size, out_size
+
+    def note_flops(self, flops: int) -> None:
+        """Note the floating-point operations of one forward."""
+        self.flops = flops
+
+    def add_parameters(self, count: int) -> None:
+        """Add the parameters of another stage's part of the module."""
+        self.parameters += count
+
 
 def merged(stages: Iterable[Sequence[Layer]], names: Sequence[str]) -> list[Layer]:
     """Return the rows of the full module, in its order.
@@ -59,7 +71,7 @@ def merged(stages: Iterable[Sequence[Layer]], names: Sequence[str]) -> list[Laye
             last = len(names) if layer.name == OTHERS else last
             neighbours[parent] = last
             if layer.name in rows:
-                rows[layer.name][1].parameters += layer.parameters
+                rows[layer.name][1].add_parameters(layer.parameters)
             else:
                 place = (last, len(names)) if first is None else (first, layer.name.count("."))
                 rows[layer.name] = ((*place, len(rows)), layer)

@@ -69,6 +69,7 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
     if not weights_only:
         typed[OURS] |= {"optimizer_names": names, **_only_to_resume(run)}
         loaders = [source.get("loader") for source in (typed[OURS]["data"] or {}).get("sources", ())]
+        # Not at the end of an epoch: Lightning would read that the next one has no batch.
         within = progress.epoch_batch > 0 and not run.exhausted
         if within and any(state is not None for state in loaders):  # for Lightning
             typed["loops"]["fit_loop"]["state_dict"]["combined_loader"] = [s for s in loaders if s is not None]
