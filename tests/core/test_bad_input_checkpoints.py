@@ -410,7 +410,7 @@ class TestFit:
     )
     def test_another_optimization(self, configure, what, expected):
         module = type("Given", (Net,), {"configure_optimizers": configure})()
-        fix = SAME if "cannot be taken" not in what else SAME.replace("configure_optimizers", "program")
+        fix = SAME if "cannot be restored" not in what else SAME.replace("configure_optimizers", "program")
         self.resume(module, what, expected, fix, path="good.ckpt")
 
 

@@ -128,7 +128,7 @@ class TestAuto:
             found = find("auto", *[tmp_path / str(n) for n in range(folders)])
         assert found == Found(skips=True)
         assert "there is no checkpoint" in caplog.text
-        assert ("and 2 others" in caplog.text) == (folders == 5)
+        assert ("and 2 more" in caplog.text) == (folders == 5)
 
     def test_the_choice_is_said(self, tmp_path, caplog):
         write(tmp_path / "a.ckpt", batch=7, epoch=2)
@@ -228,7 +228,7 @@ class TestBest:
         self.write(two, two, 2)
         self.write(three, one, 3)
         assert find("best", self.knows(tmp_path), fn=TEST).path == str(one)
-        assert caplog.messages == [f"ckpt_path='best': {str(one)!r}, as {str(three)!r} says."]
+        assert caplog.messages == [f"ckpt_path='best': {str(one)!r}, named by {str(three)!r}."]
 
     def test_the_folder_was_moved(self, tmp_path):
         self.write(tmp_path / "a.ckpt", "/elsewhere/a.ckpt")
