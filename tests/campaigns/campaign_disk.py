@@ -114,8 +114,8 @@ def run(disk: Any, folder: str, room: int, expected: dict[str, Any], **how: Any)
     kept: dict[str, bytes] = {}
 
     def fill(trainer: Any) -> None:
-        if callback._writer is not None:
-            callback._writer.join()
+        if callback._saves.writer is not None:
+            callback._saves.writer.join()
         kept.update(contents(folder))
         disk.set(room)
 
@@ -154,8 +154,8 @@ def run(disk: Any, folder: str, room: int, expected: dict[str, Any], **how: Any)
 
 def _empty(callback: Any, disk: Any) -> None:
     """Let the disk have room again, when the save that finds none is over."""
-    if callback._writer is not None:
-        callback._writer.join()
+    if callback._saves.writer is not None:
+        callback._saves.writer.join()
     disk.set()
 
 

@@ -144,7 +144,7 @@ def test_the_names_that_are_offered_can_be_built():
     with pytest.raises(UnknownNameError) as caught:
         class_path("callbacks", "Nothing")
     assert "'Counting'" in str(caught.value)
-    for name in ("Callback", "TimedProgressBar", "RichProgressBarTheme", "BestCheckpoints", "Local"):
+    for name in ("Callback", "TimedProgressBar", "RichProgressBarTheme", "Local"):
         assert f"'{name}'" not in str(caught.value)
         with pytest.raises(UnknownNameError):
             class_path("callbacks", name)
