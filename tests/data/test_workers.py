@@ -12,8 +12,8 @@ from lightlib.data.seed import rng_state
 from lightlib.data.sharding import DataShard
 from lightlib.data.train import TrainData
 from lightlib.data.workers import Placed, Seeded, Seeding
-from tests.core.reads import Noise, OwnNoise, Stream, seeded
-from tests.core.test_sharding import interleaved
+from tests.data.reads import Noise, OwnNoise, Stream, seeded
+from tests.data.test_sharding import interleaved
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,7 @@ from lightlib.data import sharding
 from lightlib.data.combined import CombinedLoader
 from lightlib.data.train import TrainData
 from lightlib.report import PossibleUserWarning
-from tests.core.reads import (
+from tests.data.reads import (
     CountsEpochs,
     Keeps,
     KeepsByIndex,

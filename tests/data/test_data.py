@@ -24,7 +24,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, samples
-from tests.core.reads import OwnOrder
+from tests.data.reads import OwnOrder
 
 
 class Reads(Net):
