@@ -255,7 +255,7 @@ class TestCode:
         torch.save({"state_dict": Net().state_dict(), "other": Stranger()}, "a.ckpt")
         what = (
             "'a.ckpt' (*** bytes) has a Python object at ['other'] that can only be loaded by running code: "
-            "tests.core.test_bad_input_checkpoints.Stranger."
+            "tests.core.test_checkpoint_errors.Stranger."
         )
         refuses("a.ckpt", what, PLAIN, TRUST)
 
