@@ -33,7 +33,7 @@ class EvalData:
     With several processes each reads its share: no sample twice and none left out, so that some have fewer batches.
 
     Args:
-        loaders: What the user gave.
+        loaders: The loaders that the user returned.
         limit: How many batches of each loader, on each process.
         move: Brings a batch to the device.
         argument, name: The name of the limit and of the stage, for messages.

@@ -206,7 +206,7 @@ class ExperimentWriter:
         self.metrics_file_path = log_files.below(log_dir, self.NAME_METRICS_FILE)
         self.metrics: list[dict[str, float]] = []
         self._columns: list[str] | None = None
-        self._rows = self._size = self._sum = 0  # of what is in the file
+        self._rows = self._size = self._sum = 0  # of the file
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Record one row. Without `step` it is the number of the row."""

@@ -19,7 +19,7 @@ __all__ = ["MLFlowLogger"]
 
 _DIRECTORY = "./mlruns"
 _STATUS = {"success": "FINISHED", "finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
-_PARAMS_PER_CALL, _METRICS_PER_CALL, _VALUE_LENGTH = 100, 1000, 250  # what every server accepts
+_PARAMS_PER_CALL, _METRICS_PER_CALL, _VALUE_LENGTH = 100, 1000, 250  # limits that every server accepts
 
 
 class MLFlowLogger(Logger):

@@ -63,7 +63,7 @@ class LAMB(PerParameter):
 
     def step_parameter(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         if not state:
-            state["step"] = torch.tensor(0.0)  # on the CPU, where torch leaves what has this name: no wait to read it
+            state["step"] = torch.tensor(0.0)  # torch keeps a state of this name on the CPU: reading it does not wait
             state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
             state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         state["step"] += 1

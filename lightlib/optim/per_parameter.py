@@ -60,7 +60,7 @@ class PerParameter(Optimizer, ABC):
             closure: Computes the loss and the gradients again.
 
         Returns:
-            What the closure returned, or None.
+            The closure's result, or None.
 
         Raises:
             MisconfigurationException: A gradient is sparse.

@@ -40,7 +40,7 @@ class PyTorchProfiler(Profiler):
         emit_nvtx: Emit NVTX ranges instead, for ``nsys profile``; there is no summary then. Needs CUDA. Default: False.
         export_to_chrome: Write a trace that ``chrome://tracing`` and https://ui.perfetto.dev read. Default: True.
         row_limit: How many rows the summary has; -1 for all. Default: 20.
-        sort_by_key: What the summary is sorted by. Default: ``device_time_total`` with CUDA, else ``cpu_time_total``.
+        sort_by_key: The column to sort by. Default: ``device_time_total`` with CUDA, else ``cpu_time_total``.
         record_module_names: Record the forward of every submodule under its name. Default: True.
         table_kwargs: Further arguments of the summary's `table` method.
         **profiler_kwargs: Arguments of `torch.profiler.profile`: `activities`, `schedule`, `on_trace_ready`,
