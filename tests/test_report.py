@@ -215,3 +215,13 @@ class TestTheRankOfLightningUtilities:
             "print(rank_zero_only.rank)\n"
         )
         assert python(code, RANK="1")[0] == "1\n"
+
+
+@pytest.mark.processes
+def test_the_handler_of_messages_suits_python_3_10(monkeypatch):
+    monkeypatch.delattr(logging.StreamHandler, "__class_getitem__", raising=False)
+    code = "import logging; del logging.StreamHandler.__class_getitem__; import lightlib.report"
+    if sys.version_info < (3, 11):
+        code = "import lightlib.report"
+    done = programs.interpreter("-c", code)
+    assert done.returncode == 0, done.stderr

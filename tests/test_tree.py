@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import types
 from collections import OrderedDict, UserDict, defaultdict
 from dataclasses import FrozenInstanceError, dataclass, field
@@ -11,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lightlib.core.metrics.results import batch_size_of
+from lightlib.core.metrics.slots import batch_size_of
 from lightlib.core.module.module import gathered
 from lightlib.core.optimization.window import detached
 from lightlib.precision.precision import cast_floating
@@ -194,3 +196,30 @@ class TestDetails:
     def test_an_empty_container_is_copied(self):
         empty: dict[str, Any] = {}
         assert to_device(empty, torch.device("cpu")) is not empty
+
+
+@pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+class TestToDevice:
+    def test_packed_sequences_keep_their_sizes_on_the_cpu(self):
+        packed = torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)])
+        moved = to_device({"x": [packed]}, torch.device("meta"))["x"][0]
+        assert moved.data.device.type == "meta"
+        assert moved.batch_sizes.device.type == "cpu"
+
+    def test_a_defaultdict_stays_one(self):
+        batch = collections.defaultdict(list, a=torch.ones(1))
+        moved = to_device(batch, torch.device("meta"))
+        assert moved["a"].is_meta
+        assert moved["b"] == []
+        assert not batch["a"].is_meta
+
+    def test_a_dataclass_keeps_what_is_not_in_its_constructor(self):
+        @dataclasses.dataclass(frozen=True)
+        class Batch:
+            x: torch.Tensor
+            n: int = dataclasses.field(default=0, init=False)
+
+        batch = Batch(torch.ones(1))
+        object.__setattr__(batch, "n", 5)
+        moved = to_device(batch, torch.device("meta"))
+        assert (moved.x.is_meta, moved.n) == (True, 5)

@@ -443,7 +443,8 @@ held.release()
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             assert os.listdir("run") == [".lightlib.lock"]
             assert "Another run" in _run(
-                "from lightlib.checkpoint.storage.claims import claim\ntry: claim('run')\nexcept ValueError as e: print(e)"
+                "from lightlib.checkpoint.storage.claims import claim\n"
+                "try: claim('run')\nexcept ValueError as e: print(e)"
             )
 
     @pytest.mark.processes

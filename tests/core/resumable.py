@@ -141,3 +141,14 @@ if __name__ == "__main__":  # started by test_resume.py
     callbacks = [ModelCheckpoint(sys.argv[1], save_top_k=0), WaitsForSignal(sys.argv[1])]
     trainer = trainer_for(*callbacks, accumulate_grad_batches=2, enable_checkpointing=True)
     run(fresh(), trainer, loaders())
+
+
+class SaveAtStep(Callback):
+    """Saves a checkpoint at one step."""
+
+    def __init__(self, path, step):
+        self.path, self.step = path, step
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import stat
 import threading
@@ -15,6 +16,7 @@ from lightlib.checkpoint import formats
 from lightlib.checkpoint.file import archive
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.loading import _present_device
 from lightlib.core.resume.state import LIGHTNING_VERSION
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
 from tests.core.plain import Net, batches, quiet_trainer, same_weights
@@ -487,3 +489,31 @@ def test_objects_need_trust(tmp_path):
     with pytest.raises(CheckpointError, match=r"Data[\s\S]*weights_only=False; it may run any code"):
         archive.load(tmp_path / "a.ckpt")
     assert archive.load(tmp_path / "a.ckpt", trust=True)["object"] is Data
+
+
+# Regressions
+@pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+class TestRegressions:
+    def test_hyperparameters_that_are_kinds_of_strings(self, tmp_path):
+        numpy = pytest.importorskip("numpy")
+
+        class Kind(str, enum.Enum):
+            SMALL = "small"
+
+        class Configured(Net):
+            def __init__(self, kind=Kind.SMALL, name="x", table=None):
+                super().__init__()
+                self.save_hyperparameters()
+
+        trainer = quiet_trainer()
+        trainer.fit(Configured(name=numpy.str_("x"), table={Kind.SMALL: 1}), batches(1))
+        trainer.save_checkpoint(tmp_path / "a.ckpt")
+        found = torch.load(tmp_path / "a.ckpt", weights_only=True)["hyper_parameters"]
+        assert found == {"kind": "small", "name": "x", "table": {"small": 1}}
+
+    @pytest.mark.parametrize("location", ["cuda:99", "cpu"])
+    def test_storages_of_absent_devices_go_to_the_cpu(self, location):
+        assert _present_device("storage", location) == "storage"
+
+    def test_storages_of_other_kinds_of_devices_are_left_to_torch(self):
+        assert _present_device("storage", "xpu:0") is None

@@ -21,7 +21,7 @@ from lightlib.core.optimization.configure import configure
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from tests.core.plain import Net, batches, quiet_trainer
+from tests.core.plain import Net, batches, quiet_trainer, same_weights
 from tests.core.steps import OwnSchedule
 
 PLAN = Plan(num_batches=10, max_epochs=3, accumulate=2)
@@ -331,3 +331,67 @@ class TestMisfit:
     def test_is_silent_when_the_length_is_unknown(self):
         configured(with_schedule(lambda o: CosineAnnealingLR(o, T_max=4), interval="step"), Plan())
         configured(with_schedule(lambda o: CosineAnnealingLR(o, T_max=4)), Plan(max_steps=100))
+
+
+# Regressions
+class Seen(Net):
+    """Keeps what its batches were."""
+
+    not_in_checkpoint = ("seen",)
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(torch.utils._pytree.tree_map(lambda x: x.tolist(), batch))
+        return self.net(torch.ones(1, 6)).mean()
+
+
+@pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+class TestSteps:
+    def test_a_clip_value_of_zero_is_no_clipping(self):
+        with_zero, without = Net(), Net()
+        quiet_trainer(gradient_clip_val=0).fit(with_zero, batches(3))
+        quiet_trainer().fit(without, batches(3))
+        assert same_weights(with_zero, without)
+
+    def test_every_batch_runs_when_optimizer_step_leaves_out_the_first_optimizer(self):
+        class Alternating(Seen):
+            def configure_optimizers(self):
+                return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
+
+            def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+                if batch_idx % 2 == 0 or optimizer is not self.optimizers()[0]:
+                    optimizer.step(optimizer_closure)
+
+        net = Alternating()
+        quiet_trainer().fit(net, [torch.tensor([i]) for i in range(4)])
+        assert net.seen == [[0], [1], [2], [3]]
+
+    def test_a_skipped_batch_is_no_step_with_an_optimizer_step_of_its_own(self):
+        class Skipping(Net):
+            def training_step(self, batch, batch_idx):
+                return None if batch_idx % 2 else super().training_step(batch, batch_idx)
+
+            def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure=None):
+                optimizer.step(optimizer_closure)
+
+        trainer = quiet_trainer()
+        trainer.fit(Skipping(), batches(4))
+        assert trainer.global_step == 2
+
+    def test_nested_outputs_have_no_graph(self):
+        found = []
+
+        class Nested(Net):
+            def training_step(self, batch, batch_idx):
+                out = self.net(batch[0])
+                return {"loss": out.mean(), "of": {"class": out}, "all": [out, (out, "text")]}
+
+            def on_train_batch_end(self, outputs, batch, batch_idx):
+                leaves = [outputs["of"]["class"], outputs["all"][0], outputs["all"][1][0]]
+                found.extend(leaf.requires_grad for leaf in leaves)
+
+        quiet_trainer().fit(Nested(), batches(1))
+        assert found == [False] * 3

@@ -6,11 +6,15 @@ import math
 
 import pytest
 import torch
+import torchmetrics
 
 from lightlib.callbacks.callback import Callback
+from lightlib.core.metrics.slots import batch_size_of
+from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError
+from lightlib.report import PossibleUserWarning
 from tests.core.logs import Base, Several, logged, logging_in, run, verb_of
-from tests.core.plain import quiet_trainer
+from tests.core.plain import Net, batches, quiet_trainer
 
 TRAINING_STEP = (
     "training_step", "on_train_batch_start", "on_train_batch_end", "on_before_backward", "backward",
@@ -341,3 +345,36 @@ class TestSeveralLoaders:
 class Suffix(Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         pl_module.log("v/dataloader_idx_0", 1.0)
+
+
+# Regressions
+@pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+class TestBatchSize:
+    def test_the_batch_size_of_many_tensors(self):
+        with pytest.warns(PossibleUserWarning, match=r"differ \(4 and 3\)"):
+            assert batch_size_of([torch.ones(4)] * 1000 + [torch.ones(3)]) == 4
+
+
+@pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+class TestInARun:
+    def test_a_metric_of_several_numbers(self):
+        class Validating(Net):
+            def __init__(self):
+                super().__init__()
+                self.accuracy = torchmetrics.classification.MulticlassAccuracy(3, average="none")
+
+            def validation_step(self, batch, batch_idx):
+                self.accuracy(self.net(batch[0]), batch[1])
+                self.log("accuracy", self.accuracy)
+
+        with pytest.raises(LoggingError, match=r"'accuracy', …\) got a metric whose value is a tensor of shape \(3,\)"):
+            quiet_trainer().fit(Validating(), batches(1), batches(2))
+
+    def test_the_logger_can_be_used_in_a_fast_dev_run(self):
+        class Drawing(Net):
+            def on_train_start(self):
+                self.logger.experiment.add_image("input", torch.rand(1, 2, 2), 0)
+
+        settings = {"accelerator": "cpu", "enable_progress_bar": False, "enable_model_summary": False}
+        Trainer(fast_dev_run=True, **settings).fit(Drawing(), batches(2))
+        assert Trainer(fast_dev_run=True, logger=False, **settings).loggers == []

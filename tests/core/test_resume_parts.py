@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import warnings
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from lightlib.callbacks import EarlyStopping
 from lightlib.callbacks.callback import Callback
 from lightlib.core.resume.options import Resume
+from lightlib.core.trainer import Trainer
 from lightlib.errors import CheckpointError, MisconfigurationException
-from tests.core.plain import same_weights
-from tests.core.resumable import Everything, SavesEverywhere, fresh, loaders, run, trainer_for
+from tests.core.plain import QUIET, Net, batches, quiet_trainer, same_weights
+from tests.core.resumable import Everything, SaveAtStep, SavesEverywhere, fresh, loaders, run, trainer_for
 
 
 @pytest.fixture(scope="module")
@@ -227,3 +232,145 @@ class TestWishes:
             run(fresh(9), other, loaders(), tmp_path / "run" / "a.ckpt")
         assert precious.exists() == (where != "outside")
         assert where == "outside" or precious.read_text() == "precious"
+
+
+# Regressions
+class Numbers(Dataset):
+    """The numbers from `start` on."""
+
+    def __init__(self, n, start=0):
+        self.n, self.start = n, start
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return self.start + i
+
+
+class Seen(Net):
+    """Keeps what its batches were."""
+
+    not_in_checkpoint = ("seen",)
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(torch.utils._pytree.tree_map(lambda x: x.tolist(), batch))
+        return self.net(torch.ones(1, 6)).mean()
+
+
+class Stateful:
+    """A loader without a length that keeps its own position."""
+
+    def __init__(self, n):
+        self.n, self.at = n, 0
+
+    def __iter__(self):
+        while self.at < self.n:
+            self.at += 1
+            yield torch.tensor([self.at])
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+def saved_and_resumed(tmp_path, make_loader, step, **arguments):
+    """What an uninterrupted run saw, and what it saw after step `step` when it was resumed there."""
+    path = tmp_path / "a.ckpt"
+    whole = Seen()
+    quiet_trainer(callbacks=SaveAtStep(path, step), **arguments).fit(whole, make_loader())
+    rest = Seen()
+    quiet_trainer(**arguments).fit(rest, make_loader(), ckpt_path=path)
+    return whole.seen[step:], rest.seen
+
+
+@pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+class TestRegressions:
+    def test_loaders_that_share_a_step_and_have_generators_of_their_own(self, tmp_path):
+        def both():
+            a, b = (torch.Generator().manual_seed(seed) for seed in (1, 2))
+            return {
+                "a": DataLoader(Numbers(8), 2, shuffle=True, generator=a),
+                "b": DataLoader(Numbers(6, 100), 2, shuffle=True, generator=b),
+            }
+
+        expected, found = saved_and_resumed(tmp_path, both, 2, max_epochs=2)
+        assert found == expected
+
+    @pytest.mark.parametrize("step", [1, 3, 7, 8])
+    def test_a_stateful_loader_without_a_length_loses_no_batch(self, tmp_path, step):
+        expected, found = saved_and_resumed(tmp_path, lambda: Stateful(8), step)
+        assert found == expected
+
+    def test_stateful_loaders_together(self, tmp_path):
+        expected, found = saved_and_resumed(tmp_path, lambda: [Stateful(8), Stateful(8)], 3)
+        assert found == expected
+
+    def test_a_loader_that_iterates_in_its_own_way(self, tmp_path):
+        class Endless:
+            def __init__(self, inner):
+                self.inner = inner
+
+            def __len__(self):
+                return len(self.inner)
+
+            def __iter__(self):
+                while True:
+                    yield from self.inner
+
+        class OneIterator(DataLoader):
+            """As timm's MultiEpochsDataLoader: one iterator, made in the constructor."""
+
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+                object.__setattr__(self, "batch_sampler", Endless(self.batch_sampler))
+                self.iterator = super().__iter__()
+
+            def __len__(self):
+                return len(self.batch_sampler)
+
+            def __iter__(self):
+                for _ in range(len(self)):
+                    yield next(self.iterator)
+
+        expected, found = saved_and_resumed(tmp_path, lambda: OneIterator(Numbers(8), 2), 2)
+        assert found == expected
+
+    def test_after_an_interrupted_validation(self, tmp_path):
+        class Dropping(Net):
+            interrupt = False
+            not_in_checkpoint = ("seen",)
+
+            def __init__(self):
+                super().__init__()
+                self.seen = []
+
+            def training_step(self, batch, batch_idx):
+                x = torch.nn.functional.dropout(batch[0])
+                self.seen.append(x.sum().item())
+                return self.net(x).mean()
+
+            def validation_step(self, batch, batch_idx):
+                torch.rand(1)
+                if self.interrupt and batch_idx == 1 and self.current_epoch == 1:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        def run(interrupt=False, **arguments):
+            torch.manual_seed(3)
+            net = Dropping()
+            net.interrupt = interrupt
+            settings = {**QUIET, "enable_checkpointing": True, "max_epochs": 3, "default_root_dir": tmp_path}
+            with pytest.raises(SystemExit) if interrupt else contextlib.nullcontext():
+                Trainer(**settings).fit(net, batches(4), batches(4), **arguments)
+            return net.seen
+
+        whole, first = run(), run(interrupt=True)
+        assert len(first) == 8
+        assert first + run(ckpt_path=tmp_path / "checkpoints" / "interrupted.ckpt") == whole

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
+import signal
 import threading
+import weakref
 
 import pytest
 import torch
@@ -330,3 +333,65 @@ class TestPredict:
 def test_a_trainer_needs_no_argument():
     trainer = Trainer(**QUIET)
     assert trainer.max_epochs == 1000
+
+
+# Regressions
+@pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+class TestTheNextRun:
+    def test_estimated_steps_are_those_of_the_fit_that_is_being_built(self):
+        estimates = []
+
+        class Estimating(Net):
+            def configure_optimizers(self):
+                estimates.append(self.trainer.estimated_stepping_batches)
+                return super().configure_optimizers()
+
+        net, trainer = Estimating(), quiet_trainer()
+        trainer.fit(net, loader(8))
+        trainer.max_epochs = 3
+        trainer.fit(net, loader(16))
+        assert estimates == [2, 12]
+
+    def test_means_of_an_epoch_that_a_second_fit_finishes(self):
+        class Logging(Net):
+            def training_step(self, batch, batch_idx):
+                self.log("i", float(batch_idx), on_step=False, on_epoch=True)
+                return super().training_step(batch, batch_idx)
+
+        net, trainer = Logging(), quiet_trainer(max_steps=3)
+        trainer.fit(net, batches(10))
+        trainer.max_steps = -1
+        trainer.fit(net, batches(10))
+        assert trainer.callback_metrics["i"] == 4.5
+
+    def test_a_state_that_cannot_be_saved_does_not_keep_teardown_away(self, tmp_path):
+        called = []
+
+        class Net2(Net):
+            def training_step(self, batch, batch_idx):
+                os.kill(os.getpid(), signal.SIGINT)
+                return super().training_step(batch, batch_idx)
+
+            def on_save_checkpoint(self, checkpoint):
+                raise ValueError("no")
+
+            def teardown(self, stage):
+                called.append(stage)
+
+        trainer = Trainer(**{**QUIET, "enable_checkpointing": True}, max_epochs=1, default_root_dir=tmp_path)
+        with pytest.raises(SystemExit):
+            trainer.fit(Net2(), batches(2))
+        assert called == ["fit"]
+
+    def test_the_last_batch_is_let_go(self):
+        references = []
+
+        class Logging(Net):
+            def training_step(self, batch, batch_idx):
+                references.append(weakref.ref(batch[0]))
+                self.log("x", 1.0, on_epoch=True)
+                return super().training_step(batch, batch_idx)
+
+        net, trainer = Logging(), quiet_trainer()
+        trainer.fit(net, loader(4))
+        assert [reference() for reference in references] == [None]

@@ -278,3 +278,29 @@ class TestSavePoint:
 
         quiet_trainer(callbacks=[Asks()]).fit(Net(), batches(2))
         assert seen == [1, 2]
+
+
+@pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+class TestState:
+    def test_stage(self):
+        stages = []
+
+        class Net2(Net):
+            def on_train_start(self):
+                self.note()
+
+            def training_step(self, batch, batch_idx):
+                self.note()
+                return super().training_step(batch, batch_idx)
+
+            def validation_step(self, batch, batch_idx):
+                self.note()
+
+            def note(self):
+                stages.append((self.trainer.state.fn, self.trainer.state.stage, self.trainer.training))
+
+        trainer = quiet_trainer(num_sanity_val_steps=1)
+        trainer.fit(Net2(), batches(1), batches(1))
+        training, validating = ("fit", "train", True), ("fit", "validate", False)
+        assert stages == [("fit", "sanity_check", False), training, training, validating]
+        assert trainer.state.stage is None

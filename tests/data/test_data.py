@@ -21,6 +21,7 @@ from torch.utils.data import (
 )
 
 from lightlib.core.module.datamodule import DataModule
+from lightlib.data.combined import CombinedLoader
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, samples
@@ -501,3 +502,33 @@ class TestTransfer:
         _, module = read(given)
         assert module.seen[0] is given[0]
         assert module.seen[1] is given[1]
+
+
+# Regressions
+@pytest.mark.filterwarnings("ignore::lightlib.report.LightlibWarning")
+class TestRegressions:
+    def test_a_limit_with_loaders_that_cycle(self):
+        steps = []
+
+        class Validating(Net):
+            def validation_step(self, batch, batch_idx):
+                steps.append(batch_idx)
+
+        both = CombinedLoader({"a": batches(5), "b": batches(3)}, mode="max_size_cycle")
+        quiet_trainer(limit_val_batches=2).fit(Validating(), batches(1), both)
+        assert steps == [0, 1]
+
+    def test_validation_loaders_are_reloaded_once_in_an_epoch(self):
+        epochs = []
+
+        class Validating(Net):
+            def validation_step(self, batch, batch_idx):
+                pass
+
+            def val_dataloader(self):
+                epochs.append(self.current_epoch)
+                return batches(1)
+
+        settings = {"max_epochs": 2, "val_check_interval": 0.25, "reload_dataloaders_every_n_epochs": 1}
+        quiet_trainer(**settings).fit(Validating(), batches(4))
+        assert epochs == [0, 1]

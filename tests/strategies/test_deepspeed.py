@@ -21,7 +21,6 @@ from lightlib.strategies.deepspeed import strategy as deepspeed
 from lightlib.strategies.deepspeed.config import Run, merged, resolved
 from lightlib.strategies.deepspeed.engine import EnginePrecision, EngineScaler
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
-from lightlib.strategies.deepspeed.strategy import named as by_name
 from lightlib.strategies.group.collectives import SingleProcess
 
 
