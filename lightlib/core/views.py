@@ -95,7 +95,6 @@ class TrainerViews(RunViews, TrainerLimits):
         return self._session.hooks
 
     @property
-    @property
     def saver(self) -> Saver:
         """Writes the checkpoints of the last fit, or of the current run; `save_checkpoint` calls it.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.words import findings
+from tests.architecture.words import ROOT, findings
 
 PYTHON = '''"""{first}
 
@@ -55,3 +55,9 @@ def test_a_finding_names_the_place_and_the_replacement(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("It is said.\n", encoding="utf-8")
     (finding,) = findings([tmp_path], tmp_path)
     assert str(finding) == "page.md:1: “said” → log, warn, report, print, state: It is said."
+
+
+@pytest.mark.parametrize("place", ["lightlib", "docs", "README.md", "CONTRIBUTING.md", "changes"])
+def test_the_prose_of_the_project_follows_the_glossary(place: str) -> None:
+    found = [str(finding) for finding in findings([ROOT / place])]
+    assert not found, "words of the glossary (CONTRIBUTING.md, Plain English):\n" + "\n".join(found)

@@ -49,7 +49,7 @@ _RULES = re.compile("|".join(rf"(?P<w{index}>\b(?:{words})\b)" for index, words 
 _FIRST = re.compile(
     "|".join(rf"(?P<w{index}>\b(?:{words})\b)" for index, words in enumerate(FIRST_LINE)), re.IGNORECASE
 )
-_CODE = re.compile(r"```.*?```|``[^`]*``|`[^`\n]*`", re.DOTALL)
+_CODE = re.compile(r"```.*?```|``[^`]*``|`[^`\n]*`|\]\([^)\n]*\)", re.DOTALL)  # and targets of links
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The files of lightlib between a callback that saves and the bytes on the disk, and back: few, and counted."""
+"""Counts the files of lightlib between a callback that saves and the bytes on disk, and back."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ class LightlibState(RankState, total=False):
     ranks: list[RankState]
 
 
-# The keys of a checkpoint. All but "lightlib" are Lightning's. Further keys hold hyperparameters (as
-# `CHECKPOINT_HYPER_PARAMS_KEY` says), the state of the data module (under the name of its class), and additions of the
+# The keys of a checkpoint. All but "lightlib" are Lightning's. Further keys hold hyperparameters (under
+# `CHECKPOINT_HYPER_PARAMS_KEY`), the state of the data module (under the name of its class), and additions of the
 # user's `on_save_checkpoint`. A checkpoint of weights has the first five and "lightlib" only.
 Content = TypedDict(
     "Content",

@@ -46,7 +46,7 @@ class Signals:
         self.received = None
 
     def release_frames(self) -> None:
-        """Drop the traceback of the received signal, whose frames hold the last batch."""
+        """Drop the traceback of the received signal, because its frames hold the last batch."""
         if self.received is not None:
             self.received.__traceback__ = None
 
