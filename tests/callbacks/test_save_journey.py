@@ -100,7 +100,7 @@ def test_from_the_path_to_the_restored_state(tmp_path):
         {
             ("core/resume/find.py", "resolve_path"),
             ("checkpoint/file/archive.py", "_read"),
-            ("core/resume/state.py", "check"),
+            ("core/resume/source.py", "check"),
             ("core/resume/restore.py", "restore_weights"),
             ("core/resume/fingerprint.py", "compare"),
             ("core/resume/restore.py", "restore"),
@@ -112,7 +112,6 @@ def test_from_the_path_to_the_restored_state(tmp_path):
         "core/session.py",
         "core/resume/source.py",
         "core/resume/find.py",
-        "core/resume/state.py",
         "core/resume/restore.py",
         "core/resume/fingerprint.py",
         "core/run/loop.py",

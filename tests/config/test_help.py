@@ -141,7 +141,7 @@ options:
 def test_an_option_has_two_sentences_its_type_and_its_default(cli, capsys):
     text = printed(cli, ["fit", "--help"], capsys)
     for expected in (
-        "  --trainer.num_nodes NUM_NODES\n      Machines. Default 1. (type: int, default: 1)\n",
+        "  --trainer.num_nodes NUM_NODES\n      Number of machines. Default 1. (type: int, default: 1)\n",
         '  --trainer.strategy STRATEGY\n      "auto" (one device,',
         "  --trainer.max_steps MAX_STEPS\n      Optimizer steps. ",
         "(type: bool | int, default: True)\n",

@@ -7,9 +7,10 @@ from typing import Any, Final, TypedDict, cast
 
 from torch import Tensor
 
-__all__ = ["INTERRUPTED", "OURS", "Content", "LightlibState", "RankState", "lightlib_state"]
+__all__ = ["FORMAT", "INTERRUPTED", "OURS", "Content", "LightlibState", "RankState", "lightlib_state"]
 
 OURS: Final = "lightlib"
+FORMAT: Final = 3  # version of the layout under that key
 INTERRUPTED: Final = "interrupted.ckpt"  # the file of a run that a signal has ended
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from lightlib import report
-from lightlib.checkpoint.storage.piece_writer import PieceWriter
+from lightlib.checkpoint.storage.local import PieceWriter
 from lightlib.checkpoint.storage.retries import StoreError, reason_of, with_retries
 from lightlib.checkpoint.storage.store import file_system, is_object_store, size_of
 from lightlib.errors import CheckpointWriteError, LightlibError

@@ -14,7 +14,7 @@ from lightlib.accelerators.lookup import known
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.core.resume.restore import other_weights
-from lightlib.core.resume.state import check
+from lightlib.core.resume.source import check
 from lightlib.core.values.hparams import AttributeDict, with_attributes
 from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 

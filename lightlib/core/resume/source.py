@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightlib.checkpoint import formats
+from lightlib.checkpoint.storage.content import FORMAT, OURS
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.find import Found, after_damage, resolve_path
 from lightlib.core.resume.options import Resume
-from lightlib.core.resume.state import check, is_newer
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
     from lightlib.strategies.strategy import Strategy
 
-__all__ = ["ResumeSource", "find_origin"]
+__all__ = ["ResumeSource", "check", "find_origin"]
 
 
 @dataclass
@@ -123,9 +124,60 @@ def _read(
 ) -> tuple[dict[str, Any] | None, CheckpointError | None]:
     try:
         content = formats.load(path, "cpu", trust=weights_only is False)
-        if not is_newer(content):
+        if not _is_newer(content):
             check(content, path, kind, parts)
     except CheckpointError as error:
         return None, error.with_traceback(None)
     check(content, path)  # a newer format is not damage: an older checkpoint is no answer to it
     return content, None
+
+
+def _is_newer(content: Mapping[str, Any]) -> bool:
+    """Whether a later version of lightlib wrote a checkpoint, in a form that this one does not know."""
+    ours = content.get(OURS)
+    version = ours.get("format") if isinstance(ours, Mapping) else None
+    return isinstance(version, int) and version > FORMAT
+
+
+def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, parts: Resume | None = None) -> None:
+    """Refuse a checkpoint that cannot be read further, before anything is changed by it.
+
+    Args:
+        content: What was read.
+        path: From where, for the message.
+        resumes: The module's class if training resumes from the checkpoint, which takes more than weights.
+        parts: The parts to restore. Default: everything.
+
+    Raises:
+        CheckpointError: It is from a newer version, holds weights alone, or holds something else than it should.
+    """
+    ours = content.get(OURS)
+    version = ours.get("format") if isinstance(ours, Mapping) else None
+    if _is_newer(content):
+        raise CheckpointError(
+            f"{str(path)!r} has format {version}, which is newer than this version of lightlib.",
+            expected=f"a format of at most {FORMAT}.",
+            fix="pip install --upgrade lightlib",
+        )
+    wanted: dict[str, tuple[type, ...]] = {}
+    if resumes is not None:
+        wanted = {"optimizer_states": (list, tuple), "lr_schedulers": (list, tuple), "callbacks": (Mapping,)}
+        parts = parts or Resume()
+        taken = {"optimizer_states": parts.optimizers, "lr_schedulers": parts.schedules, "callbacks": parts.callbacks}
+        wanted = {key: kinds for key, kinds in wanted.items() if taken[key]}
+        missing = [key for key in wanted if key not in content]
+        if missing:
+            raise CheckpointError(
+                f"The checkpoint holds weights alone: it has no {missing[0]!r} ({str(path)!r}).",
+                expected="a checkpoint that was saved with weights_only=False.",
+                fix=f"module = {resumes.__name__}.load_from_checkpoint({str(path)!r}), then fit without ckpt_path; or "
+                "fit(…, resume='weights').",
+            )
+    wrong = [key for key, kinds in wanted.items() if not isinstance(content[key], kinds)]
+    wrong += [OURS] if ours is not None and (not isinstance(version, int) or isinstance(version, bool)) else []
+    if wrong:
+        raise CheckpointError(
+            f"{str(path)!r} is damaged or from another program: its {wrong[0]!r} is {shown(content[wrong[0]])}.",
+            expected="a file that Trainer.save_checkpoint or Lightning wrote.",
+            fix="use another checkpoint.",
+        )

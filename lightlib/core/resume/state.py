@@ -1,27 +1,23 @@
-"""Collects the state of a run into the content of a checkpoint, and checks it on reading."""
+"""Collects the state of a run into the content of a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from lightlib import report
 from lightlib.checkpoint.file.archive import not_plain
-from lightlib.checkpoint.storage.content import OURS, Content, LightlibState, RankState
+from lightlib.checkpoint.storage.content import FORMAT, OURS, Content, LightlibState, RankState
 from lightlib.checkpoint.storage.label import Label
 from lightlib.core.resume.fingerprint import setting
-from lightlib.core.resume.options import Resume
 from lightlib.core.values.hparams import plain_hparams
-from lightlib.errors import CheckpointError, shown
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
-__all__ = ["check", "dump", "is_newer"]
+__all__ = ["dump"]
 
-FORMAT = 3
 LIGHTNING_VERSION = "2.6.0"
 
 
@@ -199,54 +195,3 @@ def _lightning_loops(progress: Any, exhausted: bool) -> dict[str, Any]:
         "test_loop": idle,
         "predict_loop": {"state_dict": {}, "batch_progress": counts(0, 0, *all_four)},
     }
-
-
-def is_newer(content: Mapping[str, Any]) -> bool:
-    """Whether a later version of lightlib wrote a checkpoint, in a form that this one does not know."""
-    ours = content.get(OURS)
-    version = ours.get("format") if isinstance(ours, Mapping) else None
-    return isinstance(version, int) and version > FORMAT
-
-
-def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, parts: Resume | None = None) -> None:
-    """Refuse a checkpoint that cannot be read further, before anything is changed by it.
-
-    Args:
-        content: What was read.
-        path: From where, for the message.
-        resumes: The module's class if training resumes from the checkpoint, which takes more than weights.
-        parts: The parts to restore. Default: everything.
-
-    Raises:
-        CheckpointError: It is from a newer version, holds weights alone, or holds something else than it should.
-    """
-    ours = content.get(OURS)
-    version = ours.get("format") if isinstance(ours, Mapping) else None
-    if is_newer(content):
-        raise CheckpointError(
-            f"{str(path)!r} has format {version}, which is newer than this version of lightlib.",
-            expected=f"a format of at most {FORMAT}.",
-            fix="pip install --upgrade lightlib",
-        )
-    wanted: dict[str, tuple[type, ...]] = {}
-    if resumes is not None:
-        wanted = {"optimizer_states": (list, tuple), "lr_schedulers": (list, tuple), "callbacks": (Mapping,)}
-        parts = parts or Resume()
-        taken = {"optimizer_states": parts.optimizers, "lr_schedulers": parts.schedules, "callbacks": parts.callbacks}
-        wanted = {key: kinds for key, kinds in wanted.items() if taken[key]}
-        missing = [key for key in wanted if key not in content]
-        if missing:
-            raise CheckpointError(
-                f"The checkpoint holds weights alone: it has no {missing[0]!r} ({str(path)!r}).",
-                expected="a checkpoint that was saved with weights_only=False.",
-                fix=f"module = {resumes.__name__}.load_from_checkpoint({str(path)!r}), then fit without ckpt_path; or "
-                "fit(…, resume='weights').",
-            )
-    wrong = [key for key, kinds in wanted.items() if not isinstance(content[key], kinds)]
-    wrong += [OURS] if ours is not None and (not isinstance(version, int) or isinstance(version, bool)) else []
-    if wrong:
-        raise CheckpointError(
-            f"{str(path)!r} is damaged or from another program: its {wrong[0]!r} is {shown(content[wrong[0]])}.",
-            expected="a file that Trainer.save_checkpoint or Lightning wrote.",
-            fix="use another checkpoint.",
-        )
