@@ -92,6 +92,7 @@ class Watch:
         self._handled_at: float | None = None  # when the main thread had received the failure
         self._handling = False
         self._news = -1
+        self._look_again = False  # whether the next step reads the store although nothing is new
         self._ending, self._round_lock = threading.Lock(), threading.Lock()
         self._thread = StoreThread(self._step, self._on_store_gone, self._pause)
         self._thread.start()
@@ -128,7 +129,7 @@ class Watch:
         self._hang_detector.begin(position, describe)
         self._end_of_data.begin(str(self._round))
         self._on_thread(lambda: self._board.write(f"{self._round}/here/{self.rank}", ""))
-        self._news = -1
+        self._look_again = True
         self._running = True
         if self._exited:
             self._on_thread(self._announce_exited)
@@ -229,7 +230,7 @@ class Watch:
         All ranks call it at the same boundary, not before the one that `agree` returned.
         """
         if self._stops is not None and self._stops.refuse(kind):
-            self._news = -1  # a faster rank may have requested it again
+            self._look_again = True  # a faster rank may have requested it again
 
     # data
     def follow_data(self, given: Callable[[], int]) -> None:
@@ -435,8 +436,9 @@ class Watch:
         self._thread.run_tasks()
         if self._first.failure is not None and self.rank != 0:
             return  # rank 0 may have ended, and the store with it
+        again, self._look_again = self._look_again, False  # first: one that is set from here on is for the next step
         news = self._board.news()
-        changed = news != self._news
+        changed = again or news != self._news
         if changed:
             self._look_for_failure()
             if (now := self._round) and self._board.read(f"{now}/left/0") is not None:
