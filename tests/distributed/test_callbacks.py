@@ -433,7 +433,7 @@ def test_callbacks_with_a_module_that_is_spread(tmp_path: Path, strategy: str) -
     assert second[2] == ([] if strategy == "fsdp" else first[2])
     assert first[3:5] == second[3:5]
     whole = strategy != "fsdp"
-    assert first[5] == [] if whole else "it is spread over processes" in first[5][0]
+    assert first[5] == [] if whole else "it is sharded over processes" in first[5][0]
     assert second[5] == []
     assert os.path.exists(tmp_path / "model.pt2") == whole
     for refused in (first[6], second[6]):
