@@ -127,7 +127,7 @@ def test_dealt_streams_of_unequal_length_are_found_where_the_shorter_one_ends(lo
     assert message in ended.lines[-3]
     assert f"Rank {1 - longer} failed first:" in ended.text
     assert ended.lines[-1].endswith(
-        "Trainer(use_distributed_sampler=False) reads it as it is and ends the epoch with the shortest."
+        "Trainer(use_distributed_sampler=False) reads it unchanged and ends the epoch with the shortest."
     )
 
 
