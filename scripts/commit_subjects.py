@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The last commit before the rule. Subjects up to here are left as they are.
 BEFORE_THE_RULE = "0adbf6a"
 MAX_LENGTH = 72
-SUBJECT = re.compile(r"[a-z][\w./-]*(?: and [a-z][\w./-]*)?: \S")
+SUBJECT = re.compile(r"[a-z][\w./-]*(?:(?:, | and )[a-z][\w ./-]*)*: \S")
 # Third person and past tense are the usual slips; a full stop at the end is the other one.
 NOT_IMPERATIVE = re.compile(r": (?:\w+ed|adds|fixes|makes|removes|moves|uses|writes|updates|changes|renames|splits) ")
 

@@ -41,7 +41,7 @@ find out what is wrong
 options of these four, besides what their --help shows
   --verbose        print which configuration file overrides which
   --allow PACKAGE  class paths may name these packages only (repeatable)
-  --interpolate    resolve ${...} in files (pip install lightlib[interpolate])
+  --interpolate    resolve ${...} in files (pip install 'lightlib[interpolate]')
 
 examples
   lightlib init my_project --template classifier

@@ -12,7 +12,7 @@ from scripts.commit_subjects import new_subjects, problems
 
 
 @pytest.mark.parametrize(
-    "subject", ["core: refuse negative steps", "data and core: load a batch at once", "callbacks/progress: draw less"]
+    "subject", ["core: refuse negative steps", "data, core: load a batch at once", "callbacks/progress: draw less"]
 )
 def test_a_good_subject_passes(subject: str) -> None:
     assert not list(problems(subject))

@@ -56,7 +56,7 @@ LINES = [
     line("validate CFG --verbose false", 0, "single_device"),
     line("test CFG", 0, "test metric", "test_loss"),
     line("predict CFG --trainer.limit_predict_batches 1", 0, "predicts 4"),
-    line("fit --help", 0, "usage: lightlib fit [--config FILE]", "--trainer.max_epochs MAX_EPOCHS", "Number of machines."),
+    line("fit --help", 0, "usage: lightlib fit [--config FILE]", "--trainer.max_epochs MAX_EPOCHS", "of machines."),
     line("fit --model.help model.Model", 0, "--model.width WIDTH", "(type: int, default: 4)"),
     line("init new --template gan", 0, "Wrote two networks that play against each other", "cd new"),
     line("init --template clasifier", 2, "Unknown template 'clasifier'. Did you mean 'classifier'?"),

@@ -486,7 +486,9 @@ class TestOfLightning:
 
 def test_objects_need_trust(tmp_path):
     torch.save({"state_dict": {}, "object": Data}, tmp_path / "a.ckpt")
-    with pytest.raises(CheckpointError, match=r"Data[\s\S]*weights_only=False to fit and load_from_checkpoint; it may run any code"):
+    with pytest.raises(
+        CheckpointError, match=r"Data[\s\S]*weights_only=False to fit and load_from_checkpoint; it may run any code"
+    ):
         archive.load(tmp_path / "a.ckpt")
     assert archive.load(tmp_path / "a.ckpt", trust=True)["object"] is Data
 
