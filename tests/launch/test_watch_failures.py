@@ -179,6 +179,24 @@ def test_rank_0_is_killed_and_the_store_with_it():
     assert "The process that hosts the store of the ranks is gone" in second.text
 
 
+def terminated_before_its_handlers(rank: int, watch: Watch) -> None:
+    def train() -> None:
+        if rank == 0:
+            heard("rank 1 has its SIGTERM")
+            os.kill(os.getpid(), signal.SIGTERM)
+        watch.request("terminate")
+        tell("rank 1 has its SIGTERM")
+        time.sleep(1000)
+
+    run(watch, train)
+
+
+@pytest.mark.processes
+def test_sigterm_to_all_ends_rank_0_sooner_and_the_others_with_the_code_of_sigterm():
+    first, second = watched_ranks(2, terminated_before_its_handlers, ENDS_RANKS)
+    assert (first.code, second.code) == (-15, 143)
+
+
 def exit_silently(rank: int, watch: Watch) -> None:
     def train() -> None:
         if rank == 1:

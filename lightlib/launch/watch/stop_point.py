@@ -67,6 +67,11 @@ class StopConsensus:
         """Whether it is requested and not decided."""
         return (self._requested or self.requested_at is not None) and not self.decided.is_set()
 
+    @property
+    def requested_here(self) -> bool:
+        """Whether this process has requested it, maybe before any other rank can know."""
+        return self._requested
+
     def request(self) -> None:
         """Request the stop. Safe in a signal handler."""
         self._requested = True

@@ -11,6 +11,7 @@ from lightlib.launch.watch.stop_point import Position, StopConsensus
 __all__ = ["KINDS", "StopRequests"]
 
 KINDS = ("stop", "terminate", "interrupt")
+_CODES = {"terminate": 143, "interrupt": 130}
 
 
 class StopRequests:
@@ -41,6 +42,11 @@ class StopRequests:
     def ending(self) -> bool:
         """Whether SIGTERM or Ctrl-C has requested the end of the run."""
         return any(self._consensus[kind].requested_at is not None for kind in ("terminate", "interrupt"))
+
+    @property
+    def signal_code(self) -> int:
+        """The exit code of the signal that this process has received; 0 for none."""
+        return next((code for kind, code in _CODES.items() if self._consensus[kind].requested_here), 0)
 
     def request(self, kind: str) -> None:
         """Request a stop; an unknown kind is ignored. Safe in a signal handler."""

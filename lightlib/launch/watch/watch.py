@@ -366,8 +366,13 @@ class Watch:
         self._wait_until_seen()
         in_full = self.rank == 0 or not self._first.in_store or (is_first and not self._first.in_run)
         text = failure.text if in_full else f"Rank {self.rank} ends: {failure.summary.rstrip('.…')}."
-        code = 130 if failure.kind == "interrupt" else failures.exit_code(self._local_error) or 1
-        failures.end_process("" if code == 130 else text, self.before_end, code, self.timing)
+        interrupted = failure.kind == "interrupt"
+        code = 130 if interrupted else failures.exit_code(self._local_error) or self._signal_code(failure) or 1
+        failures.end_process("" if interrupted else text, self.before_end, code, self.timing)
+
+    def _signal_code(self, failure: Failure) -> int:
+        """Return the code of the signal that ends this process, if the failure is a rank that obeyed it sooner."""
+        return self._stops.signal_code if failure.kind == "lost" and self._stops is not None else 0
 
     def _wait_until_gone(self, failure: Failure) -> None:
         """Let the rank that failed first end first: torchrun takes it for the root cause."""
