@@ -1,10 +1,10 @@
-"""Draws docs/images/run.svg: the terminal after a run of examples/digits.py.
+"""Draws docs/images/run.svg and killed.svg: the terminal after runs of examples/digits.py and examples/killed.py.
 
-python scripts/picture_of_a_run.py               run the example in a terminal of its own, and draw its last screen
-python scripts/picture_of_a_run.py --show        print the screen instead
+python scripts/picture_of_a_run.py               run the examples in a terminal, and draw the last screens
+python scripts/picture_of_a_run.py --show        print the screens instead
 
-The output is real: the example runs in a pseudo-terminal, and what it writes there is drawn. Only the name of the
-temporary folder in which it ran is written as ~.
+The output is real: the examples run in a pseudo-terminal, and their output is drawn. Only the name of the temporary
+folder in which they ran is replaced by ~.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -22,8 +23,16 @@ import termios
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PICTURE = ROOT / "docs" / "images" / "run.svg"
-EXAMPLE = "examples/digits.py"
+IMAGES = ROOT / "docs" / "images"
+# The commands of each picture, run one after the other in one folder.
+PICTURES = {
+    "run": ["examples/digits.py"],
+    "killed": [
+        "examples/killed.py",
+        "examples/killed.py --folder killed --kill_at 50",
+        "examples/killed.py --folder killed",
+    ],
+}
 COLUMNS, ROWS = 100, 50
 FOLDER_AS = "~"
 # What a progress bar uses: colours, cursor up, erase the line; everything else that begins with ESC is left out.
@@ -33,20 +42,38 @@ CONTROL = re.compile(r"\x1b\[(?P<number>[0-9;?]*)(?P<kind>[A-Za-z])|\r\n|\r|\n")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--show", action="store_true", help="print the screen instead of drawing it")
+    parser.add_argument("--show", action="store_true", help="print the screens instead of drawing them")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        code, output = in_a_terminal([sys.executable, str(ROOT / EXAMPLE)], folder)
-    if code:
-        print(output, file=sys.stderr)
-        return code
-    lines = screen(output.replace(os.path.realpath(folder), FOLDER_AS).replace(folder, FOLDER_AS))
-    if options.show:
-        print("\n".join(lines))
-    else:
-        PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_text(svg(lines, f"python {EXAMPLE}"), encoding="utf-8")
+    for name, commands in PICTURES.items():
+        code, lines = session(commands)
+        if code:
+            print("\n".join(lines), file=sys.stderr)
+            return code
+        if options.show:
+            print("\n".join(lines))
+        else:
+            (IMAGES / f"{name}.svg").write_text(svg(lines, f"python {commands[0]}"), encoding="utf-8")
     return 0
+
+
+def session(commands: list[str]) -> tuple[int, list[str]]:
+    """Run commands in one folder, and return the exit code and the lines that the terminal shows then.
+
+    A command that kills itself is followed by the word that a shell prints, and does not count as failed.
+    """
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for command in commands:
+            script, *arguments = command.split()
+            code, output = in_a_terminal([sys.executable, str(ROOT / script), *arguments], folder)
+            if len(commands) > 1:
+                lines += ["", f"\x1b[1m$ python {command}\x1b[0m"] if lines else [f"\x1b[1m$ python {command}\x1b[0m"]
+            lines += screen(output.replace(os.path.realpath(folder), FOLDER_AS).replace(folder, FOLDER_AS))
+            if code == -signal.SIGKILL:
+                lines.append("Killed")
+            elif code:
+                return code, lines
+    return 0, lines
 
 
 def in_a_terminal(command: list[str], folder: str) -> tuple[int, str]:

@@ -85,8 +85,9 @@ def test_pages_name_no_machine(page):
     assert not re.search(r"/(home|root|tmp|Users|work)/", text)
 
 
-def test_the_picture_names_no_machine_and_loads_nothing():
-    picture = (ROOT / "docs" / "images" / "run.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["run", "killed"])
+def test_the_picture_names_no_machine_and_loads_nothing(name):
+    picture = (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8")
     assert "lightlib" in picture
     assert not re.search(r"/(home|root|tmp|Users|work)/|@font-face|<image", picture)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def number_after(words: str, text: str) -> float:
 # what they look like
 def test_all_examples_are_here() -> None:
     assert NAMES == [
-        "digits", "gan", "gpt", "image_classifier", "parallel_gpt", "progressive_resizing", "segmentation",
+        "digits", "gan", "gpt", "image_classifier", "killed", "parallel_gpt", "progressive_resizing", "segmentation",
     ]  # fmt: skip
 
 
@@ -77,6 +78,15 @@ def test_digits_reaches_its_accuracy_and_says_where_everything_is() -> None:
     logs = re.search(r"logs\s+(\S+)", said)
     assert logs
     assert list(Path(logs[1]).glob("events.out.tfevents.*"))
+
+
+@pytest.mark.processes
+def test_a_killed_run_ends_with_the_same_weights() -> None:
+    expected = run("killed").splitlines()[-1]
+    assert re.fullmatch(r"weights after 87 steps: [0-9a-f]{16}", expected)
+    killed = programs.run(EXAMPLES / "killed.py", "--folder", "again", "--kill_at", "50", env=programs.environment())
+    assert killed.returncode == -signal.SIGKILL
+    assert run("killed", "--folder", "again").splitlines()[-1] == expected
 
 
 @pytest.mark.processes
