@@ -1,4 +1,4 @@
-"""A run that is killed, and started again with the same command, ends with the same weights, bit for bit.
+"""A run that is killed, and started again by the same command, ends with the same weights.
 
 Run it, from anywhere; the second command kills itself, the third resumes, and the digests are equal:
 

@@ -1,4 +1,4 @@
-"""Draws docs/images/run.svg and killed.svg: the terminal after runs of examples/digits.py and examples/killed.py.
+"""Draws docs/images/run.svg and killed.svg: the terminal after runs of two examples.
 
 python scripts/picture_of_a_run.py               run the examples in a terminal, and draw the last screens
 python scripts/picture_of_a_run.py --show        print the screens instead
