@@ -234,6 +234,55 @@ class Callback:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the return value of `state_dict`."""
 
+    def sharded_state(self, trainer: Trainer, pl_module: Module) -> dict[str, dict[str, torch.Tensor]]:
+        """Return tensors that belong to parameters, such as moving averages, to be saved as weights are.
+
+        `state_dict` is saved from rank 0. This method is called on all ranks, and each returns the tensors of the
+        parameters that it has: under FSDP and tensor parallelism the DTensors, in a pipeline those of its stage. A file
+        gets the full tensors, a directory the shards of each rank; any strategy restores either. A callback that does
+        not define this method is skipped.
+
+        Returns:
+            Any names of the callback's own, each with a tensor by parameter name (`pl_module.named_parameters()`). A
+            tensor has the shape and the placement of its parameter, as `torch.zeros_like(parameter)` has; its dtype is
+            free, and parameters may be left out. For instance ``{"average": {"net.weight": tensor}}``.
+
+        Raises:
+            MisconfigurationException: Raised by the save if a name is no parameter's, a tensor's shape or placement
+                differs from the parameter's, or the strategy cannot gather tensors (DeepSpeed).
+
+        Example:
+            >>> class SumsGradients(Callback):
+            ...     def on_fit_start(self, trainer, pl_module):
+            ...         if not hasattr(self, "sums"):  # they have been restored otherwise
+            ...             self.sums = {n: torch.zeros_like(p) for n, p in pl_module.named_parameters()}
+            ...
+            ...     def on_after_backward(self, trainer, pl_module):
+            ...         for name, parameter in pl_module.named_parameters():
+            ...             self.sums[name] += parameter.grad
+            ...
+            ...     def sharded_state(self, trainer, pl_module):
+            ...         return {"sums": self.sums}
+            ...
+            ...     def load_sharded_state(self, trainer, pl_module, state):
+            ...         self.sums = state["sums"]
+        """
+        return {}
+
+    def load_sharded_state(
+        self, trainer: Trainer, pl_module: Module, state: dict[str, dict[str, torch.Tensor]]
+    ) -> None:
+        """Restore the return value of `sharded_state`, which may come from another strategy or number of processes.
+
+        Called on all ranks after `load_state_dict`, with the weights in place and before `on_fit_start`; not called if
+        the checkpoint holds no tensors of this callback.
+
+        Args:
+            trainer, pl_module: As in every hook.
+            state: The same names. Each rank gets the tensors of the parameters that it has, placed as these are, on
+                their devices and in the saved dtype. The callback may keep them.
+        """
+
 
 def priority_of(callback: Callback) -> int:
     """Return the callback's priority as a number.

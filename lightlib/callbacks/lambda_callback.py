@@ -13,7 +13,7 @@ __all__ = ["LambdaCallback"]
 _HOOKS = tuple(
     name
     for name in vars(Callback)
-    if name.startswith("on_") or name in ("setup", "teardown", "state_dict", "load_state_dict")
+    if name.startswith("on_") or name in ("setup", "teardown") or name.endswith(("state_dict", "sharded_state"))
 )
 
 

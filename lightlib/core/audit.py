@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lightlib.callbacks.callback import Callback
+from lightlib.core.module.overrides import overrides
 from lightlib.core.run.user_state import Missing
 from lightlib.data.generators import generators_in
 
@@ -79,7 +81,11 @@ def _captured(trainer: Trainer, module: Module | None) -> dict[str, str]:
     if run is not None and run.results.train.slots:
         names = sorted({name for _, name, _ in run.results.train.slots})
         captured["logged this epoch"] = ", ".join(names)
-    stateful = [callback for callback in trainer.callbacks if getattr(callback, "state_dict", dict)()]
+    stateful = [
+        callback
+        for callback in trainer.callbacks
+        if getattr(callback, "state_dict", dict)() or overrides(callback, Callback, "sharded_state")
+    ]
     if stateful:
         captured["callbacks"] = ", ".join(type(callback).__name__ for callback in stateful)
     if trainer.datamodule is not None and trainer.datamodule.state_dict():

@@ -88,7 +88,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
                 fix="leave one out.",
             )
         warn_for_misspelt_hooks(callback, Callback)
-    stateful = [c for c in callbacks if overrides(c, Callback, "state_dict")]
+    stateful = [c for c in callbacks if overrides(c, Callback, "state_dict") or overrides(c, Callback, "sharded_state")]
     keys = [c.state_key for c in stateful]
     for key in keys:
         if keys.count(key) > 1:

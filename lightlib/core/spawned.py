@@ -11,11 +11,13 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.check import check_module
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.overrides import overrides
+from lightlib.core.resume.callback_tensors import callback_tensors
 from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment.detect import own
 from lightlib.launch.start.program import is_shell
 from lightlib.launch.start.spawn import launch_function
+from lightlib.tree import map_tensors
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -76,6 +78,9 @@ def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
             if "dirpath" in state and hasattr(callback, "dirpath"):
                 callback.dirpath = state["dirpath"]  # the same run writes to the same folder
             callback.load_state_dict(state)
+        tensors = result["callback_tensors"].get(callback.state_key)
+        if tensors is not None:
+            callback.load_sharded_state(trainer, module, tensors)
     return result["returned"]
 
 
@@ -91,6 +96,7 @@ def _in_child(
     strategy.connect(trainer.accelerator, trainer.devices, trainer.precision_plugin, environment)
     returned = getattr(trainer, verb)(**arguments)
     weights = {name: value.cpu() for name, value in strategy.module_state().items()}
+    tensors = callback_tensors(trainer, trainer.lightning_module, strategy, trainer.callbacks)
     if rank != 0:
         return {}
     stateful = [callback for callback in trainer.callbacks if overrides(callback, Callback, "state_dict")]
@@ -99,5 +105,6 @@ def _in_child(
         "weights": weights,
         "progress": trainer.progress.state_dict(),
         "callbacks": {callback.state_key: callback.state_dict() for callback in stateful},
+        "callback_tensors": map_tensors(lambda tensor: tensor.cpu(), tensors),
         "metrics": trainer._session.snapshot().metrics,  # noqa: SLF001  as above
     }

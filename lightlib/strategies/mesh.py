@@ -375,6 +375,15 @@ class MeshStrategy(Strategy):
     def sharded_optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         return state.sharded_optimizer_state(optimizer, self.parameter_names(optimizer), self._partial, self.names)
 
+    def parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return state.parameter_tensors(tensors, self._partial, self.names)
+
+    def sharded_parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(tensors)
+
+    def place_parameter_tensors(self, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+        return state.place_parameter_tensors(self._placed, tensors, self._keys)
+
     def background_group(self) -> Any:
         if self._background is None and self.world_size > 1:
             self._background = distributed.new_group(backend="gloo")

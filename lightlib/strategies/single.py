@@ -15,6 +15,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
+from lightlib.strategies.by_parameter import with_parameters
 from lightlib.strategies.group.collectives import Collectives, SingleProcess
 from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.tree import to_device
@@ -110,6 +111,12 @@ class SingleDeviceStrategy(Strategy):
 
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         optimizer.load_state_dict(state)
+
+    def parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return dict(tensors)
+
+    def place_parameter_tensors(self, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+        return {name: value.to(like.device, copy=True) for name, value, like in with_parameters(self._placed, tensors)}
 
     @property
     def _placed(self) -> nn.Module:

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from lightlib.checkpoint.directory.tensors import LazyTensor, read_tensors
 from lightlib.errors import CheckpointError, MisconfigurationException
+from lightlib.strategies.by_parameter import with_parameters
 from lightlib.tree import map_tensors
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "mark_placed",
     "module_state",
     "optimizer_state",
+    "parameter_tensors",
+    "place_parameter_tensors",
     "placed_by",
     "refuse_placed",
     "sharded_optimizer_state",
@@ -144,6 +147,37 @@ def _cut(value: Any, like: Any) -> Any:
         return value
     moved = value.detach().to(like.device)
     return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def parameter_tensors(tensors: Mapping[str, Tensor], partial: bool, order: Sequence[str]) -> dict[str, Tensor]:
+    """Return full tensors by parameter name, on rank 0 and the CPU; empty on other ranks.
+
+    Args:
+        tensors: Placed as the parameters of this process are. Each process must call this.
+        partial: As in :func:`module_state`.
+        order: All parameters in the module's order.
+    """
+    first = distributed.get_rank() == 0
+    full = {name: _whole(value, partial or first) for name, value in tensors.items()}
+    if partial:
+        merged = _with_missing(full)
+        full = {name: merged[name] for name in (*order, *merged) if name in merged}
+    return full if first else {}
+
+
+def place_parameter_tensors(module: nn.Module, tensors: Mapping[str, Any], known: Sequence[str]) -> dict[str, Tensor]:
+    """Return copies of the tensors of this process's parameters, placed as the parameters are.
+
+    Args:
+        module: As it is sharded.
+        tensors: By parameter name, full, the same on every process.
+        known: The names of the module's state before it was sharded.
+
+    Raises:
+        ValueError: A name or a shape does not fit.
+    """
+    matched = with_parameters(module, tensors, set(known))
+    return {name: _cut(value, like).detach().to(like.device).clone() for name, value, like in matched}
 
 
 def optimizer_state(

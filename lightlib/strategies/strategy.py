@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lightlib.accelerators.accelerator import Accelerator
+from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies.group.collectives import Collectives, SingleProcess
@@ -193,6 +194,47 @@ class Strategy(ABC):
         By default it is the full state on rank 0.
         """
         return self.optimizer_state(optimizer)
+
+    def parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return tensors by parameter name in full, on rank 0; all processes call it.
+
+        Args:
+            tensors: Some of this process's parameters, by fully qualified name, each with a tensor that has the shape
+                and the placement of the parameter.
+
+        Raises:
+            MisconfigurationException: The strategy cannot gather them. This is the default.
+        """
+        raise self._without_parameter_tensors()
+
+    def sharded_parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the local shards of tensors by parameter name; all processes call it.
+
+        By default it is the full tensors on rank 0.
+        """
+        return self.parameter_tensors(tensors)
+
+    def place_parameter_tensors(self, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return copies of the tensors of this process's parameters, placed as the parameters are.
+
+        Args:
+            tensors: The full result of `parameter_tensors`, of this or any other strategy, the same on every process.
+
+        Raises:
+            ValueError: A name is no parameter's on any process, or a shape differs from the parameter's.
+            MisconfigurationException: The strategy cannot place them. This is the default.
+        """
+        raise self._without_parameter_tensors()
+
+    def _without_parameter_tensors(self) -> MisconfigurationException:
+        name = type(self).__name__
+        return MisconfigurationException(
+            f"A callback has `sharded_state`, and {name} can neither gather nor place tensors by parameter.",
+            expected="one device, DDP, FSDP, tensor parallelism, a pipeline, or a strategy that defines "
+            "`parameter_tensors` and `place_parameter_tensors`.",
+            fix="leave the callback out, or use strategy='fsdp'; to resume without the callback's tensors, "
+            'fit(…, resume={"callbacks": False}).',
+        )
 
     def background_group(self) -> Any:
         """Return a group for a background thread, next to the run's collectives; None with one process.

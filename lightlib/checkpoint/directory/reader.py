@@ -11,12 +11,11 @@ from lightlib.checkpoint.directory.index import LARGEST, Entry, Index
 from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, LazyTensor, Shards, damaged, read_tensors
 from lightlib.checkpoint.directory.writer import write_together
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import CALLBACK_TENSORS, OURS, SHARDED
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 
 __all__ = ["is_directory", "label_of", "load", "save", "storage_reader", "verify"]
-
-READ_LATER = ("state_dict", "optimizer_states")  # the large ones: each process reads the shards that it needs
 
 
 def save(
@@ -28,9 +27,9 @@ def save(
     one step, or if the system cannot, renamed before and removed afterwards.
 
     Args:
-        content: Tensors, plain values and containers of them. ``content["state_dict"]`` and
-            ``content["optimizer_states"]`` may have DTensors and tensors that only some processes have; everything
-            else is taken from the first process.
+        content: Tensors, plain values and containers of them. ``content["state_dict"]``,
+            ``content["optimizer_states"]`` and the callbacks' tensors may have DTensors and tensors that only some
+            processes have; everything else is taken from the first process.
         path: A local path or a URL, the same on all processes.
         label: The run that writes it, and its position.
         group: The processes that call this, one checkpoint at a time. Default: all.
@@ -44,7 +43,7 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a checkpoint. The tensors of its "state_dict" and "optimizer_states" are `LazyTensor`, to be read later.
+    """Read a checkpoint. Weights, optimizer states and tensors of callbacks are `LazyTensor`, to be read later.
 
     Args:
         path: A local path or a URL.
@@ -59,7 +58,12 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     content = decode(index.content, lambda name: _lazy_tensor(name, index, shards))
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise damaged(where, "it has no 'state_dict'")
-    return {key: value if key in READ_LATER else read_tensors(value) for key, value in content.items()}
+    ours = content.get(OURS)
+    later = ours.pop(CALLBACK_TENSORS, None) if isinstance(ours, dict) else None
+    read = {key: value if key in SHARDED else read_tensors(value) for key, value in content.items()}
+    if later is not None:
+        read[OURS][CALLBACK_TENSORS] = later
+    return read
 
 
 def label_of(path: str | os.PathLike[str]) -> Label | None:

@@ -22,13 +22,13 @@ from lightlib.checkpoint.directory.index import Entry, Index, gap_in, shard_name
 from lightlib.checkpoint.directory.peers import PeerFailure, Peers, attempted
 from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, LazyTensor, dtensor_type
 from lightlib.checkpoint.storage import filesystem
+from lightlib.checkpoint.storage.content import sharded_and_rest
 from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.storage.swap import put_in_place
 from lightlib.errors import CheckpointWriteError, LightlibError
 
 __all__ = ["write_together"]
 
-SHARDED = ("state_dict", "optimizer_states")  # entries to which every process contributes
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -166,16 +166,15 @@ class _ErrorMessage:
 # the content of each process
 def _local_content(content: Mapping[str, Any], first: bool, tensors: dict[str, Any]) -> RankContent:
     """Return the content of this process; the tensors themselves are put into `tensors`."""
-    sharded = {key: content[key] for key in SHARDED if key in content}
-    if isinstance(sharded.get("state_dict"), Mapping):
-        sharded["state_dict"] = dict(sharded["state_dict"])
+    if isinstance(content.get("state_dict"), Mapping):
+        content = {**content, "state_dict": dict(content["state_dict"])}
     if first:
-        encoded, local = encode({**content, **sharded})
+        encoded, local = encode(content)
     else:
+        sharded, rest = sharded_and_rest(content)
         encoded, local = encode(sharded)
         kind = dtensor_type()
-        rest = encode({key: value for key, value in content.items() if key not in sharded}, lenient=True)[1]
-        local |= {name: value for name, value in rest.items() if isinstance(value, kind)}
+        local |= {name: value for name, value in encode(rest, lenient=True)[1].items() if isinstance(value, kind)}
     shards = {name: shard for name, value in local.items() if (shard := _shard(name, value)) is not None}
     tensors.update((name, local[name]) for name in shards)
     return RankContent(encoded, shards)
@@ -223,9 +222,8 @@ class _SavePlan:
         _check_target(path)
         self.content = ranks[0].content
         for other in ranks[1:]:
-            for key in SHARDED:
-                if key in other.content:
-                    self.content[key] = merged(self.content.get(key, {}), other.content[key])
+            for key, contribution in other.content.items():
+                self.content[key] = merged(self.content.get(key, {}), contribution)
         names = list(dict.fromkeys(tensor_names(self.content)))
         self.entries, owned = _assign(names, ranks)
         self.folder = path

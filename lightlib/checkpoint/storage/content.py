@@ -7,9 +7,22 @@ from typing import Any, Final, TypedDict, cast
 
 from torch import Tensor
 
-__all__ = ["FORMAT", "INTERRUPTED", "OURS", "Content", "LightlibState", "RankState", "lightlib_state"]
+__all__ = [
+    "CALLBACK_TENSORS",
+    "FORMAT",
+    "INTERRUPTED",
+    "OURS",
+    "SHARDED",
+    "Content",
+    "LightlibState",
+    "RankState",
+    "lightlib_state",
+    "sharded_and_rest",
+]
 
 OURS: Final = "lightlib"
+CALLBACK_TENSORS: Final = "callback_tensors"  # within it
+SHARDED: Final = ("state_dict", "optimizer_states")  # like the callbacks' tensors; read by each process as needed
 FORMAT: Final = 3  # version of the layout under that key
 INTERRUPTED: Final = "interrupted.ckpt"  # the file of a run that a signal has ended
 
@@ -55,6 +68,8 @@ class LightlibState(RankState, total=False):
         setting: Settings that the numbers depend on, to be compared on resume.
         strategy: State of the strategy.
         ranks: The state of each rank, if there are several.
+        callback_tensors: The tensors of `Callback.sharded_state`: by callback, by the callback's own name for them, and
+            by parameter.
     """
 
     format: int
@@ -72,6 +87,7 @@ class LightlibState(RankState, total=False):
     setting: dict[str, Any]
     strategy: dict[str, Any]
     ranks: list[RankState]
+    callback_tensors: dict[str, dict[str, dict[str, Any]]]
 
 
 # The keys of a checkpoint. All but "lightlib" are Lightning's. Further keys hold hyperparameters (under
@@ -98,3 +114,19 @@ Content = TypedDict(
 def lightlib_state(content: Mapping[str, Any]) -> LightlibState:
     """Return the entry "lightlib" of a checkpoint; empty for one of Lightning."""
     return cast("LightlibState", content.get(OURS) or {})
+
+
+def sharded_and_rest(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the entries of which each process may have a shard, and all others.
+
+    Example:
+        >>> sharded_and_rest({"epoch": 1, "state_dict": {}, "lightlib": {"format": 3, "callback_tensors": {}}})
+        ({'state_dict': {}, 'lightlib': {'callback_tensors': {}}}, {'epoch': 1, 'lightlib': {'format': 3}})
+    """
+    sharded = {key: content[key] for key in SHARDED if key in content}
+    rest = {key: value for key, value in content.items() if key not in sharded}
+    ours = rest.get(OURS)
+    if isinstance(ours, dict) and CALLBACK_TENSORS in ours:
+        sharded[OURS] = {CALLBACK_TENSORS: ours[CALLBACK_TENSORS]}
+        rest[OURS] = {key: value for key, value in ours.items() if key != CALLBACK_TENSORS}
+    return sharded, rest

@@ -193,7 +193,7 @@ def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Ins
         writer, versions = "", {}
         where = {"step": int(content["global_step"])} if "global_step" in content else {}
     label = Label.of(ours["label"]) if "label" in ours else None
-    states = content.get("callbacks", {})
+    states = [*content.get("callbacks", {}), *ours.get("callback_tensors", {})]
     return Inspection(
         path=path,
         kind=kind,
@@ -210,7 +210,7 @@ def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Ins
         tensors={str(name): _info(value) for name, value in content["state_dict"].items() if _is_tensor(value)},
         hyperparameters=masked(content.get("hyper_parameters") or {}),
         datamodule_hyperparameters=masked(content.get("datamodule_hyper_parameters") or {}),
-        callbacks=tuple(str(name) for name in states),
+        callbacks=tuple(dict.fromkeys(str(name) for name in states)),
     )
 
 

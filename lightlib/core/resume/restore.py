@@ -14,6 +14,7 @@ from lightlib import report
 from lightlib.checkpoint import lightning
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.storage.content import OURS, LightlibState, lightlib_state
+from lightlib.core.resume.callback_tensors import restore_callback_tensors
 from lightlib.core.resume.options import Resume
 from lightlib.core.resume.restored import Restored
 from lightlib.core.values.encoding import shared, well_formed
@@ -104,6 +105,7 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
         return
     if parts.callbacks:
         _restore_callbacks(run.callbacks, content["callbacks"])
+        restore_callback_tensors(run.trainer, run.module, run.strategy, run.callbacks, content)
     _restore_optimization(run, content, parts)
     if not parts.progress and ours is None:
         return

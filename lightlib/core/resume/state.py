@@ -10,6 +10,7 @@ from lightlib import report
 from lightlib.checkpoint.file.archive import not_plain
 from lightlib.checkpoint.storage.content import FORMAT, OURS, Content, LightlibState, RankState
 from lightlib.checkpoint.storage.label import Label
+from lightlib.core.resume.callback_tensors import callback_tensors
 from lightlib.core.resume.fingerprint import setting
 from lightlib.core.values.hparams import plain_hparams
 
@@ -64,6 +65,8 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
     }
     if not weights_only:
         typed[OURS] |= {"optimizer_names": names, **_only_to_resume(run)}
+        if tensors := callback_tensors(run.trainer, module, strategy, run.callbacks, sharded):
+            typed[OURS]["callback_tensors"] = tensors
         loaders = [source.get("loader") for source in (typed[OURS]["data"] or {}).get("sources", ())]
         # Not at the end of an epoch: Lightning would read that the next one has no batch.
         within = progress.epoch_batch > 0 and not run.exhausted

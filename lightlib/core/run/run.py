@@ -308,7 +308,7 @@ class Run:
     def _count_validation_batches(self) -> bool:
         """Whether a callback's state may change within a validation, which a resumed run repeats."""
         return any(
-            overrides(callback, Callback, "state_dict")
+            any(overrides(callback, Callback, name) for name in ("state_dict", "sharded_state"))
             and any(overrides(callback, Callback, f"on_validation_{hook}") for hook in _WITHIN)
             for callback in self.callbacks
         )

@@ -12,10 +12,11 @@ from typing import Any
 
 __all__ = ["LIBRARIES", "is_of_torch", "root_of", "saves", "stored", "updated"]
 
-_SAVERS = ("state_dict", "on_save_checkpoint", "get_extra_state", "__getstate__")
+_SAVERS = ("state_dict", "on_save_checkpoint", "get_extra_state", "sharded_state", "__getstate__")
 _BEFORE_OR_AFTER = (
     "__init__", "__post_init__", "setup", "teardown", "prepare_data", "configure_model", "configure_optimizers",
-    "configure_callbacks", "load_state_dict", "on_load_checkpoint", "set_extra_state", "on_fit_start", "on_fit_end",
+    "configure_callbacks", "load_state_dict", "on_load_checkpoint", "set_extra_state", "load_sharded_state",
+    "on_fit_start", "on_fit_end",
     "train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader", "__setstate__", "__getstate__",
 )  # fmt: skip
 _MUTATE = frozenset(
@@ -43,7 +44,7 @@ def is_of_torch(kind: type) -> bool:
 @cache
 def saves(kind: Any, name: str) -> bool:
     """Whether a method of the user that writes to a checkpoint mentions an attribute."""
-    for saver in _SAVERS[:3]:
+    for saver in _SAVERS[:-1]:
         method = getattr(kind, saver, None)
         if method is None or _is_ours(method):
             continue
