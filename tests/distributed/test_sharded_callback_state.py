@@ -1,4 +1,4 @@
-"""Tensors that callbacks keep by parameter, over processes: their values, and saved by one layout for another."""
+"""Tensors that callbacks keep by parameter, over processes: their values, and their checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package examples/plugins/lightlib-ema: found by its entry point, its own tests, and EMA over processes."""
+"""The package lightlib-ema: found by its entry point, its own tests, and EMA over processes."""
 
 from __future__ import annotations
 

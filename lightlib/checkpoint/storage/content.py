@@ -117,7 +117,7 @@ def lightlib_state(content: Mapping[str, Any]) -> LightlibState:
 
 
 def sharded_and_rest(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the entries of which each process may have a shard, and all others.
+    """Return the entries of which each process may have a shard, and the remaining ones.
 
     Example:
         >>> sharded_and_rest({"epoch": 1, "state_dict": {}, "lightlib": {"format": 3, "callback_tensors": {}}})

@@ -25,7 +25,7 @@ States = dict[str, dict[str, dict[str, Tensor]]]
 def callback_tensors(
     trainer: Trainer, module: Module, strategy: Strategy, callbacks: Sequence[Callback], sharded: bool = False
 ) -> States:
-    """Return what `sharded_state` of the callbacks returns, by `state_key`; all processes call this.
+    """Return the tensors of the callbacks' `sharded_state`, by `state_key`; all processes call this.
 
     Args:
         trainer, module, callbacks: Of the run.

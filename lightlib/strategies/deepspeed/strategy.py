@@ -62,10 +62,11 @@ class DeepSpeedStrategy(Strategy):
     parameters and steps in 16 bits, float32 copies in the optimizer. A step that DeepSpeed skips, because gradients
     are infinite or NaN (in float16, and in float32 with ZeRO), is not counted.
 
-    What other strategies can and this one cannot, with an error each: manual optimization, several optimizers, LBFGS,
-    a `backward` of the module's own, clipping by value, float64. Hooks see no gradients in `parameter.grad` under
-    ZeRO; ``deepspeed.utils.safe_get_full_grad(parameter)`` has them. `trainer.gradient_norm` is NaN until the step is
-    taken. A second `fit` in 16 bits begins from rounded parameters. With offloading to NVMe only weights can be saved.
+    What other strategies can and this one cannot, with an error each: manual optimization, several optimizers, LBFGS, a
+    `backward` of the module's own, clipping by value, float64, saving tensors of a callback's `sharded_state`. Hooks
+    see no gradients in `parameter.grad` under ZeRO; ``deepspeed.utils.safe_get_full_grad(parameter)`` has them.
+    `trainer.gradient_norm` is NaN until the step is taken. A second `fit` in 16 bits begins from rounded parameters.
+    With offloading to NVMe only weights can be saved.
 
     Tested with DeepSpeed 0.19 on CPUs with gloo, stages 0 to 3. Untested for want of hardware: GPUs, offloading to
     NVMe, several machines.
