@@ -17,6 +17,7 @@ from lightlib.errors import MisconfigurationException
 from tests.callbacks.moving_average import Average, plain_average, same
 from tests.distributed.test_state import QUIET, SavesAt
 from tests.distributed.user import BATCH, Net, built, data
+from tests.processes import programs
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
@@ -78,7 +79,14 @@ def assert_close(found: Tensors, wanted: Tensors) -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "kind"),
-    [("fsdp", "file"), ("fsdp", "directory"), ("ddp", "file"), ("pipeline", "file"), ("pipeline", "directory")],
+    [
+        ("fsdp", "file"),
+        ("fsdp", "directory"),
+        ("ddp", "file"),
+        ("pipeline", "file"),
+        ("pipeline", "directory"),
+        ("tensor", "directory"),
+    ],
 )
 def test_a_resumed_run_ends_with_the_same_bits(strategy: str, kind: str, tmp_path: Path):
     results = ranks(2, interrupted, strategy, tmp_path, kind)
@@ -88,7 +96,7 @@ def test_a_resumed_run_ends_with_the_same_bits(strategy: str, kind: str, tmp_pat
         assert same(found[name], tensors[name])
     for (_, _, own), (_, _, own_found) in results:
         assert own["names"] == own_found["names"]
-        assert own["sharded"] == own_found["sharded"] == (strategy == "fsdp")
+        assert own["sharded"] == own_found["sharded"] == (strategy in ("fsdp", "tensor"))
         assert own_found["steps"] == STEPS
     everything = [name for name, _ in Net().named_parameters()]
     if strategy == "pipeline":
@@ -164,3 +172,28 @@ def test_what_does_not_fit_is_refused_on_all_ranks():
         )
         assert f"with shape (8, 4); {has}" in local
         assert "returned 'nothing' in 'average', which is no parameter of Net on this process." in name
+
+
+FORKED = """
+from torch.utils.data import DataLoader
+import lightlib as L
+from lightlib.strategies import MeshStrategy
+from tests.callbacks.moving_average import Average
+from tests.distributed.test_sharded_callback_state import assert_close, plain
+from tests.distributed.test_state import QUIET
+from tests.distributed.user import BATCH, built, data
+
+callback, module = Average(), built()
+strategy = MeshStrategy(shard=2, launcher="fork")
+trainer = L.Trainer(**QUIET, devices=2, strategy=strategy, max_epochs=1, callbacks=callback)
+trainer.fit(module, DataLoader(data(), BATCH // 2))
+assert callback.loaded == 1
+assert_close({"average": callback.average, "squares": callback.squares}, plain())
+print("the starting process has the average")
+"""
+
+
+def test_forked_processes_send_the_full_tensors_back(tmp_path: Path):
+    (tmp_path / "forked.py").write_text(FORKED)
+    done = programs.run(tmp_path / "forked.py", cwd=tmp_path)
+    assert "the starting process has the average" in done.stdout, done.stdout + done.stderr
