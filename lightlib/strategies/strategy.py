@@ -58,8 +58,9 @@ class Strategy(ABC):
         in_parts: Whether `training_step` is called once for each micro-batch of a batch.
         forked: How to write this strategy with forked processes, as a notebook needs it; empty: not possible.
         checkpoint_format: The format that `save_checkpoint` writes by default: ``"file"`` or ``"directory"``.
-        reads_parts: Whether `load_module_state` and `load_optimizer_state` take tensors that are still in a checkpoint
-            directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read only their local shards.
+        reads_parts: Whether `load_module_state`, `load_optimizer_state` and `place_parameter_tensors` take tensors that
+            are still in a checkpoint directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read
+            only their local shards.
         `tell`, `hear`: Return the message for ranks that did not see the loss of a batch; process it there. Set by the
             run, used by strategies with a loss on some processes only (a pipeline).
     """

@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 
 import lightlib as L
+from lightlib.callbacks import ModelCheckpoint
 from lightlib.checkpoint import load
 from lightlib.checkpoint.directory.tensors import Shards
 from lightlib.errors import MisconfigurationException
@@ -132,6 +133,22 @@ def test_saved_by_one_layout_and_resumed_by_another(kind: str, tmp_path: Path):
 def resumed(rank: int, strategies: list[str], paths: list[Path]) -> Any:
     """Resume under each strategy from each path."""
     return [leg(rank, strategy, None, before=path) for strategy, path in zip(strategies, paths, strict=True)]
+
+
+def in_the_background(rank: int, strategy: str, folder: Path, kind: str) -> None:
+    """Save every second step while training continues."""
+    saves = ModelCheckpoint(folder, "{step}", save_top_k=-1, every_n_train_steps=2, async_save=True, format=kind)
+    options = QUIET | {"enable_checkpointing": True}
+    trainer = L.Trainer(**options, strategy=strategy, max_epochs=1, callbacks=[Average(), saves])
+    trainer.fit(built(), DataLoader(data(), BATCH // SIZES[strategy]))
+
+
+@pytest.mark.parametrize(("strategy", "kind"), [("fsdp", "directory"), ("pipeline", "file")])
+def test_a_save_in_the_background_holds_the_tensors_of_its_step(strategy: str, kind: str, tmp_path: Path):
+    ranks(2, in_the_background, strategy, tmp_path, kind)
+    for step in (2, 4, 6):
+        saved = load(tmp_path / f"step={step}.ckpt")["lightlib"]["callback_tensors"]["Average"]
+        assert_close(saved, plain(step))
 
 
 class Wrong(L.Callback):

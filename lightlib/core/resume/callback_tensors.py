@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.checkpoint.directory.tensors import dtensor_type, read_tensors
+from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, nearest, shown
 from lightlib.strategies.strategy import Strategy
 
@@ -68,9 +69,8 @@ def restore_callback_tensors(
     Raises:
         CheckpointError: A tensor does not fit the module.
     """
-    ours: Mapping[str, Any] = content.get("lightlib") or {}
     known = {callback.state_key: callback for callback in callbacks}
-    for key, state in (ours.get("callback_tensors") or {}).items():
+    for key, state in (lightlib_state(content).get("callback_tensors") or {}).items():
         callback = known.get(key)
         if callback is None:
             if key not in content["callbacks"]:
