@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from lightlib.core.trainer import Trainer
-from lightlib.errors import LightlibError
 from lightlib.loggers.logger import Logger
+from lightlib.testing.failure import failure
 from lightlib.testing.module import QUIET, BoringModule
 
 __all__ = ["LOGGER_CHECKS", "check_logger"]
@@ -115,8 +115,7 @@ class _Kit:
 
     def failure(self, what: str, expected: str, fix: str) -> AssertionError:
         """Return the error of a failed check, in three parts."""
-        text = f"The logger fails the check {self.check!r}: {what}"
-        return AssertionError(str(LightlibError(text, expected=expected, fix=fix)))
+        return failure("logger", self.check, what, expected, fix)
 
 
 _MEMBERS: dict[str, tuple[type, ...]] = {

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from lightlib.launch.start.spawn import ProcessFailedError, launch_function
 from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies.strategy import Strategy
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, SAMPLES, BoringModule, samples
+from lightlib.testing.plain import PlainLoop
 
 __all__ = ["CHECKS", "check_strategy"]
 
@@ -211,39 +213,8 @@ def _error(found: Any, wanted: Tensor) -> float:
     return float((found.detach().float().cpu() - wanted).norm() / wanted.norm().clamp(min=1e-6))
 
 
-class _Plain:
-    """The reference loop: every strategy must reach its result.
-
-    Attributes:
-        weights: After the last step.
-        losses: The mean loss of each epoch.
-        norm: Of the gradients of the last step, before clipping.
-    """
-
-    def __init__(
-        self, module: BoringModule | None = None, epochs: int = 2, accumulate: int = 1, clip: Any = None
-    ) -> None:
-        module = module or seeded()
-        made = module.configure_optimizers()
-        optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
-        batches = list(DataLoader(samples(SAMPLES), BATCH))
-        self.losses: list[float] = []
-        for _ in range(epochs):
-            total = 0.0
-            for first in range(0, len(batches), accumulate):
-                window = batches[first : first + accumulate]
-                optimizer.zero_grad()
-                for batch in window:
-                    loss = module.loss(batch)
-                    total += loss.item() / len(batches)
-                    (loss / len(window)).backward()  # type: ignore[no-untyped-call]
-                self.norm = float(nn.utils.get_total_norm([p.grad for p in module.parameters() if p.grad is not None]))
-                if clip is not None:
-                    clip(module.parameters())
-                optimizer.step()
-                schedule.step()
-            self.losses.append(total)
-        self.weights = module.state_dict()
+def _plain(module: BoringModule | None = None, epochs: int = 2, **options: Any) -> PlainLoop:
+    return PlainLoop(module or seeded(), list(DataLoader(samples(SAMPLES), BATCH)), epochs, **options)
 
 
 class _Saves(Callback):
@@ -270,24 +241,24 @@ _TEXT = "a step that fails"
 
 
 def _trains(kit: _Kit) -> list[str]:
-    plain, trainer = _Plain(), kit.fit()
-    logged = trainer.callback_metrics.get("train_loss_epoch")
+    plain, trainer = _plain(), kit.fit()
+    logged, last = trainer.callback_metrics.get("train_loss_epoch"), fmean(plain.losses[-(SAMPLES // BATCH) :])
     steps = [] if trainer.global_step == 8 else [f"trainer.global_step is {trainer.global_step} after 8 steps"]
-    return [*kit.weights(trainer, plain.weights), *kit.number("train_loss_epoch", logged, plain.losses[-1]), *steps]
+    return [*kit.weights(trainer, plain.weights), *kit.number("train_loss_epoch", logged, last), *steps]
 
 
 def _accumulates(kit: _Kit) -> list[str]:
-    return kit.weights(kit.fit(accumulate_grad_batches=3), _Plain(accumulate=3).weights)
+    return kit.weights(kit.fit(accumulate_grad_batches=3), _plain(accumulate=3).weights)
 
 
 def _clips_norm(kit: _Kit) -> list[str]:
-    plain = _Plain(accumulate=3, clip=partial(nn.utils.clip_grad_norm_, max_norm=0.05))
+    plain = _plain(accumulate=3, clip=partial(nn.utils.clip_grad_norm_, max_norm=0.05))
     trainer = kit.fit(accumulate_grad_batches=3, gradient_clip_val=0.05)
-    return [*kit.weights(trainer, plain.weights), *kit.number("gradient_norm", trainer.gradient_norm, plain.norm)]
+    return [*kit.weights(trainer, plain.weights), *kit.number("gradient_norm", trainer.gradient_norm, plain.norms[-1])]
 
 
 def _clips_value(kit: _Kit) -> list[str]:
-    plain = _Plain(clip=partial(nn.utils.clip_grad_value_, clip_value=0.01))
+    plain = _plain(clip=partial(nn.utils.clip_grad_value_, clip_value=0.01))
     return kit.weights(kit.fit(gradient_clip_val=0.01, gradient_clip_algorithm="value"), plain.weights)
 
 
@@ -317,7 +288,7 @@ def _predicts(kit: _Kit) -> list[str]:
 
 
 def _saves(kit: _Kit) -> list[str]:
-    plain, path = _Plain(), kit.folder / "saved.ckpt"
+    plain, path = _plain(), kit.folder / "saved.ckpt"
     done = kit.weights(kit.fit(callbacks=_Saves(path)), plain.weights)
 
     def resumed() -> list[str]:
@@ -332,7 +303,7 @@ def _saves(kit: _Kit) -> list[str]:
 
 
 def _loads(kit: _Kit) -> list[str]:
-    plain, path = _Plain(), kit.folder / "single.ckpt"
+    plain, path = _plain(), kit.folder / "single.ckpt"
 
     def saved() -> list[str]:
         kit.single(callbacks=_Saves(path)).fit(seeded())
@@ -349,8 +320,8 @@ def _loads(kit: _Kit) -> list[str]:
 
 def _fits_twice(kit: _Kit) -> list[str]:
     alone = seeded()
-    _Plain(alone, epochs=1)
-    plain = _Plain(alone, epochs=1)
+    _plain(alone, epochs=1)
+    plain = _plain(alone, epochs=1)
     module = seeded()
     trainer = kit.fit(module, max_epochs=1)
     trainer.max_epochs = 2
@@ -368,7 +339,7 @@ def _raises(kit: _Kit) -> list[str]:
         found += [f"the step's ValueError became {type(error).__name__}: {error}"]
     else:
         found += ["the step's error did not come out of fit"]
-    return [*found, *kit.weights(kit.fit(max_epochs=1), _Plain(epochs=1).weights)]
+    return [*found, *kit.weights(kit.fit(max_epochs=1), _plain(epochs=1).weights)]
 
 
 def _fit_and_fail(make: Callable[[], Strategy], processes: int, options: dict[str, Any], rank: int) -> None:  # noqa: ARG001
