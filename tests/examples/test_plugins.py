@@ -14,7 +14,7 @@ from lightlib import registry
 from tests.processes import programs, warm
 
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
-OURS = ("lightlib-jsonl-logger", "lightlib-pretend")
+OURS = ("lightlib-branches", "lightlib-jsonl-logger", "lightlib-pretend")
 GROUP = re.compile(r'^\[project\.entry-points\."(lightlib\.\w+)"\]\n((?:.+\n)*)', re.MULTILINE)
 POINT = re.compile(r'^(\w+) = "(.+)"$', re.MULTILINE)
 
