@@ -1,4 +1,4 @@
-"""The example packages are found by their entry points, pass their own tests, and need nothing from lightlib."""
+"""The example packages are found by their entry points, and pass their own tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""check_accelerator: the CPU passes, and an accelerator with one defect fails the check of that defect."""
+"""check_accelerator: the CPU passes, and a defect fails its check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""check_axis: axes that compute the numbers of one device pass, and each defect fails the check of that defect."""
+"""check_axis: working axes pass, and a defect fails its check."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.processes.ranks import ranks
 
 
 class Same(Axis):
-    """Lets all processes compute the same, and takes modules whose layer can be split."""
+    """Lets all processes compute the same, and refuses a layer that cannot be split."""
 
     name, order = "same", 60
     layer = "model.1.up"

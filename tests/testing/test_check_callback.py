@@ -1,4 +1,4 @@
-"""check_callback: built-in callbacks pass, and a callback with one defect fails the check of that defect."""
+"""check_callback: built-in callbacks pass, and a defect fails its check."""
 
 from __future__ import annotations
 

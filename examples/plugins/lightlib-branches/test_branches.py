@@ -14,7 +14,7 @@ from lightlib.testing import check_axis
 
 
 class Net(L.Module):
-    """A layer of branches between two others."""
+    """A layer of branches between two Linear layers."""
 
     def __init__(self, count: int = 4) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Net(L.Module):
 
 
 def refused() -> Net:
-    """Return a module whose three branches two processes cannot share."""
+    """Return a module with three branches, which two processes cannot share."""
     return Net(count=3)
 
 

@@ -1,4 +1,4 @@
-"""JSONLLogger passes lightlib's conformance tests, and a resumed run leaves the file of an uninterrupted one."""
+"""JSONLLogger passes the conformance tests, and a resumed run leaves an uninterrupted file."""
 
 from __future__ import annotations
 
