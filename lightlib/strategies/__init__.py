@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
-    from lightlib.strategies.axes.axis import Axis, AxisContext
+    from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters
     from lightlib.strategies.axes.context import Context
     from lightlib.strategies.axes.expert import Expert
     from lightlib.strategies.axes.plan import ParallelPlan
@@ -40,6 +40,7 @@ __all__ = [
     "DeepSpeedStrategy",
     "Expert",
     "FSDPStrategy",
+    "LocalParameters",
     "MeshStrategy",
     "ModelParallelStrategy",
     "ParallelPlan",
@@ -64,6 +65,7 @@ _get, _names = lazy.attributes(
         "Context": "axes.context",
         "DeepSpeedStrategy": "deepspeed.strategy",
         "Expert": "axes.expert",
+        "LocalParameters": "axes.axis",
         "MeshStrategy": "mesh",
         "ParallelPlan": "axes.plan",
         "Pipeline": "pipeline.axis",

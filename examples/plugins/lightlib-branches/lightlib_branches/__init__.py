@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies import Axis, AxisContext
-from lightlib.strategies.axes.axis import LocalParameters
+from lightlib.strategies import Axis, AxisContext, LocalParameters
 
 __all__ = ["BranchAxis", "Branches"]
 
