@@ -51,7 +51,7 @@ def check_axis(
 
     The checks, by name, each with a new axis and module:
 
-    - ``"declares"``: the axis has a name, an order and the requested size, and the mesh has its dimension.
+    - ``"declares"``: the axis has a name, an order and the requested size.
     - ``"names"``: parameters keep their names. With `divides_parameters` each process has some of them.
     - ``"trains"``: two epochs with clipping give the losses, norms of gradients and weights of a plain PyTorch loop.
     - ``"saves"``: a checkpoint holds the weights of the run, and a new run continues from it as a plain loop does.

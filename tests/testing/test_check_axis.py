@@ -12,8 +12,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from torch.utils.data import DataLoader
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.strategies import Axis
-from lightlib.strategies.axes.axis import LocalParameters
+from lightlib.strategies import Axis, LocalParameters
 from lightlib.testing import BoringModule, check_axis
 from lightlib.testing.axis import AXIS_CHECKS
 from lightlib.testing.module import samples
@@ -89,6 +88,25 @@ class Wrapping(Same):
     def apply(self, module, site):
         block = module.model[1]
         block.up = nn.Sequential(block.up)
+
+
+class Dropping(Same):
+    """Leaves a parameter to no process."""
+
+    divides_parameters = True
+
+    def apply(self, module, site):
+        module.get_submodule(self.layer).bias = None
+
+    def local_parameters(self):
+        return None
+
+
+class Adding(Same):
+    """Adds to the state of the module."""
+
+    def apply(self, module, site):
+        module.register_buffer("extra", torch.zeros(1))
 
 
 class Raising(Same):
@@ -253,6 +271,8 @@ BROKEN = [
     (Fixed, "declares", "Fixed has name='readers', order=15 and size=1.", "let make_axis(size) set the size"),
     (Wrapping, "names", "the parameters have other names: missing ['model.1.up.weight'", "instead of wrapping"),
     (Raising, "names", "KeyError: 'no such layer'", "correct the method of the axis that raised"),
+    (Dropping, "names", "the parameters have other names: missing ['model.1.up.bias'], new [].", "in place"),
+    (Adding, "trains", "the weights after training have other names: missing [], new ['extra'].", "in place"),
     (Halving, "trains", "the loss of batch 0 is ", "declare what the axis splits"),
     (NoNorms, "trains", "the norm of the gradients of batch 0 is ", "from `local_parameters`"),
     (Drifting, "trains", "the loss of batch 1 is ", "declare what the axis splits"),
