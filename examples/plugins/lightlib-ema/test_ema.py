@@ -11,6 +11,7 @@ from torch.nn import functional as F
 import lightlib as L
 from lightlib.callbacks import OnExceptionCheckpoint
 from lightlib.errors import MisconfigurationException
+from lightlib.testing import check_callback
 
 QUIET = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 X, Y = torch.randn(24, 4, generator=torch.Generator().manual_seed(1)), torch.arange(24) % 3
@@ -105,3 +106,7 @@ def test_half_precision_is_averaged_in_float32():
 def test_a_decay_that_is_none():
     with pytest.raises(MisconfigurationException, match=r"EMA\(decay=1\.5\)"):
         EMA(1.5)
+
+
+def test_it_passes_the_conformance_kit():
+    check_callback(lambda: EMA(DECAY))
