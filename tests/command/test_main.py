@@ -187,6 +187,7 @@ PASSED_ON = (  # texts of jsonargparse that are printed unchanged
 
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:The configuration's `optimizer`")
+@pytest.mark.filterwarnings(r"ignore:\s*Hit failing import")  # by the help, of classes that other tests made up
 @pytest.mark.parametrize("case", LINES)
 def test_a_command_line(case: Line, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture) -> None:
     status = status_of(case.words)

@@ -67,7 +67,9 @@ def commands(text: str) -> list[list[str]]:
 
 # what they look like
 def test_each_example_has_a_configuration() -> None:
-    assert sorted(path.stem for path in CONFIGS.iterdir()) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
+    without = {"killed"}  # it is about a program that is started again
+    examples = {path.stem for path in EXAMPLES.glob("*.py")} - without
+    assert sorted(path.stem for path in CONFIGS.iterdir()) == sorted(examples)
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.iterdir()), ids=lambda path: path.stem)

@@ -15,7 +15,7 @@ from lightlib.testing import check_callback
 from lightlib.testing.callback import CALLBACK_CHECKS
 
 
-class Counting(Callback):
+class StepCounter(Callback):
     """Counts batches, and stops after as many."""
 
     stops_after = 9
@@ -82,27 +82,27 @@ class SkipsAnEpoch(Callback):
         return -1 if batch_idx == 2 else None
 
 
-class Objects(Counting):
+class Objects(StepCounter):
     def state_dict(self):
         return {"batches": self}
 
 
-class CountsSaves(Counting):
+class CountsSaves(StepCounter):
     def on_save_checkpoint(self, trainer, pl_module, checkpoint):
         self.batches += 1
 
 
-class Forgets(Counting):
+class Forgets(StepCounter):
     def load_state_dict(self, state_dict):
         pass
 
 
-class Fails(Counting):
+class Fails(StepCounter):
     def load_state_dict(self, state_dict):
         self.batches = state_dict["steps"]
 
 
-class NoState(Counting):
+class NoState(StepCounter):
     """Stops later in a resumed run, which counts from 0."""
 
     not_in_checkpoint = ("batches",)
@@ -111,7 +111,7 @@ class NoState(Counting):
         return {}
 
 
-class Hidden(Counting):
+class Hidden(StepCounter):
     """Changes weights by a number that its state does not have."""
 
     stops_after = 100
@@ -124,7 +124,7 @@ class Hidden(Counting):
             pl_module.model[0].weight.add_(1e-3 * self.seen)
 
 
-class Doubling(Counting):
+class Doubling(StepCounter):
     """Has another state after a resume."""
 
     stops_after = 100
@@ -148,7 +148,7 @@ class Connected(Callback):
         self.batches = (batch for batch in ())
 
 
-class Empty(Counting):
+class Empty(StepCounter):
     """Its copies forget their state."""
 
     def __reduce__(self):
@@ -200,7 +200,7 @@ def only(*names):
         lambda: EarlyStopping("val_loss", patience=0, min_delta=0.05),
         lambda: EarlyStopping("train_loss", check_on_train_epoch_end=True),
         Callback,
-        Counting,
+        StepCounter,
         SkipsAnEpoch,
         TerminateOnNaN,
     ],
