@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from benchmarks.calls import count_calls
-from lightlib.callbacks import RichProgressBar
+from lightlib.callbacks import ModelCheckpoint, RichProgressBar
 from lightlib.callbacks.progress import timed
 from lightlib.core.trainer import Trainer
 from tests.core.plain import Net, batches, loader, quiet_trainer
@@ -150,6 +150,14 @@ class TestDefaultTrainer:
         bar = RichProgressBar(console_kwargs={"file": screen, "force_terminal": True, "width": 120})
         assert self.default(tmp_path, callbacks=[bar]) - plain <= 120
         assert screen.getvalue().count("Epoch 1/1") > 10
+
+
+def test_a_checkpoint_per_epoch_calls_nothing_after_a_batch(tmp_path):
+    checkpoint, module = ModelCheckpoint(tmp_path), Net()
+    trainer = quiet_trainer(callbacks=[checkpoint], enable_checkpointing=True)
+    trainer.fit(module, data(2))
+    nothing = calls(lambda: None)
+    assert calls(lambda: checkpoint.on_train_batch_end(trainer, module, None, None, 0)) - nothing == 1
 
 
 class TestEvaluation:

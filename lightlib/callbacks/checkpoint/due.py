@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lightlib.callbacks.checkpoint import messages
 from lightlib.callbacks.monitored import validates
 from lightlib.callbacks.shared_clock import SharedClock
 
@@ -73,6 +74,25 @@ class Due:
         """Return the step of the validation that logged `value`, if no validation has run at `step`; else None."""
         known = self.validated_value is not None and torch.equal(self.validated_value, value)
         return self.validated_at_step if known and self.validated_at_step != step else None
+
+    def current_metric(
+        self, trainer: Trainer, monitor: str, candidates: Mapping[str, Tensor], warn_once: messages.WarnOnce
+    ) -> Tensor | None:
+        """Return the metric to compare; None, with a warning, if it is not logged yet. Warn of an old one.
+
+        Raises:
+            MisconfigurationException: It should have been logged by now.
+        """
+        current, step, logged = candidates.get(monitor), trainer.global_step, set(trainer.callback_metrics)
+        if current is None and self.metric_should_exist(trainer):
+            raise messages.never_logged(monitor, logged)
+        if current is None:
+            warn_once("missing", messages.not_logged_yet(monitor, step, logged))
+            return None
+        logged_at = self.stale_since(step, current)
+        if logged_at is not None:
+            warn_once("stale", messages.stale(monitor, step, logged_at))
+        return current
 
     def state(self, timed: bool) -> dict[str, Any]:
         """Return the position as plain values; with the seconds since the last save if time decides."""

@@ -215,7 +215,8 @@ class ModelCheckpoint(Checkpoint):
         """Request a save every n steps, or after a time."""
         if self._saves.in_flight:
             self._saves.look(trainer)
-        if self._due.after_batch(trainer, self.every_n_train_steps, self.train_time_interval):
+        by_batch = self.every_n_train_steps or self.train_time_interval is not None
+        if by_batch and self._due.after_batch(trainer, self.every_n_train_steps, self.train_time_interval):
             self._request(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
@@ -380,16 +381,9 @@ class ModelCheckpoint(Checkpoint):
 
     def _save_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         assert self.monitor is not None
-        current = monitor_candidates.get(self.monitor)
-        step, logged = trainer.global_step, set(trainer.callback_metrics)
-        if current is None and self._due.metric_should_exist(trainer):
-            raise messages.never_logged(self.monitor, logged)
+        current = self._due.current_metric(trainer, self.monitor, monitor_candidates, self._warn_once)
         if current is None:
-            self._warn_once("missing", messages.not_logged_yet(self.monitor, step, logged))
             return
-        logged_at = self._due.stale_since(step, current)
-        if logged_at is not None:
-            self._warn_once("stale", messages.stale(self.monitor, step, logged_at))
         if self.check_monitor_top_k(trainer, current):
             self._update_best_and_save(current, trainer, monitor_candidates)
         else:

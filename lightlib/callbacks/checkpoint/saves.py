@@ -36,6 +36,7 @@ class Saves:
         ledger: The files of the callback.
         writer: Writes in the background while a fit with `async_save` runs.
         writing: Names that a save has taken and not completed yet.
+        in_flight: Whether the outcome of a background save is unknown. Read in each batch: a plain attribute.
     """
 
     def __init__(self, owner: str, worst: Tensor) -> None:
@@ -44,14 +45,9 @@ class Saves:
         self.writing: set[str] = set()
         self._owner = owner
         self._fallback: Ledger | None = None  # the ledger if the current save fails
-        self._in_flight = False  # whether the outcome of a background save is unknown
+        self.in_flight = False
         self._raises = True
         self._failure: Exception | None = None  # reported here; the other ranks do not know it yet
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether the outcome of a background save is unknown."""
-        return self._in_flight
 
     @property
     def settled_ledger(self) -> Ledger:
@@ -146,14 +142,14 @@ class Saves:
         return self._fallback
 
     def _perform(self, save: Callable[[], None]) -> None:
-        self._in_flight = self.writer is not None
+        self.in_flight = self.writer is not None
         try:
             save()
             self.in_order(self._complete)
         except BaseException:
             if self.writer is not None:
                 self.writer.join()
-            self._in_flight = False
+            self.in_flight = False
             self._undo()
             raise
 
@@ -189,11 +185,11 @@ class Saves:
     # the outcome of a background save
     def look(self, trainer: Trainer) -> None:
         """See, without waiting, whether the background save has failed."""
-        error = self.writer.look() if self._in_flight and self.writer is not None else None
+        error = self.writer.look() if self.in_flight and self.writer is not None else None
         if error is None:
             return
         if self._raises or trainer.world_size == 1:
-            self._in_flight = False
+            self.in_flight = False
             self._undo()
         else:
             self._failure = error  # the other ranks learn it at the next save
@@ -203,9 +199,9 @@ class Saves:
 
     def settle(self, trainer: Trainer) -> None:
         """Wait for the background save; all ranks learn whether it is complete, and undo it together if it is not."""
-        if not self._in_flight or self.writer is None:
+        if not self.in_flight or self.writer is None:
             return
-        self._in_flight, reported, self._failure = False, self._failure, None
+        self.in_flight, reported, self._failure = False, self._failure, None
         self.writer.join()
         error = self.writer.look() or reported
         if trainer.strategy.reduce_boolean_decision(error is None):
@@ -223,7 +219,7 @@ class Saves:
         if self.writer is None:
             return
         self.writer.join()
-        error, self.writer, self._in_flight = self.writer.look(), None, False
+        error, self.writer, self.in_flight = self.writer.look(), None, False
         if error is not None:
             self._undo()
             report.warn(f"{self._owner}: the last save failed; earlier checkpoints are complete. {error}")
