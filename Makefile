@@ -21,7 +21,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install -q -q --disable-pip-version-check
+INSTALL := $(PYTHON) scripts/install.py $(BIN)/python
 
 # The environment is built anew when the interpreter or torch changes, and brought up to date when these files change.
 KEY := $(shell { $(PYTHON) --version; echo '$(TORCH)'; } 2>&1 | cksum | cut -d ' ' -f 1)
@@ -96,14 +96,14 @@ $(BASE):
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
 	@$(WRITE_CONSTRAINTS)
-	@$(PIP) -c $(CONSTRAINTS) $(TORCH)
+	@$(INSTALL) -c $(CONSTRAINTS) $(TORCH)
 	@touch $@
 
 $(VENV)/.examples: EXTRAS := examples
 $(VENV)/.test: EXTRAS := examples,test
 $(VENV)/.dev: EXTRAS := examples,test,dev
 $(VENV)/.examples $(VENV)/.test $(VENV)/.dev: $(BASE) $(DECLARED)
-	@echo 'Installing lightlib[$(EXTRAS)] ...'
+	@echo 'Installing lightlib[$(EXTRAS)] into $(VENV) ...'
 	@$(WRITE_CONSTRAINTS)
-	@$(PIP) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
+	@$(INSTALL) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
 	@touch $@
