@@ -1,4 +1,4 @@
-"""Installs packages with pip and shows its progress on one line: `scripts/install.py PIP_PYTHON ARGUMENT...`."""
+"""Installs packages with pip, with progress on one line: `install.py PYTHON ARGUMENT...`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 TICK = 1.0  # seconds between two updates on a terminal
 PERIOD = 15.0  # seconds between two lines where the output is no terminal
@@ -31,7 +35,7 @@ class Progress:
         self.finished = threading.Event()
         self._thread = threading.Thread(target=self._show_until_finished, daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
