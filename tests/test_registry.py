@@ -20,7 +20,7 @@ from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.precision import Precision
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
-from tests.core.plain import QUIET, Net, batches, quiet_trainer, same_weights
+from tests.helpers.plain import QUIET, Net, batches, quiet_trainer, same_weights
 from tests.processes import programs
 
 

@@ -17,7 +17,7 @@ from lightlib.command.train import run
 from lightlib.loggers import CSVLogger
 from lightlib.strategies import SingleDeviceStrategy
 from tests.cli.parts import QUIET, Built, PlannedLine, PointsOfLine, SteepLine, by_hand
-from tests.core.plain import same_weights
+from tests.helpers.plain import same_weights
 from tests.processes import programs
 
 pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short

@@ -14,7 +14,7 @@ from lightlib.cli import LightningCLI, SaveConfigCallback
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from tests.cli.parts import QUIET, BareLine, PointsOfLine, SteepLine
-from tests.core.plain import same_weights
+from tests.helpers.plain import same_weights
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short

@@ -13,8 +13,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
 from lightlib.core.audit import audit
-from tests.core.plain import Net, batches, loader, quiet_trainer, samples
-from tests.core.resumable import Everything, loaders, trainer_for
+from tests.helpers.plain import Net, batches, loader, quiet_trainer, samples
+from tests.helpers.resumable import Everything, loaders, trainer_for
 
 
 class Looks(L.Callback):

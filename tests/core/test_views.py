@@ -11,9 +11,9 @@ import torch
 from lightlib.callbacks import Callback
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
-from tests.core.bad_input import refused
-from tests.core.plain import Net, batches, loader, quiet_trainer
-from tests.core.steps import Keeps, Steps, on
+from tests.helpers.bad_input import refused
+from tests.helpers.plain import Net, batches, loader, quiet_trainer
+from tests.helpers.steps import Keeps, Steps, on
 
 
 class TestViews:

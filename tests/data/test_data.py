@@ -24,8 +24,8 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.data.combined import CombinedLoader
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from tests.core.plain import Net, Unsized, batches, loader, quiet_trainer, samples
 from tests.data.reads import OwnOrder
+from tests.helpers.plain import Net, Unsized, batches, loader, quiet_trainer, samples
 
 
 class Reads(Net):

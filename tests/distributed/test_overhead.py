@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import lightlib as L
-from tests.core.plain import Net, batches, quiet_trainer
-from tests.core.test_overhead import per_batch
+from tests.core.run.test_overhead import per_batch
+from tests.helpers.plain import Net, batches, quiet_trainer
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes

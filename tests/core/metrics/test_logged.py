@@ -1,0 +1,83 @@
+"""What may be handed to `self.log`, and what is said about anything else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lightlib.errors import LoggingError
+from lightlib.report import PossibleUserWarning
+from tests.helpers.logs import Base, logged, run
+
+
+class TestValues:
+    def test_one_name_with_two_meanings_in_one_hook(self):
+        class Twice(Base):
+            def training_step(self, batch, batch_idx):
+                self.log("v", 1.0)
+                self.log("v", 1.0, on_epoch=True)
+
+        with pytest.raises(LoggingError, match=r"on_epoch=None and then on_epoch=True"):
+            run(Twice())
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            (torch.ones(2), r"got a tensor of shape \(2,\)"),
+            (torch.ones(0), r"got a tensor of shape \(0,\)"),
+            ("high", "got 'high'"),
+            ([1.0], r"got \[1.0\]"),
+            ({"a": 1.0}, "log_dict"),
+            (None, "got None"),
+            (torch.tensor(1j), "complex|1j|tensor"),
+        ],
+    )
+    def test_values(self, value, text):
+        class Logs(Base):
+            def training_step(self, batch, batch_idx):
+                self.log("v", value)
+
+        with pytest.raises(LoggingError, match=text) as error:
+            run(Logs())
+        assert "Fix:" in str(error.value)
+
+    def test_a_name_that_is_none(self):
+        class Logs(Base):
+            def training_step(self, batch, batch_idx):
+                self.log(3, 1.0)
+
+        with pytest.raises(LoggingError, match=r"got the name 3 \(int\)"):
+            run(Logs())
+
+    def test_integers_are_logged_as_floats_with_a_warning(self):
+        class Logs(Base):
+            def training_step(self, batch, batch_idx):
+                self.log("v", torch.tensor(3), on_epoch=True)
+                return super().training_step(batch, batch_idx)
+
+        with pytest.warns(PossibleUserWarning, match="got an integer tensor"):
+            rows, _ = run(Logs(), limit_val_batches=0)
+        assert logged(rows)[-1] == (2, "v_epoch", 3.0)
+
+    @pytest.mark.parametrize("value", [torch.tensor([[2.0]]), torch.tensor(2.0, dtype=torch.bfloat16), True, 2])
+    def test_everything_with_one_number_is_taken(self, value):
+        class Logs(Base):
+            def training_step(self, batch, batch_idx):
+                self.log("v", value)
+                return super().training_step(batch, batch_idx)
+
+        rows, trainer = run(Logs(), limit_val_batches=0)
+        assert logged(rows)[0] == (1, "v", float(value))
+        assert trainer.callback_metrics["v"].shape == ()
+
+    def test_a_batch_without_a_clear_size(self):
+        class Logs(Base):
+            def training_step(self, batch, batch_idx):
+                self.log("v", 1.0, on_epoch=True)
+                return super().training_step(batch, batch_idx)
+
+            def train_dataloader(self):
+                return [{"x": torch.ones(3), "y": torch.ones(2)}]
+
+        with pytest.warns(PossibleUserWarning, match=r"first dimensions differ \(3 and 2\)"):
+            run(Logs(), limit_val_batches=0)

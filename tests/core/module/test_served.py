@@ -1,0 +1,81 @@
+"""A data set in place of a loader: the error of a step says what lightlib has made of it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightlib.core.module.served import explain_batch, loader_of
+from lightlib.errors import MisconfigurationException
+from tests.helpers.plain import Net, quiet_trainer, samples
+
+DATA = TensorDataset(*samples(8))
+BATCH = "The data are a TensorDataset, which lightlib serves in batches of 32: a batch is a list of 2: "
+SHAPES = "a tensor of shape (8, 6), a tensor of shape (8,)."
+with_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes from Python 3.11 on")
+
+
+class Expects(Net):
+    """Takes a batch for a tensor."""
+
+    def training_step(self, batch, batch_idx):
+        return self.net(batch).mean()
+
+    def validation_step(self, batch, batch_idx):
+        self.net(batch)
+
+
+def notes(error):
+    return getattr(error, "__notes__", [])
+
+
+@with_notes
+class TestSaid:
+    def test_in_training(self):
+        with pytest.raises(TypeError) as caught:
+            quiet_trainer(limit_val_batches=0).fit(Expects(), DATA)
+        assert notes(caught.value) == [BATCH + SHAPES]
+
+    @pytest.mark.parametrize("sanity", [0, 1])
+    def test_in_validation(self, sanity):
+        class Validates(Expects):
+            training_step = Net.training_step
+
+        with pytest.raises(TypeError) as caught:
+            quiet_trainer(num_sanity_val_steps=sanity).fit(Validates(), DATA, DATA)
+        assert notes(caught.value) == [BATCH + SHAPES]
+
+    def test_of_other_batches(self):
+        error = ValueError("shape")
+        batch = {"x": torch.ones(2, 3), "names": ["a", "b"], "n": 5}
+        explain_batch(error, [loader_of(DATA, 2, False)], batch)
+        (note,) = notes(error)
+        assert note.endswith(
+            "a batch is a dict of 'x': a tensor of shape (2, 3), 'names': a list of 2: a str, a str, 'n': a int."
+        )
+
+
+class TestNotSaid:
+    def test_of_a_loader_of_the_user(self):
+        with pytest.raises(TypeError) as caught:
+            quiet_trainer(limit_val_batches=0).fit(Expects(), DataLoader(DATA, batch_size=4))
+        assert notes(caught.value) == []
+
+    def test_of_a_later_batch(self):
+        class Later(Net):
+            def training_step(self, batch, batch_idx):
+                if batch_idx:
+                    raise TypeError("later")
+                return super().training_step(batch, batch_idx)
+
+        with pytest.raises(TypeError) as caught:
+            quiet_trainer(limit_val_batches=0).fit(Later(), TensorDataset(*samples(64)))
+        assert notes(caught.value) == []
+
+    @pytest.mark.parametrize("error", [MisconfigurationException("ours"), KeyboardInterrupt(), SystemExit(1)])
+    def test_of_other_errors(self, error):
+        explain_batch(error, [loader_of(DATA, 2, False)], torch.ones(1))
+        assert notes(error) == []

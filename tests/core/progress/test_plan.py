@@ -1,0 +1,168 @@
+"""The table of what is due: one row per documented combination of limits and intervals."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.progress import Progress
+from lightlib.core.setup.plugins import plan_of
+from lightlib.errors import MisconfigurationException
+from tests.helpers.plain import quiet_trainer
+
+
+def plan(n, has_val=True, **arguments):
+    return plan_of(quiet_trainer(**{"max_epochs": 3, **arguments}).settings, n, has_val)
+
+
+def walk(plan, n):
+    """The batches after which this plan validates: asked before each batch and at the epoch's end, as the loop does."""
+    progress, validated = Progress(), []
+    while not plan.done(progress):
+        for i in range(n + 1):
+            if plan.validation_due(progress, exhausted=i == n, stopping=False, seconds=0.0):
+                validated.append(progress.batch)
+                progress.validated = progress.batch
+            if plan.done(progress):
+                return validated
+            if i < n:
+                progress.end_batch(plan.steps_now(progress, i + 1 == n))
+        progress.end_epoch()
+    return validated
+
+
+VALIDATION = [
+    # (batches per epoch, arguments, validates after these batches)
+    pytest.param(4, {}, [4, 8, 12], id="default: at the end of every epoch"),
+    pytest.param(4, {"val_check_interval": 1.0}, [4, 8, 12], id="1.0 is the end of the epoch"),
+    pytest.param(4, {"val_check_interval": 0.5}, [2, 4, 6, 8, 10, 12], id="a fraction of the epoch"),
+    pytest.param(5, {"val_check_interval": 0.5}, [2, 4, 7, 9, 12, 14], id="a fraction that does not divide it"),
+    pytest.param(3, {"val_check_interval": 0.1}, [*range(1, 10)], id="a fraction below one batch is every batch"),
+    pytest.param(4, {"val_check_interval": 1}, [*range(1, 13)], id="1 is every batch"),
+    pytest.param(5, {"val_check_interval": 2}, [2, 4, 7, 9, 12, 14], id="batches, counted from the epoch's start"),
+    pytest.param(4, {"val_check_interval": 4}, [4, 8, 12], id="as many batches as the epoch has"),
+    pytest.param(4, {"check_val_every_n_epoch": 2}, [8], id="every second epoch"),
+    pytest.param(4, {"check_val_every_n_epoch": 2, "val_check_interval": 2}, [6, 8], id="within every second epoch"),
+    pytest.param(4, {"check_val_every_n_epoch": 2, "val_check_interval": 0.25}, [5, 6, 7, 8], id="fractions of it"),
+    pytest.param(4, {"check_val_every_n_epoch": 9}, [], id="an epoch that is never reached"),
+    pytest.param(5, {"check_val_every_n_epoch": None, "val_check_interval": 4}, [4, 8, 12], id="across epochs"),
+    pytest.param(5, {"check_val_every_n_epoch": None, "val_check_interval": 7}, [7, 14], id="more than an epoch"),
+    pytest.param(4, {"max_steps": 6, "val_check_interval": 0.5}, [2, 4, 6], id="max_steps at an interval's end"),
+    pytest.param(4, {"max_steps": 5}, [4], id="max_steps within an epoch: its end is not reached"),
+    pytest.param(4, {"accumulate_grad_batches": 2, "val_check_interval": 3}, [3, 7, 11], id="batches, not steps"),
+    pytest.param(4, {"limit_val_batches": 0}, [], id="switched off"),
+]
+
+
+@pytest.mark.parametrize(("n", "arguments", "expected"), VALIDATION)
+def test_validation(n, arguments, expected):
+    assert walk(plan(n, has_val=arguments.get("limit_val_batches") != 0, **arguments), n) == expected
+
+
+def test_validation_by_time():
+    every = plan(4, val_check_interval="00:00:01:00")
+    progress = Progress(batch=3, epoch_batch=3)
+    assert not every.validation_due(progress, exhausted=True, stopping=False, seconds=59.9)
+    assert every.validation_due(progress, exhausted=False, stopping=False, seconds=60.0)
+
+
+def test_no_validation_twice_at_one_batch():
+    every = plan(4, val_check_interval=2)
+    progress = Progress(batch=2, epoch_batch=2)
+    assert every.validation_due(progress, False, False, 0.0)
+    progress.validated = 2
+    assert not every.validation_due(progress, False, False, 0.0)
+    assert not every.validation_due(progress, False, True, 0.0)
+
+
+def test_a_granted_stop_is_validated_in_an_epoch_that_validates():
+    second = plan(4, check_val_every_n_epoch=2)
+    assert not second.validation_due(Progress(batch=1, epoch_batch=1), False, True, 0.0)
+    assert second.validation_due(Progress(epoch=1, batch=5, epoch_batch=1), False, True, 0.0)
+    assert not plan(4, has_val=False).validation_due(Progress(batch=1), True, True, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("n", "arguments", "text"),
+    [
+        (4, {"val_check_interval": 5}, "val_check_interval=5 is more than the 4 training batches"),
+        (math.inf, {"val_check_interval": 0.5}, "is a fraction of an epoch, but the training loader has no length"),
+    ],
+)
+def test_intervals_that_do_not_fit(n, arguments, text):
+    with pytest.raises(MisconfigurationException, match=text):
+        plan(n, **arguments)
+
+
+def test_a_fraction_across_epochs_is_refused():
+    with pytest.raises(MisconfigurationException, match=r"check_val_every_n_epoch=None with val_check_interval=0\.5"):
+        quiet_trainer(check_val_every_n_epoch=None, val_check_interval=0.5)
+
+
+LIMITS = [
+    # (arguments, progress, done, may stop)
+    pytest.param({"max_epochs": 2}, Progress(epoch=1, step=9), False, True, id="before max_epochs"),
+    pytest.param({"max_epochs": 2}, Progress(epoch=2), True, True, id="max_epochs"),
+    pytest.param({"max_epochs": -1}, Progress(epoch=10**6, step=10**9), False, True, id="no limit"),
+    pytest.param({"max_epochs": -1, "max_steps": 5}, Progress(step=5), True, True, id="max_steps"),
+    pytest.param({"max_epochs": 0}, Progress(), True, True, id="no epoch at all"),
+    pytest.param({"max_steps": 0}, Progress(), True, True, id="no step at all"),
+    pytest.param({"min_epochs": 2}, Progress(epoch=1, step=9), False, False, id="before min_epochs"),
+    pytest.param({"min_epochs": 2}, Progress(epoch=2), False, True, id="min_epochs"),
+    pytest.param({"min_steps": 5, "min_epochs": 0}, Progress(epoch=1, step=4), False, False, id="before min_steps"),
+    pytest.param({"min_steps": 5}, Progress(epoch=0, step=5), False, False, id="min_steps asks for an epoch too"),
+    pytest.param({"min_steps": 5}, Progress(epoch=1, step=5), False, True, id="min_steps"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "progress", "done", "may_stop"), LIMITS)
+def test_limits(arguments, progress, done, may_stop):
+    found = plan(4, **arguments)
+    assert (found.done(progress), found.may_stop(progress)) == (done, may_stop)
+
+
+WINDOWS = [
+    # (batches, accumulate, sizes of the windows)
+    (6, 1, [1, 1, 1, 1, 1, 1]),
+    (6, 3, [3, 3]),
+    (7, 3, [3, 3, 1]),
+    (2, 5, [2]),
+]
+
+
+@pytest.mark.parametrize(("n", "accumulate", "sizes"), WINDOWS)
+def test_windows(n, accumulate, sizes):
+    found, progress, planned, taken = plan(n, accumulate_grad_batches=accumulate), Progress(), [], []
+    for i in range(n):
+        if found.window_starts(progress):
+            planned.append(found.window_size(progress))
+            taken.append(0)
+        taken[-1] += 1
+        closes = found.steps_now(progress, i + 1 == n)
+        progress.end_batch(closes)
+        assert found.window_closed(progress, i + 1 == n) == closes
+    assert planned == taken == sizes
+    assert found.steps_per_epoch == len(sizes) == progress.step
+    assert found.total_steps == 3 * len(sizes)
+
+
+def test_steps_of_an_endless_run():
+    assert Plan(num_batches=5).total_steps == math.inf
+    assert Plan(max_epochs=3).total_steps == math.inf
+    assert Plan(num_batches=5, max_epochs=3, max_steps=7).total_steps == 7
+
+
+@pytest.mark.parametrize(("every", "steps"), [(0, []), (1, [1, 2, 3, 4]), (2, [2, 4]), (50, [])])
+def test_logging(every, steps):
+    found = plan(4, log_every_n_steps=every)
+    assert [step for step in range(1, 5) if found.logging_due(Progress(step=step))] == steps
+
+
+def test_the_sanity_check_only_before_a_run_that_starts_from_nothing():
+    asked = plan(4, num_sanity_val_steps=2)
+    assert asked.sanity_check_due(Progress())
+    assert not asked.sanity_check_due(Progress(batch=1))
+    assert not plan(4, num_sanity_val_steps=0).sanity_check_due(Progress())
+    assert not plan(4, has_val=False, num_sanity_val_steps=2).sanity_check_due(Progress())

@@ -1,0 +1,566 @@
+"""Bad input at the first batch: what training_step returns, and what is handed to `self.log`."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+import torchmetrics
+
+from lightlib.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightlib.errors import LoggingError, MisconfigurationException
+from lightlib.loggers.logger import DummyLogger
+from lightlib.report import PossibleUserWarning
+from tests.helpers.bad_input import Net, Validated, loader, refused, refuses_fit, trainer, with_methods
+
+WRONG = MisconfigurationException
+A_LOSS = "the loss (a tensor with one element and a gradient), a dict with 'loss', or None to skip the batch."
+RETURN = "return loss, or return {'loss': loss, …}."
+GRADIENT = "a loss that depends on parameters with requires_grad=True."
+LOOK = "look for .detach(), .item(), torch.no_grad() or only frozen parameters in the computation of the loss."
+WEIGHT = "a finite number >= 0 or a tensor with one element: how many items the loss is the sum of."
+WEIGHTED = "return {'loss': loss_sum, 'weight': number_of_tokens}"
+NUMBER = "a real number, a tensor with one element, or a torchmetrics.Metric."
+ONE = "a number, or a tensor with exactly one element."
+A_PLACE = (
+    "a training, validation or test step, or a hook around it, for instance on_train_start, on_train_batch_end, "
+    "on_train_epoch_end or on_validation_epoch_end."
+)
+
+
+def returning(change):
+    """Return a module whose training step returns `change(loss)`."""
+
+    class Given(Net):
+        def training_step(self, batch, batch_idx):
+            self.steps += 1
+            return change(self.loss(batch))
+
+    return Given()
+
+
+NO_GRADIENT = (WRONG, "training_step returned a loss without a gradient (requires_grad is False).", GRADIENT, LOOK)
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "expected", "fix"),
+    [
+        (lambda loss: loss.item(), "training_step returned 0.*** (float).", A_LOSS, RETURN),
+        (lambda loss: "x", "training_step returned 'x' (str).", A_LOSS, RETURN),
+        (lambda loss: True, "training_step returned True (bool).", A_LOSS, RETURN),
+        (lambda loss: (loss, 1), "training_step returned (tensor(***), 1) (tuple).", A_LOSS, RETURN),
+        (lambda loss: np.float32(1), "training_step returned np.float32(1.0) (float32).", A_LOSS, RETURN),
+        (lambda loss: {"los": loss}, "training_step returned a dict with the keys ['los'].", A_LOSS, RETURN),
+        (lambda loss: {}, "training_step returned a dict with the keys [].", A_LOSS, RETURN),
+        (
+            lambda loss: {"loss": 1.0}, "training_step returned a dict with the keys ['loss'] whose 'loss' is 1.0.",
+            A_LOSS, RETURN,
+        ),
+        (lambda loss: loss.detach(), *NO_GRADIENT[1:]),
+        (lambda loss: {"loss": loss.detach()}, *NO_GRADIENT[1:]),
+        (lambda loss: {"loss": loss.detach(), "weight": 2}, *NO_GRADIENT[1:]),
+        (
+            lambda loss: torch.stack([loss, loss]), "training_step returned a loss of shape (2,).",
+            "a tensor with exactly one element.", "return loss.mean()",
+        ),
+        (
+            lambda loss: loss.to(torch.complex64), "training_step returned a complex loss (torch.complex64).",
+            "a real number.", "return loss.abs()",
+        ),
+        (
+            lambda loss: {"loss": loss, "weight": "3"}, "training_step returned a dict whose 'weight' is '3' (str).",
+            WEIGHT, WEIGHTED,
+        ),
+        (
+            lambda loss: {"loss": loss, "weight": None},
+            "training_step returned a dict whose 'weight' is None (NoneType).", WEIGHT, WEIGHTED,
+        ),
+        (
+            lambda loss: {"loss": loss, "weight": -1}, "training_step returned a dict whose 'weight' is -1 (int).",
+            WEIGHT, WEIGHTED,
+        ),
+        (
+            lambda loss: {"loss": loss, "weight": math.nan},
+            "training_step returned a dict whose 'weight' is nan (float).", WEIGHT, WEIGHTED,
+        ),
+        (
+            lambda loss: {"loss": loss, "weight": torch.ones(2)},
+            "training_step returned a dict whose 'weight' is a tensor of shape (2,).", WEIGHT, WEIGHTED,
+        ),
+    ],
+)  # fmt: skip
+def test_a_loss(change, what, expected, fix):
+    module = returning(change)
+    with refused(WRONG, what, expected, fix):
+        trainer().fit(module, loader())
+    assert module.steps == 1
+
+
+@pytest.mark.parametrize("weight", [2, 2.5, True, np.int64(3), torch.tensor(2), torch.tensor([2.0])])
+def test_a_weight_that_is_one(weight):
+    module = returning(lambda loss: {"loss": loss, "weight": weight})
+    trainer().fit(module, loader())
+    assert module.steps == 4
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "what"),
+    [
+        ("loss", "weight", "a weighted loss after a plain one"),
+        ("weight", "loss", "a plain loss after a weighted one"),
+    ],
+)
+def test_weights_for_a_part_of_a_window(first, second, what):
+    order = iter([first, second])
+
+    def change(loss):
+        return loss if next(order) == "loss" else {"loss": loss, "weight": 2}
+
+    module = returning(change)
+    with refused(
+        WRONG,
+        f"training_step returned {what} within one accumulation window.",
+        "every batch of a window with a weight, or none.",
+        "return {'loss': sum, 'weight': n} from every step.",
+    ):
+        trainer(accumulate_grad_batches=2).fit(module, loader())
+    assert module.steps == 2
+
+
+def test_everything_frozen():
+    module = Net().requires_grad_(False)
+    with refused(*NO_GRADIENT):
+        trainer().fit(module, loader())
+    assert module.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "expected", "fix"),
+    [
+        (
+            lambda loss: loss.detach(), "manual_backward got a loss without a gradient (requires_grad is False).",
+            GRADIENT, LOOK,
+        ),
+        (
+            lambda loss: 1.0, "manual_backward got 1.0 (float).", "a tensor with one element and a gradient.",
+            "pass the loss itself, without .item() or float().",
+        ),
+    ],
+)  # fmt: skip
+def test_backward_by_hand(change, what, expected, fix):
+    def step(self, batch, batch_idx):
+        self.manual_backward(change(self.loss(batch)))
+
+    module = with_methods(training_step=step, automatic_optimization=False)
+    refuses_fit(module, error=(WRONG, what, expected, fix))
+
+
+class TestNothingIsTrained:
+    """Steps that change nothing, said once after the first epoch."""
+
+    def test_a_forgotten_return(self):
+        text = (
+            "No optimizer stepped in epoch 0 (4 batches): Given.training_step returned None for every batch, which "
+            "skips it. Write `return loss` at its end."
+        )
+        with pytest.warns(PossibleUserWarning) as caught:
+            trainer(max_epochs=3).fit(returning(lambda loss: None), loader())
+        assert [str(one.message) for one in caught] == [text]
+
+    def test_a_forgotten_step(self):
+        def step(self, batch, batch_idx):
+            self.manual_backward(self.loss(batch))
+
+        text = "No optimizer stepped in epoch 0 (4 batches): Given.training_step never called self.optimizers().step()."
+        with pytest.warns(PossibleUserWarning, match=re.escape(text)):
+            trainer().fit(with_methods(training_step=step, automatic_optimization=False), loader())
+
+    def test_one_step_is_enough(self):
+        some = iter([False, True, False, False])
+        trainer().fit(returning(lambda loss: loss if next(some) else None), loader())
+
+    NEVER = "{}. Only max_steps=10 ends this run, so it would never end."
+    STEP = "an optimizer step in every epoch, or another kind of limit."
+
+    def test_a_run_that_only_steps_could_end(self):
+        what = "No optimizer stepped in epoch 1 (4 batches): Given.training_step returned no loss for any batch, which "
+        some = iter([False, True, False, False])
+        with refused(
+            WRONG, self.NEVER.format(what + "skips it"), self.STEP, "return the loss, or Trainer(max_epochs=…)."
+        ):
+            trainer(max_epochs=-1, max_steps=10).fit(
+                returning(lambda loss: loss if next(some, None) else None), loader()
+            )
+
+    def test_a_run_without_optimizers_that_only_steps_could_end(self):
+        what = "No optimizer stepped in epoch 0 (4 batches): Given.configure_optimizers returned no optimizer"
+        with (
+            refused(WRONG, self.NEVER.format(what), self.STEP, "return an optimizer, or Trainer(max_epochs=…)."),
+            pytest.warns(UserWarning, match="nothing will be trained"),
+        ):
+            trainer(max_epochs=-1, max_steps=10).fit(with_methods(configure_optimizers=lambda self: None), loader())
+
+    def test_a_run_that_something_else_may_end(self):
+        module = returning(lambda loss: None)
+        stops = EarlyStopping("none", check_on_train_epoch_end=True, strict=False, patience=2)
+        stops.on_train_epoch_end = lambda trainer, module: setattr(trainer, "should_stop", trainer.current_epoch == 3)
+        with pytest.warns(PossibleUserWarning, match="No optimizer stepped in epoch 0"):
+            trainer(max_epochs=-1, max_steps=10, callbacks=[stops]).fit(module, loader())
+        assert module.steps == 16
+
+    def test_epochs_that_are_skipped_are_not_epochs_without_a_step(self):
+        def skip(self, batch, batch_idx):
+            return -1 if self.current_epoch < 2 else None
+
+        module = with_methods(on_train_batch_start=skip)
+        trainer(max_epochs=-1, max_steps=10).fit(module, loader())
+        assert module.steps == 10
+
+
+def test_a_loss_that_is_nan():
+    text = (
+        "the loss is nan at epoch 0, batch 0, step 1 (seen when logging). Training continues. To find where it began, "
+        "use callbacks.TerminateOnNaN(), or Trainer(detect_anomaly=True)."
+    )
+    module = returning(lambda loss: loss * math.nan)
+    with pytest.warns(UserWarning) as caught:  # noqa: PT030  its text is compared below
+        trainer(log_every_n_steps=1).fit(module, loader())
+    assert [str(one.message) for one in caught] == [text]
+    assert module.steps == 4
+
+
+class TestALossThatIsNanAndLoggedNowhere:
+    WHAT = (
+        r"The weights of \w+ are no longer finite in epoch 0, step 4 \(seen at the end of the epoch\), as "
+        r"after a loss that is NaN\. Training continues\. To find where it began, use callbacks\.TerminateOnNaN\(\)"
+    )
+
+    @pytest.mark.parametrize("log_every_n_steps", [0, 50])
+    def test_is_said_once_at_the_end_of_the_epoch(self, log_every_n_steps):
+        module = returning(lambda loss: loss * math.nan)
+        with pytest.warns(UserWarning, match=self.WHAT) as caught:
+            trainer(max_epochs=3, log_every_n_steps=log_every_n_steps).fit(module, loader())
+        assert len(caught) == 1
+        assert module.steps == 12
+
+    def test_in_manual_optimization_as_well(self):
+        def step(self, batch, batch_idx):
+            self.manual_backward(self.loss(batch) * math.inf)
+            self.optimizers().step()
+
+        with pytest.warns(UserWarning, match=self.WHAT):
+            trainer().fit(with_methods(training_step=step, automatic_optimization=False), loader())
+
+    def test_infinite_weights_that_are_not_trained_are_somebodys_wish(self):
+        module = Net()
+        module.mask = torch.nn.Parameter(torch.tensor([0.0, -math.inf]), requires_grad=False)
+        module.none = torch.nn.Parameter(torch.empty(0))
+        trainer().fit(module, loader())
+
+    def test_large_weights_of_half_precision_are_finite(self):
+        module = Net()
+        module.large = torch.nn.Parameter(torch.full((4,), 6e4, dtype=torch.float16))
+        trainer().fit(module, loader())
+
+
+def logging(call):
+    """Return a module whose training step calls `call(self, loss)`."""
+
+    class Given(Net):
+        def training_step(self, batch, batch_idx):
+            self.steps += 1
+            loss = self.loss(batch)
+            call(self, loss)
+            return loss
+
+    return Given()
+
+
+MEAN = torchmetrics.MeanMetric
+LOG = [
+    (lambda s, loss: s.log(3, loss), "self.log got the name 3 (int).", "a string.", 'self.log("loss", loss)'),
+    (lambda s, loss: s.log(["a"], loss), "self.log got the name ['a'] (list).", "a string.", 'self.log("loss", loss)'),
+    (
+        lambda s, loss: s.log("a", torch.ones(2)), "self.log('a', …) got a tensor of shape (2,).", ONE,
+        "self.log('a', value.mean()), or one name per element.",
+    ),
+    (
+        lambda s, loss: s.log("a", torch.ones(0)), "self.log('a', …) got a tensor of shape (0,).", ONE,
+        "self.log('a', value.mean()), or one name per element.",
+    ),
+    (
+        lambda s, loss: s.log("a", np.ones(2)), "self.log('a', …) got a ndarray of shape (2,).", ONE,
+        "self.log('a', value.mean()), or one name per element.",
+    ),
+    (
+        lambda s, loss: s.log("a", "x"), "self.log('a', …) got 'x' (str).", NUMBER,
+        "self.log('a', number), one name per number.",
+    ),
+    (
+        lambda s, loss: s.log("a", None), "self.log('a', …) got None (NoneType).", NUMBER,
+        "self.log('a', number), one name per number.",
+    ),
+    (
+        lambda s, loss: s.log("a", [1, 2]), "self.log('a', …) got [1, 2] (list).", NUMBER,
+        "self.log('a', number), one name per number.",
+    ),
+    (lambda s, loss: s.log("a", {"b": 1}), "self.log('a', …) got {'b': 1} (dict).", NUMBER, "self.log_dict(values)"),
+    (
+        lambda s, loss: s.log("a", 1j), "self.log('a', …) got 1j (complex).", NUMBER,
+        "self.log('a', number), one name per number.",
+    ),
+    (
+        lambda s, loss: s.log("a", torch.tensor(1j)), "self.log('a', …) got tensor(0.+1.j) (Tensor).", NUMBER,
+        "self.log('a', number), one name per number.",
+    ),
+    (
+        lambda s, loss: s.log("a", torchmetrics.MetricCollection([MEAN()])),
+        "self.log('a', …) got MetricCollection(***) (MetricCollection).", NUMBER, "self.log_dict(values)",
+    ),
+    (
+        lambda s, loss: s.log_dict([("a", loss)]), "self.log_dict got [('a', ***)] (list).",
+        "a dictionary of names and values, or a torchmetrics.MetricCollection.",
+        'self.log_dict({"loss": loss, "accuracy": accuracy})',
+    ),
+    (
+        lambda s, loss: (s.log("a", loss), s.log("a", loss, prog_bar=True, on_epoch=True)),
+        "self.log('a', …) was called twice in `training_step` with different arguments: *** and then on_epoch=True.",
+        "the same arguments for one name in one hook.",
+        "give the second value another name, or make the arguments equal.",
+    ),
+    (
+        lambda s, loss: s.log("a", loss, on_step=False, on_epoch=False),
+        "self.log('a', on_step=False, on_epoch=False) would log nothing.", "at least one of the two to be True.",
+        "set on_step=True, on_epoch=True, or leave out the call.",
+    ),
+    (
+        lambda s, loss: s.log("a", loss, on_step="yes"), "self.log('a', on_step='yes').", "True or False.",
+        "self.log('a', …, on_step=True)",
+    ),
+    (
+        lambda s, loss: s.log("a", loss, prog_bar=3), "self.log('a', prog_bar=3).", "True or False.",
+        "self.log('a', …, prog_bar=True)",
+    ),
+    (
+        lambda s, loss: s.log("a", loss, reduce_fx="men"),
+        "self.log('a', reduce_fx='men') uses an unknown reduction. Did you mean 'mean'?",
+        "'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
+        "self.log('a', metric) with a torchmetrics.Metric for anything else.",
+    ),
+    (
+        lambda s, loss: s.log("a", loss, reduce_fx=torch.median),
+        "self.log('a', reduce_fx=median) uses an unknown reduction.***",
+        "'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
+        "self.log('a', metric) with a torchmetrics.Metric for anything else.",
+    ),
+    (
+        lambda s, loss: s.log("a/dataloader_idx_0", loss),
+        "self.log got the name 'a/dataloader_idx_0', which contains '/dataloader_idx_'.",
+        "a plain name; the suffix is added when there are several loaders.",
+        "self.log('a', …), or add_dataloader_idx=False.",
+    ),
+    (
+        lambda s, loss: s.log("a", loss, on_epoch=True, batch_size="3"), "self.log('a', …, batch_size='3').",
+        "the number of samples that the value is the mean of, at least 0.", "self.log('a', …, batch_size=len(batch))",
+    ),
+    (
+        lambda s, loss: s.log("a", loss, on_epoch=True, batch_size=-3), "self.log('a', …, batch_size=-3).",
+        "the number of samples that the value is the mean of, at least 0.", "self.log('a', …, batch_size=len(batch))",
+    ),
+    (
+        lambda s, loss: s.log("a", loss, batch_size=torch.ones(2)),
+        "self.log('a', …, batch_size=a tensor of shape (2,)).",
+        "the number of samples that the value is the mean of, at least 0.", "self.log('a', …, batch_size=len(batch))",
+    ),
+    (
+        lambda s, loss: (s.log("a", MEAN()), s.log("a", MEAN())),
+        "self.log('a', …) got another MeanMetric object, but a MeanMetric earlier in this epoch.",
+        "the same metric object each time.",
+        "build the metric once, in __init__, and log it: self.log('a', self.metric)",
+    ),
+    (
+        lambda s, loss: (s.log("a", MEAN()), s.log("a", 0.5)),
+        "self.log('a', …) got 0.5, but a MeanMetric earlier in this epoch.", "the same metric object each time.",
+        "build the metric once, in __init__, and log it: self.log('a', self.metric)",
+    ),
+    (
+        lambda s, loss: (s.log("a", 0.5), s.log("a", MEAN())),
+        "self.log('a', …) got a MeanMetric, but a number before.", "a metric each time, or a number each time.",
+        "give one of the two another name.",
+    ),
+    (
+        lambda s, loss: s.log("a", MEAN(), metric_attribute="mean"),
+        "self.log('a', metric, metric_attribute='mean'): this metric is no attribute of the module.",
+        "a metric that was assigned to the module, so that its state is saved and moved with it.",
+        "self.mean = metric in __init__, and self.log('a', self.mean)",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "what", "expected", "fix"), LOG)
+def test_what_is_logged(call, what, expected, fix):
+    module = logging(call)
+    with refused(LoggingError, what, expected, fix):
+        trainer().fit(module, loader())
+    assert module.steps == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s, loss: s.log("a", np.float32(1)),
+        lambda s, loss: s.log("a", np.array(1.0)),
+        lambda s, loss: s.log("a", loss, on_epoch=True, batch_size=0),
+        lambda s, loss: s.log("a", loss, on_epoch=True, batch_size=np.int64(2)),
+        lambda s, loss: s.log("a", loss, on_epoch=True, batch_size=torch.tensor(2)),
+        lambda s, loss: s.log("step", math.nan),
+        lambda s, loss: s.log("a", loss, on_step=np.True_),
+    ],
+)
+def test_what_may_be_logged(call):
+    module = logging(call)
+    trainer(log_every_n_steps=50).fit(module, loader())
+    assert module.steps == 4
+
+
+def test_a_step_that_is_nan():
+    module = logging(lambda s, loss: s.log("step", math.nan))
+    with pytest.warns(UserWarning, match="the logged value 'step' is nan at epoch 0, batch 0, step 1"):
+        trainer(log_every_n_steps=1, logger=DummyLogger()).fit(module, loader())
+    assert module.steps == 4
+
+
+def test_a_new_metric_in_each_epoch():
+    class Given(Net):
+        def on_train_epoch_start(self):
+            self.metric = MEAN()
+
+        def training_step(self, batch, batch_idx):
+            self.metric(float(self.current_epoch))
+            self.log("a", self.metric, on_epoch=True)
+            return self.loss(batch)
+
+    run = trainer(max_epochs=2)
+    run.fit(Given(), loader())
+    assert run.callback_metrics["a_epoch"] == 1.0
+
+
+def test_an_integer_tensor():
+    with pytest.warns(
+        PossibleUserWarning, match=r"self.log\('a', …\) got an integer tensor \(torch.int64\); it is logged"
+    ):
+        trainer().fit(logging(lambda s, loss: s.log("a", torch.tensor(3))), loader())
+
+
+PLACES = [
+    ("setup", "in `setup`", "move the call into on_train_start."),
+    ("on_fit_start", "in `on_fit_start`", "move the call into on_train_start."),
+    ("on_sanity_check_start", "in `on_sanity_check_start`", "move the call into on_train_start."),
+    ("on_train_end", "in `on_train_end`", "move the call into on_train_epoch_end."),
+    ("on_fit_end", "in `on_fit_end`", "move the call into on_train_epoch_end."),
+    ("on_fit_epoch_end", "in `on_fit_epoch_end`", "move the call into on_train_epoch_end."),
+    ("on_validation_end", "in `on_validation_end`", "move the call into on_validation_epoch_end."),
+    ("teardown", "in `teardown`", "move the call into on_train_epoch_end."),
+    (
+        "configure_optimizers", "outside of a run",
+        "move the call into one of these hooks, or self.logger.log_metrics({'x': value}).",
+    ),
+    (
+        "prepare_data", "outside of a run",
+        "move the call into one of these hooks, or self.logger.log_metrics({'x': value}).",
+    ),
+    (
+        "configure_model", "outside of a run",
+        "move the call into one of these hooks, or self.logger.log_metrics({'x': value}).",
+    ),
+]  # fmt: skip
+
+
+class TestPlaces:
+    """Where `self.log` has no meaning."""
+
+    @pytest.mark.parametrize(("hook", "where", "fix"), PLACES)
+    def test_of_a_module(self, hook, where, fix):
+        class Given(Validated):
+            pass
+
+        setattr(Given, hook, lambda self, *args: self.log("x", 1.0))
+        module = Given()
+        with refused(LoggingError, f"self.log('x', …) was called {where}, where it has no meaning.", A_PLACE, fix):
+            trainer().fit(module, loader(), loader())
+        assert module.steps == (4 if hook in ("on_train_end", "on_fit_end", "on_fit_epoch_end", "teardown") else 0)
+
+    @pytest.mark.parametrize(
+        ("hook", "fix"),
+        [("setup", "move the call into on_train_start."), ("on_fit_end", "move the call into on_train_epoch_end.")],
+    )
+    def test_of_a_callback(self, hook, fix):
+        callback = Callback()
+        setattr(callback, hook, lambda trainer, module, *args: module.log("x", 1.0))
+        what = f"self.log('x', …) was called in `{hook}`, where it has no meaning."
+        with refused(LoggingError, what, A_PLACE, fix):
+            trainer(callbacks=callback).fit(Net(), loader())
+
+    def test_prediction(self):
+        module = with_methods(predict_step=lambda self, batch, batch_idx: self.log("x", 1.0))
+        fix = "return the value from predict_step, or self.logger.log_metrics({'x': value})."
+        with refused(
+            LoggingError, "self.log('x', …) was called in `predict_step`, where it has no meaning.", A_PLACE, fix
+        ):
+            trainer().predict(module, loader())
+
+    def test_after_the_run(self):
+        module = Net()
+        trainer().fit(module, loader())
+        fix = "move the call into one of these hooks, or self.logger.log_metrics({'x': value})."
+        with refused(
+            LoggingError, "self.log('x', …) was called outside of a run, where it has no meaning.", A_PLACE, fix
+        ):
+            module.log("x", 1.0)
+
+    def test_each_step_in_a_hook_of_the_epoch(self):
+        module = with_methods(on_train_epoch_end=lambda self: self.log("x", 1.0, on_step=True))
+        with refused(
+            LoggingError,
+            "self.log('x', on_step=True) was called in `on_train_epoch_end`, which is called once per epoch.",
+            "on_step=False there.",
+            "self.log('x', …, on_step=False, on_epoch=True)",
+        ):
+            trainer().fit(module, loader())
+
+
+class TestMonitors:
+    """Names that nobody logged, with those that were."""
+
+    @pytest.mark.parametrize(
+        ("module", "hint", "expected"),
+        [
+            (Validated, " Did you mean 'val_loss'?", "one of 'val_loss'."),
+            (Net, "", "a logged metric, but no metric was logged at all."),
+        ],
+    )
+    @pytest.mark.filterwarnings("ignore:.*the sanity check logged no such metric")
+    @pytest.mark.parametrize("kind", [EarlyStopping, ModelCheckpoint])
+    def test_of_a_callback(self, tmp_path, kind, module, hint, expected):
+        callback = kind(monitor="val_los", **({"dirpath": tmp_path} if kind is ModelCheckpoint else {}))
+        data = (loader(), loader()) if module is Validated else (loader(),)
+        with refused(
+            WRONG,
+            f"{kind.__name__}(monitor='val_los'): this metric was never logged.{hint}",
+            expected,
+            "log it with self.log('val_los', …)***",
+        ):
+            trainer(callbacks=callback, enable_checkpointing=kind is ModelCheckpoint).fit(module(), *data)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_of_a_learning_rate_monitor_without_a_logger(self):
+        error = (
+            WRONG,
+            "LearningRateMonitor has nowhere to log to: the Trainer has no logger.",
+            "at least one logger.",
+            "Trainer(logger=True, …), or leave LearningRateMonitor out of callbacks.",
+        )
+        refuses_fit(Net(), error=error, callbacks=LearningRateMonitor())

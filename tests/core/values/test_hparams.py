@@ -1,0 +1,439 @@
+"""save_hyperparameters in all its forms, what is stored of them, and what the loggers get."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from argparse import Namespace
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch import nn
+
+from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.module import Module
+from lightlib.core.values.hparams import AttributeDict, plain_hparams
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers import Logger
+from lightlib.report import PossibleUserWarning
+from tests.helpers.plain import Net, batches, quiet_trainer
+
+
+class All(Module):
+    def __init__(self, width, /, depth=2, *rest, lr=0.1, **more):
+        super().__init__()
+        self.save_hyperparameters()
+
+
+class TestArguments:
+    def test_all_with_defaults_and_keywords(self):
+        assert All(8, lr=1.0, extra="x").hparams == {"width": 8, "depth": 2, "lr": 1.0, "extra": "x"}
+
+    def test_some_by_name(self):
+        class Some(Module):
+            def __init__(self, a, b=2, c=3):
+                super().__init__()
+                self.save_hyperparameters("a", "c")
+
+        assert Some(1).hparams == {"a": 1, "c": 3}
+
+    @pytest.mark.parametrize("ignore", ["b", ["b"], ("b", "nothing"), {"b"}])
+    def test_ignored(self, ignore):
+        class Some(Module):
+            def __init__(self, a, b=2):
+                super().__init__()
+                self.save_hyperparameters(ignore=ignore)
+
+        assert Some(1).hparams == {"a": 1}
+
+    def test_before_super_init(self):
+        class Early(Module):
+            def __init__(self, a):
+                self.save_hyperparameters()
+                super().__init__()
+
+        assert Early(3).hparams == {"a": 3}
+
+    def test_a_value_changed_before_the_call_is_the_changed_one(self):
+        class Doubles(Module):
+            def __init__(self, a):
+                super().__init__()
+                a = 2 * a
+                self.save_hyperparameters()
+
+        assert Doubles(3).hparams.a == 6
+
+    def test_self_may_have_another_name(self):
+        class Other(Module):
+            def __init__(this, a):  # noqa: N805  a user may do so
+                super().__init__()
+                this.save_hyperparameters()
+
+        assert Other(3).hparams == {"a": 3}
+
+    def test_an_unknown_name(self):
+        class Wrong(Module):
+            def __init__(self, width=1):
+                super().__init__()
+                self.save_hyperparameters("widht")
+
+        with pytest.raises(MisconfigurationException, match=r"'widht', which is no argument of Wrong.__init__"):
+            Wrong()
+
+    def test_elsewhere_than_in_init(self):
+        class Late(Module):
+            def __init__(self, width=1):
+                super().__init__()
+
+            def setup(self, stage):
+                self.save_hyperparameters()
+
+        with pytest.raises(MisconfigurationException, match=r"called in `setup`[\s\S]*move it to Late.__init__"):
+            Late().setup("fit")
+        with pytest.raises(MisconfigurationException, match="called in `test_elsewhere_than_in_init`"):
+            Late().save_hyperparameters()
+        late = Late()
+        late.save_hyperparameters({"width": 3})  # one object can be given anywhere
+        assert late.hparams == {"width": 3}
+
+    @pytest.mark.parametrize("given", [(3,), ({"a": 1}, {"b": 2}), ("a", 3), ([1],)])
+    def test_something_else(self, given):
+        class Wrong(Module):
+            def __init__(self, a=1):
+                super().__init__()
+                self.save_hyperparameters(*given)
+
+        with pytest.raises(ArgumentTypeError, match="save_hyperparameters got"):
+            Wrong()
+
+    def test_modules_are_better_left_out(self):
+        class Holds(Module):
+            def __init__(self, backbone):
+                super().__init__()
+                self.save_hyperparameters()
+
+        with pytest.warns(PossibleUserWarning, match=r"'backbone' is a torch\.nn\.Module.*ignore='backbone'"):
+            Holds(nn.Linear(1, 1))
+
+    def test_in_a_data_module(self):
+        class Data(DataModule):
+            def __init__(self, size=3):
+                super().__init__()
+                self.save_hyperparameters()
+
+        assert Data(4).hparams == {"size": 4}
+
+
+class TestInheritance:
+    class Base(Module):
+        def __init__(self, a=1, b=2):
+            super().__init__()
+            self.save_hyperparameters()
+
+    def test_called_in_the_base_class(self):
+        class Sub(self.Base):
+            def __init__(self, c, a=10):
+                super().__init__(a=a)
+
+        assert Sub(3).hparams == {"a": 10, "b": 2, "c": 3}
+
+    def test_called_in_both(self):
+        class Sub(self.Base):
+            def __init__(self, c=3, **more):
+                super().__init__(**more)
+                self.save_hyperparameters()
+
+        assert Sub(b=5).hparams == {"a": 1, "b": 5, "c": 3}
+
+    def test_a_subclass_leaves_out_what_the_base_kept(self):
+        class Sub(self.Base):
+            def __init__(self, a=1, c=3):
+                super().__init__(a)
+                self.save_hyperparameters(ignore=["a", "b"])
+
+        assert Sub().hparams == {"c": 3}
+        assert Sub().hparams_initial == {"c": 3}
+
+    def test_the_outermost_class_wins(self):
+        class Sub(self.Base):
+            def __init__(self, a=7):
+                super().__init__(a=a * 2)
+
+        assert Sub().hparams == {"a": 7, "b": 2}
+
+    def test_a_base_that_is_another_object_is_none_of_ours(self):
+        class Outer(Module):
+            def __init__(self, outer=1):
+                super().__init__()
+                self.inner = TestInheritance.Base()
+
+        assert Outer().inner.hparams == {"a": 1, "b": 2}
+        assert Outer().hparams == {}
+
+
+@dataclass
+class Config:
+    width: int = 8
+    names: list[str] = field(default_factory=lambda: ["a"])
+
+
+class Configured(Module):
+    def __init__(self, config, lr=0.1):
+        super().__init__()
+        self.save_hyperparameters(config)
+
+
+@dataclass(eq=False)
+class AsDataclass(Module):
+    width: int = 3
+    secret: str = "x"
+
+    def __post_init__(self):
+        super().__init__()
+        self.save_hyperparameters(ignore="secret")
+
+
+class TestObjects:
+    @pytest.mark.parametrize(
+        "config",
+        [Config(), {"width": 8, "names": ["a"]}, Namespace(width=8, names=["a"]), AttributeDict(width=8, names=["a"])],
+    )
+    def test_one_object(self, config):
+        module = Configured(config)
+        assert module.hparams == {"width": 8, "names": ["a"]}
+        assert module._hparams_name == "config"
+
+    def test_one_made_on_the_spot(self):
+        class Made(Module):
+            def __init__(self):
+                super().__init__()
+                self.save_hyperparameters({"a": 1})
+
+        module = Made()
+        assert module.hparams == {"a": 1}
+        assert module._hparams_name == "kwargs"
+
+    def test_an_object_without_some(self):
+        class Ignores(Module):
+            def __init__(self, config):
+                super().__init__()
+                self.save_hyperparameters(config, ignore="names")
+
+        assert Ignores(Config()).hparams == {"width": 8}
+
+    def test_the_object_itself_is_not_changed(self):
+        config = {"width": 8}
+        module = Configured(config)
+        module.hparams.width = 9
+        assert config == {"width": 8}
+
+    def test_a_module_that_is_a_dataclass(self):
+        assert AsDataclass(width=5).hparams == {"width": 5}
+
+
+class TestAttributeDict:
+    def test_reads_and_writes_as_attributes(self):
+        hparams = AttributeDict(a=1)
+        hparams.b = 2
+        del hparams.a
+        assert hparams == {"b": 2}
+        assert (hparams.b, hparams["b"]) == (2, 2)
+
+    def test_a_name_that_is_not_there(self):
+        with pytest.raises(AttributeError, match="No hyperparameter is named 'c'; there are: 'a'"):
+            AttributeDict(a=1).c  # noqa: B018  the property raises
+        assert not hasattr(AttributeDict(), "anything")
+
+    def test_printed(self):
+        assert str(AttributeDict(a=1, width=2)) == '"a":     1\n"width": 2'
+        assert str(AttributeDict()) == ""
+
+    @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+    def test_copies(self, copied):
+        made = copied(AttributeDict(a=[1]))
+        assert made == {"a": [1]}
+        assert type(made) is AttributeDict
+
+
+class TestInitial:
+    def test_stays_as_it_was(self):
+        module = All(8, names=["a"])
+        module.hparams.width = 9
+        module.hparams.names.append("b")
+        assert module.hparams_initial == {"width": 8, "depth": 2, "lr": 0.1, "names": ["a"]}
+        module.hparams_initial["width"] = 0
+        assert module.hparams_initial["width"] == 8
+
+    def test_what_cannot_be_copied_is_kept_as_it_is(self):
+        generator = (i for i in range(3))
+        assert All(generator).hparams.width is generator
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Name(str, Enum):
+    BLUE = "blue"
+
+
+class TestPlain:
+    def test_everything_that_has_a_plain_value(self):
+        stored, left = plain_hparams(
+            {
+                "plain": [1, 2.5, "x", True, None, b"y", 1j],
+                "path": Path("a/b"),
+                "enum": Colour.RED,
+                "numpy": numpy.float32(0.5),
+                "integer": numpy.int64(3),
+                "dtype": torch.float16,
+                "device": torch.device("cpu"),
+                "tuple": (1, {"deep": Path("c")}),
+                "set": {1},
+                "namespace": Namespace(a=Path("d")),
+                "dataclass": Config(),
+                "tensor": torch.ones(1, requires_grad=True),
+                "keys": {Colour.RED: 1, 3: 4},
+                "names": [numpy.str_("name"), Name.BLUE],
+                "truth": numpy.bool_(True),
+            }
+        )
+        assert left == []
+        tensor = stored.pop("tensor")
+        assert (tensor.item(), tensor.requires_grad) == (1.0, False)
+        assert stored == {
+            "plain": [1, 2.5, "x", True, None, b"y", 1j],
+            "path": str(Path("a/b")),
+            "enum": "red",
+            "numpy": 0.5,
+            "integer": 3,
+            "dtype": "torch.float16",
+            "device": "cpu",
+            "tuple": (1, {"deep": "c"}),
+            "set": [1],
+            "namespace": {"a": "d"},
+            "dataclass": {"width": 8, "names": ["a"]},
+            "keys": {"red": 1, 3: 4},
+            "names": ["name", "blue"],
+            "truth": True,
+        }
+        assert type(stored["truth"]) is bool
+        assert {type(name) for name in stored["names"]} == {str}
+        assert type(stored["numpy"]) is float
+        assert type(stored["integer"]) is int
+
+    def test_the_rest_is_named(self):
+        stored, left = plain_hparams({"a": 1, "f": print, "nested": [object()], "array": numpy.ones(2)})
+        assert stored == {"a": 1}
+        assert left == ["f", "nested", "array"]
+
+    def test_containers_of_omegaconf_are_stored_as_what_they_hold(self):
+        omegaconf = pytest.importorskip("omegaconf")
+        given = omegaconf.OmegaConf.create(
+            {"width": 8, "layers": [1, "${width}"], "model": {"lr": 0.1, "gone": "${nothing}"}, "api_key": "abc"}
+        )
+        stored, left = plain_hparams({**given, "betas": omegaconf.ListConfig([0.9, 0.99])})
+        assert stored == {
+            "width": 8,
+            "layers": [1, 8],
+            "model": {"lr": 0.1, "gone": "${nothing}"},
+            "betas": [0.9, 0.99],
+        }
+        assert left == ["api_key"]
+
+    def test_a_checkpoint_says_what_it_leaves_out(self, tmp_path):
+        class Holds(Net):
+            def __init__(self, width=1, activation=print, api_key="abc"):
+                super().__init__()
+                self.save_hyperparameters()
+
+        module, trainer = Holds(), quiet_trainer()
+        trainer.fit(module, batches(1))
+        with pytest.warns(UserWarning) as caught:  # noqa: PT030  the texts are compared below
+            trainer.save_checkpoint(tmp_path / "a.ckpt")
+        end = "are not stored in the checkpoint; pass them again: Holds.load_from_checkpoint(path, {}=…)."
+        assert [str(one.message) for one in caught] == [
+            f"The hyperparameters 'activation' of Holds are no plain values, and {end.format('activation')}",
+            f"The hyperparameters 'api_key' of Holds look like secrets by their names, and {end.format('api_key')}",
+        ]
+        content = torch.load(tmp_path / "a.ckpt", weights_only=True)
+        assert content["hyper_parameters"] == {"width": 1}
+
+
+class Keeps(Logger):
+    """Remembers the hyperparameters it was given."""
+
+    name, version = "keeps", 0
+
+    def __init__(self):
+        self.given = []
+
+    def log_metrics(self, metrics, step=None):
+        pass
+
+    def log_hyperparams(self, params, *args, **kwargs):
+        self.given.append(dict(params))
+
+
+class Logged(Net):
+    def __init__(self, lr=0.1, batch_size=4, log=True):
+        super().__init__()
+        self.save_hyperparameters("lr", "batch_size", logger=log)
+
+
+class Data(DataModule):
+    def __init__(self, batch_size=4, folder="x", log=True):
+        super().__init__()
+        self.save_hyperparameters("batch_size", "folder", logger=log)
+
+    def train_dataloader(self):
+        return batches(2)
+
+
+class TestLoggers:
+    def given(self, module, data, **arguments):
+        loggers = [Keeps(), Keeps()]
+        quiet_trainer(max_epochs=2, logger=loggers, **arguments).fit(module, datamodule=data)
+        assert loggers[0].given == loggers[1].given
+        return loggers[0].given
+
+    def test_once_per_run_and_both_together(self):
+        assert self.given(Logged(), Data()) == [{"lr": 0.1, "batch_size": 4, "folder": "x"}]
+
+    def test_not_when_it_is_not_wanted(self):
+        assert self.given(Logged(log=False), Data()) == [{"batch_size": 4, "folder": "x"}]
+        assert self.given(Logged(log=False), Data(log=False)) == []
+        assert self.given(Logged(), Data(), enable_autolog_hparams=False) == []
+
+    def test_none_at_all(self):
+        assert self.given(Net(), Data(log=False)) == []
+
+    def test_a_change_before_the_run_is_logged(self):
+        module = Logged()
+        module.hparams.lr = 0.5
+        assert self.given(module, Data())[0]["lr"] == 0.5
+
+    def test_one_name_with_two_values(self):
+        with pytest.raises(
+            MisconfigurationException,
+            match=r"'batch_size' is 8 in the data module and 4 in the module[\s\S]*ignore='batch_size'",
+        ):
+            self.given(Logged(), Data(batch_size=8))
+
+    def test_values_that_cannot_be_compared(self):
+        class Arrays(Logged):
+            def __init__(self, table):
+                Net.__init__(self)
+                self.save_hyperparameters("table")
+
+        class ArrayData(Data):
+            def __init__(self, table):
+                DataModule.__init__(self)
+                self.save_hyperparameters()
+
+        table = numpy.ones(3)
+        assert list(self.given(Arrays(table), ArrayData(table))[0]) == ["table"]
