@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
+from tests.helpers.quiet import QUIET
 
 WORDS, WIDTH, LENGTH = 32, 16, 8
 
@@ -97,9 +98,8 @@ def trained(
     """Return losses, metrics, norms and all weights of a short run with batches of 8 samples in all."""
     data = options.pop("data", None) or texts()
     trainer = L.Trainer(
-        accelerator="cpu", strategy=strategy, devices=devices, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, **{"max_epochs": 2} | options,
-    )  # fmt: skip
+        **QUIET, strategy=strategy, devices=devices, num_sanity_val_steps=0, **{"max_epochs": 2} | options
+    )
     size = 8 // data_size(strategy, devices)
     trainer.fit(module, DataLoader(data, size), DataLoader(data, size))
     state = trainer.strategy.module_state()

@@ -14,17 +14,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import lightlib as L
+from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
-
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
 
 
 class Reads(L.Module):

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
+from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
 
 pytestmark = [
@@ -78,9 +79,8 @@ def data(samples: int = 56) -> TensorDataset:
 def trainer(devices: int = 1, strategy: Any = "auto", **options: Any) -> L.Trainer:
     warnings.filterwarnings("ignore", category=FutureWarning)  # DeepSpeed calls what torch 2.13 deprecates
     return L.Trainer(
-        accelerator="cpu", devices=devices, strategy=strategy, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, **{"max_epochs": 2, "gradient_clip_val": 0.5} | options,
-    )  # fmt: skip
+        **QUIET, devices=devices, strategy=strategy, **{"max_epochs": 2, "gradient_clip_val": 0.5} | options
+    )
 
 
 def run(devices: int, strategy: dict[str, Any] | None, options: dict[str, Any], **net: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.precision import Precision
 from tests.distributed.user import BATCH, built, data, evaluated, plain_loop
+from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
@@ -67,7 +68,7 @@ def train(rank: int, strategy: str, precision: str, data_size: int) -> Any:
         if reduced.scales_loss:
             reduced = Precision("16-mixed", torch.float32, torch.float16, torch.float32, True, {"init_scale": 256.0})
         trainer = L.Trainer(
-            accelerator="cpu",
+            **QUIET,
             strategy=strategy_of(strategy),
             plugins=reduced,
             max_steps=STEPS,
@@ -75,10 +76,6 @@ def train(rank: int, strategy: str, precision: str, data_size: int) -> Any:
             gradient_clip_val=CLIP,
             callbacks=losses,
             num_sanity_val_steps=0,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
         )
         trainer.fit(net, DataLoader(data(), BATCH // data_size), DataLoader(data(37, seed=2), BATCH))
         metrics = trainer.validate(net, DataLoader(data(37, seed=2), BATCH), verbose=False)[0]

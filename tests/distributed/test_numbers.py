@@ -18,18 +18,12 @@ from lightlib.report import rank_zero_only
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import FSDPStrategy
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
+from tests.helpers import quiet
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
 
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "num_sanity_val_steps": 0,
-}
+QUIET = quiet.QUIET | {"num_sanity_val_steps": 0}
 
 
 def trainer_of(strategy: Any, **options: Any) -> L.Trainer:

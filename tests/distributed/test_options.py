@@ -18,19 +18,13 @@ import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, built, data, evaluated, plain_loop
+from tests.helpers import quiet
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
 
 STEPS = 5
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "num_sanity_val_steps": 0,
-}
+QUIET = quiet.QUIET | {"num_sanity_val_steps": 0}
 
 
 def fit(strategy: Any, net: L.Module, data_size: int = 2, **options: Any) -> L.Trainer:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies import Axis, Compile, MeshStrategy
+from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
 
 TOKENS, CLIP, RATE, EPOCHS, BATCH = 4, 0.5, 0.2, 2, 8
@@ -131,10 +132,7 @@ def run(rank: int, kind: type[Axis], sizes: dict[str, Any]) -> dict[str, Any]:
     axis: Any = kind(2)
     strategy = MeshStrategy(extra_axes=[axis], **sizes)
     devices = 2 * sizes.get("replicate", 1) * sizes.get("shard", 1)
-    trainer = L.Trainer(
-        accelerator="cpu", strategy=strategy, devices=devices, max_epochs=EPOCHS, gradient_clip_val=CLIP, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
+    trainer = L.Trainer(**QUIET, strategy=strategy, devices=devices, max_epochs=EPOCHS, gradient_clip_val=CLIP)
     torch.manual_seed(0)
     module = Net()
     readers = devices if kind.splits_batch else devices // 2

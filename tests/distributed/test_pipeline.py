@@ -17,6 +17,7 @@ import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.axis import Pipeline
 from tests.distributed.runs import Block, Decoder, assert_same, seeded, trained
+from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
@@ -126,9 +127,8 @@ def samples(count: int = 26) -> list[dict[str, Any]]:
 def fitted(module: L.Module, strategy: Any, devices: int, data: Any, size: int = 8, **options: Any) -> dict[str, Any]:
     """Return what is left of a fit, and the predictions."""
     trainer = L.Trainer(
-        accelerator="cpu", strategy=strategy, devices=devices, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, **{"max_epochs": 2} | options,
-    )  # fmt: skip
+        **QUIET, strategy=strategy, devices=devices, num_sanity_val_steps=0, **{"max_epochs": 2} | options
+    )
     loader = DataLoader(data, size)
     evaluates = isinstance(module, Chain)
     trainer.fit(module, loader, loader if evaluates else None)
@@ -329,10 +329,13 @@ def lengths(rank: int) -> Any:
     module = seeded(Deep)
     two = os.environ["WORLD_SIZE"] == "2"
     trainer = L.Trainer(
-        accelerator="cpu", devices=2 if two else 1, strategy=MeshStrategy(pipeline=2) if two else "auto", max_epochs=1,
-        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        limit_val_batches=0, **EXACTLY,
-    )  # fmt: skip
+        **QUIET,
+        devices=2 if two else 1,
+        strategy=MeshStrategy(pipeline=2) if two else "auto",
+        max_epochs=1,
+        limit_val_batches=0,
+        **EXACTLY,
+    )
     trainer.fit(module, DataLoader([(one[:, :-1], one[:, 1:]) for one in windows], None))
     return dict(sorted(trainer.strategy.module_state().items()))
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
+from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
@@ -49,10 +50,13 @@ def logged(rank: int) -> list[dict[str, float]]:
     x, y = torch.randn(29, 4, generator=generator), torch.randint(0, 3, (29,), generator=generator)
     rows, size = Rows(), 2 if rank >= 0 else 1
     trainer = L.Trainer(
-        accelerator="cpu", devices=size, strategy="pipeline" if rank >= 0 else "auto", max_epochs=2,
-        log_every_n_steps=1, callbacks=rows, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+        **QUIET,
+        devices=size,
+        strategy="pipeline" if rank >= 0 else "auto",
+        max_epochs=2,
+        log_every_n_steps=1,
+        callbacks=rows,
+    )
     trainer.fit(Logs(), DataLoader(TensorDataset(x, y), 8))  # the last batch has 5 samples, and is cut otherwise
     return rows.rows
 

@@ -16,6 +16,7 @@ import lightlib as L
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.axis import Pipeline
+from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
@@ -123,9 +124,8 @@ def refused(rank: int, make: Any, args: tuple[Any, ...], pipeline: dict[str, Any
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
     trainer = L.Trainer(
-        accelerator="cpu", devices=2, strategy=MeshStrategy(pipeline=Pipeline(2, **pipeline), timeout=60), max_epochs=1,
-        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
+        **QUIET, devices=2, strategy=MeshStrategy(pipeline=Pipeline(2, **pipeline), timeout=60), max_epochs=1
+    )
     trainer.fit(make(*args), DataLoader(torch.randn(count, 4), size))
 
 

@@ -14,19 +14,12 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.checkpoint import formats
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
+from tests.helpers import quiet
 from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.processes
 
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "num_sanity_val_steps": 0,
-    "limit_val_batches": 0,
-}
+QUIET = quiet.QUIET | {"num_sanity_val_steps": 0, "limit_val_batches": 0}
 EPOCHS, PER_EPOCH = 4, 7
 
 

@@ -16,15 +16,9 @@ from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.loggers.logger import Logger
 from lightlib.precision import precision
 from scripts.absent_names import is_current
+from tests.helpers import quiet
 
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "max_epochs": 1,
-}
+QUIET = quiet.QUIET | {"max_epochs": 1}
 
 
 class Net(Module):

@@ -12,15 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightlib import report
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
+from tests.helpers import quiet
 
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "max_epochs": 1,
-}
+QUIET = quiet.QUIET | {"max_epochs": 1}
 
 
 def loader(samples=4):

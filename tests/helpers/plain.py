@@ -10,15 +10,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.loggers.logger import Logger
+from tests.helpers import quiet
 
-QUIET = {
-    "accelerator": "cpu",
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-    "num_sanity_val_steps": 0,
-}
+QUIET = quiet.QUIET | {"num_sanity_val_steps": 0}
 
 
 def network(dropout=0.0):

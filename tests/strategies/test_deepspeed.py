@@ -22,6 +22,7 @@ from lightlib.strategies.deepspeed.config import Run, merged, resolved
 from lightlib.strategies.deepspeed.engine import EnginePrecision, EngineScaler
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
 from lightlib.strategies.group.collectives import SingleProcess
+from tests.helpers.quiet import QUIET
 
 
 # names and options
@@ -298,10 +299,7 @@ def loader() -> DataLoader[Any]:
 
 
 def trainer(strategy: Any = None, **options: Any) -> L.Trainer:
-    return L.Trainer(
-        accelerator="cpu", devices=1, max_epochs=1, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, strategy=strategy or DeepSpeedStrategy(), **options,
-    )  # fmt: skip
+    return L.Trainer(**QUIET, devices=1, max_epochs=1, strategy=strategy or DeepSpeedStrategy(), **options)
 
 
 def test_the_engine_is_asked_in_the_order_of_the_loop(calls: list[Any]) -> None:

@@ -14,11 +14,9 @@ from lightlib.errors import UnknownNameError
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.testing import CHECKS, BoringModule, check_strategy
 from lightlib.testing.module import samples
+from tests.helpers import quiet
 
-QUIET = {
-    "accelerator": "cpu", "devices": 1, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
-    "enable_model_summary": False,
-}  # fmt: skip
+QUIET = quiet.QUIET | {"devices": 1}
 
 
 def only(*names):
