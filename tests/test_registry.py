@@ -20,8 +20,8 @@ from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.precision import Precision
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
-from tests.helpers.plain import QUIET, Net, batches, quiet_trainer, same_weights
 from tests.processes import programs
+from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.callbacks.monitored import monitors_of, warn_for_unlogged
 from lightlib.report import PossibleUserWarning
-from tests.helpers.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, batches, quiet_trainer
 
 
 def said(monitors, logged):

@@ -13,7 +13,7 @@ from lightlib.strategies import DeepSpeedStrategy
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.strategies.strategy import Strategy
 from tests.callbacks.moving_average import Average, plain_average, same
-from tests.helpers.plain import Net, batches, loader, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, loader, quiet_trainer, same_weights
 
 STEPS = 6
 FORMATS = ("file", "directory")

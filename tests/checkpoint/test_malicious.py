@@ -29,7 +29,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.errors import CheckpointError, MisconfigurationException
 from tests.checkpoint.forged import Call, Named, Storage, pickled, sealed, tensor, zipped
-from tests.helpers.bad_input import Net, loader, trainer
+from tests.runs.bad_input import Net, loader, trainer
 
 CANARY = "canary"
 SHELL = f"touch {CANARY}"

@@ -15,7 +15,7 @@ from lightlib.cli import LightningCLI, instantiate_module
 from lightlib.errors import CheckpointError
 from lightlib.report import PossibleUserWarning
 from tests.cli.parts import QUIET, AroundLine, BentLine, Built, PointsInTens, PointsOfLine, SteepLine, WithEncoder
-from tests.helpers.plain import same_weights
+from tests.runs.plain import same_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short
 HERE = "tests.cli.parts"

@@ -40,7 +40,7 @@ from tests.cli.parts import (
     sgd,
     some_points,
 )
-from tests.helpers.plain import same_weights
+from tests.runs.plain import same_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short
 HERE = "tests.cli.parts"

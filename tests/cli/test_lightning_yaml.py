@@ -17,8 +17,8 @@ from lightlib.command.train import run
 from lightlib.loggers import CSVLogger
 from lightlib.strategies import SingleDeviceStrategy
 from tests.cli.parts import QUIET, Built, PlannedLine, PointsOfLine, SteepLine, by_hand
-from tests.helpers.plain import same_weights
 from tests.processes import programs
+from tests.runs.plain import same_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short
 HERE = "tests.cli.parts"

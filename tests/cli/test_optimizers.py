@@ -14,7 +14,7 @@ from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.cli.parts import QUIET, BareLine, ChosenLine, PointsOfLine, SteepLine, by_hand, points
-from tests.helpers.plain import same_weights
+from tests.runs.plain import same_weights
 
 
 def fitted(*words, kind=LightningCLI, module=BareLine, **options):

@@ -14,8 +14,8 @@ from lightlib.cli import LightningCLI, SaveConfigCallback
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from tests.cli.parts import QUIET, BareLine, PointsOfLine, SteepLine
-from tests.helpers.plain import same_weights
 from tests.processes.ranks import ranks
+from tests.runs.plain import same_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:No logger received a value")  # the runs are short
 LOGGED = [*(word for word in QUIET if "logger" not in word), "--trainer.logger=csv"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.helpers.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, batches, quiet_trainer
 
 
 @pytest.mark.parametrize(

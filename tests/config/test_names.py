@@ -83,7 +83,7 @@ def test_a_name_of_an_installed_package(installed):
 
 def test_a_name_that_the_program_has_twice(monkeypatch):
     first = type("Twice", (Logger,), {"__module__": __name__})
-    second = type("Twice", (Logger,), {"__module__": "tests.helpers.plain"})
+    second = type("Twice", (Logger,), {"__module__": "tests.runs.plain"})
     for kind in (first, second):
         monkeypatch.setattr(importlib.import_module(kind.__module__), "Twice", kind, raising=False)
         kind.__abstractmethods__ = frozenset()

@@ -13,8 +13,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
 from lightlib.core.audit import audit
-from tests.helpers.plain import Net, batches, loader, quiet_trainer, samples
-from tests.helpers.resumable import Everything, loaders, trainer_for
+from tests.runs.plain import Net, batches, loader, quiet_trainer, samples
+from tests.runs.resumable import Everything, loaders, trainer_for
 
 
 class Looks(L.Callback):

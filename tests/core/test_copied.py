@@ -12,9 +12,9 @@ import torch
 from lightlib.callbacks import EarlyStopping, ModelCheckpoint
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
-from tests.helpers.bad_input import refused
-from tests.helpers.plain import QUIET, batches, quiet_trainer, same_weights
-from tests.helpers.steps import Data, Steps, on
+from tests.runs.bad_input import refused
+from tests.runs.plain import QUIET, batches, quiet_trainer, same_weights
+from tests.runs.steps import Data, Steps, on
 
 
 class Plain(Steps):

@@ -14,8 +14,8 @@ import torch
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.core.progress.states import RunningStage, TrainerFn, TrainerStatus
 from lightlib.core.trainer import Trainer
-from tests.helpers.plain import QUIET, Net, batches, loader, quiet_trainer, same_weights
-from tests.helpers.steps import Data, Steps, on
+from tests.runs.plain import QUIET, Net, batches, loader, quiet_trainer, same_weights
+from tests.runs.steps import Data, Steps, on
 
 
 def mean(data):

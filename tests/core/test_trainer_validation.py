@@ -8,8 +8,8 @@ import pytest
 
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
-from tests.helpers.plain import Net, Unsized, batches, quiet_trainer
-from tests.helpers.steps import Steps, on
+from tests.runs.plain import Net, Unsized, batches, quiet_trainer
+from tests.runs.steps import Steps, on
 
 
 def validated_at(n=10, data=None, callbacks=(), **arguments):

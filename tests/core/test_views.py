@@ -11,9 +11,9 @@ import torch
 from lightlib.callbacks import Callback
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
-from tests.helpers.bad_input import refused
-from tests.helpers.plain import Net, batches, loader, quiet_trainer
-from tests.helpers.steps import Keeps, Steps, on
+from tests.runs.bad_input import refused
+from tests.runs.plain import Net, batches, loader, quiet_trainer
+from tests.runs.steps import Keeps, Steps, on
 
 
 class TestViews:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from lightlib.data.combined import CombinedLoader, Place, flatten
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from tests.helpers.plain import Net, Unsized, batches, loader, quiet_trainer
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer
 
 SHORT, LONG = range(1, 3), range(7, 10)
 

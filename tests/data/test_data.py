@@ -25,7 +25,7 @@ from lightlib.data.combined import CombinedLoader
 from lightlib.errors import MisconfigurationException
 from lightlib.report import PossibleUserWarning
 from tests.data.reads import OwnOrder
-from tests.helpers.plain import Net, Unsized, batches, loader, quiet_trainer, samples
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, samples
 
 
 class Reads(Net):

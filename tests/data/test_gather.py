@@ -31,7 +31,7 @@ from lightlib.data.seed import rng_state
 from lightlib.data.train import TrainData
 from tests.data.reads import plain, read_all, read_rest, seeded, through_a_file
 from tests.data.test_sharding import Processes
-from tests.helpers.plain import Net, network, quiet_trainer, same_weights, samples
+from tests.runs.plain import Net, network, quiet_trainer, same_weights, samples
 
 DTYPES = [getattr(torch, f"float{n}") for n in (16, 32, 64)] + [getattr(torch, f"int{n}") for n in (8, 16, 32, 64)]
 DTYPES += [torch.bfloat16, torch.bool, torch.uint8, torch.complex64, torch.complex128]

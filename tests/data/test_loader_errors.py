@@ -16,7 +16,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.data.combined import CombinedLoader
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
-from tests.helpers.bad_input import Net, Validated, loader, refused, refuses_fit, said, trainer, with_methods
+from tests.runs.bad_input import Net, Validated, loader, refused, refuses_fit, said, trainer, with_methods
 
 __all__ = ["said"]
 

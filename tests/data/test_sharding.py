@@ -35,7 +35,7 @@ from lightlib.data.sharding import DataShard
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
 from lightlib.report import LightlibWarning, PossibleUserWarning
-from tests.helpers.plain import Unsized
+from tests.runs.plain import Unsized
 
 
 class Processes:

@@ -20,7 +20,7 @@ _SPAWNED = """
 import os, signal, sys, time
 import torch
 from torch.utils.data import DataLoader
-from tests.helpers.plain import Net
+from tests.runs.plain import Net
 from lightlib.core.trainer import Trainer
 
 class Slow(torch.utils.data.Dataset):

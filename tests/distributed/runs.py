@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
-from tests.helpers.quiet import QUIET
+from tests.runs.quiet import QUIET
 
 WORDS, WIDTH, LENGTH = 32, 16, 8
 

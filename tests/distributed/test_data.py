@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 import lightlib as L
-from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
+from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 

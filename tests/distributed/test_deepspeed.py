@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib as L
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
-from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
+from tests.runs.quiet import QUIET
 
 pytestmark = [
     pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed"),

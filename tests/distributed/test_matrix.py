@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.precision import Precision
 from tests.distributed.user import BATCH, built, data, evaluated, plain_loop
-from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
+from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 

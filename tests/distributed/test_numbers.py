@@ -18,8 +18,8 @@ from lightlib.report import rank_zero_only
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import FSDPStrategy
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
-from tests.helpers import quiet
 from tests.processes.ranks import ranks
+from tests.runs import quiet
 
 pytestmark = pytest.mark.processes
 

@@ -18,8 +18,8 @@ import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.presets import DDPStrategy, FSDPStrategy, ModelParallelStrategy
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, built, data, evaluated, plain_loop
-from tests.helpers import quiet
 from tests.processes.ranks import ranks
+from tests.runs import quiet
 
 pytestmark = pytest.mark.processes
 

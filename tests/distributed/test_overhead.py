@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lightlib as L
 from tests.core.run.test_overhead import per_batch
-from tests.helpers.plain import Net, batches, quiet_trainer
 from tests.processes.ranks import ranks
+from tests.runs.plain import Net, batches, quiet_trainer
 
 pytestmark = pytest.mark.processes
 

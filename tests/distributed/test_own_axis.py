@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import lightlib as L
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies import Axis, Compile, MeshStrategy
-from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
+from tests.runs.quiet import QUIET
 
 TOKENS, CLIP, RATE, EPOCHS, BATCH = 4, 0.5, 0.2, 2, 8
 

@@ -17,8 +17,8 @@ import lightlib as L
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.axis import Pipeline
 from tests.distributed.runs import Block, Decoder, assert_same, seeded, trained
-from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
+from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 

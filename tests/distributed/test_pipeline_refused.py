@@ -16,8 +16,8 @@ import lightlib as L
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.mesh import MeshStrategy
 from lightlib.strategies.pipeline.axis import Pipeline
-from tests.helpers.quiet import QUIET
 from tests.processes.ranks import ranks
+from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 

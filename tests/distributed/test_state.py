@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 import lightlib as L
 from lightlib.checkpoint import formats
 from tests.distributed.user import BATCH, CLASSES, WIDTH, Block, Net, data
-from tests.helpers import quiet
 from tests.processes.ranks import ranks
+from tests.runs import quiet
 
 pytestmark = pytest.mark.processes
 

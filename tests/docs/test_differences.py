@@ -16,7 +16,7 @@ from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.loggers.logger import Logger
 from lightlib.precision import precision
 from scripts.absent_names import is_current
-from tests.helpers import quiet
+from tests.runs import quiet
 
 QUIET = quiet.QUIET | {"max_epochs": 1}
 

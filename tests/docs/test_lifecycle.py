@@ -14,8 +14,8 @@ from torch.optim.lr_scheduler import StepLR
 from lightlib import DataModule, Module
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.callbacks.callback import Callback
-from tests.helpers.plain import Net, batches, quiet_trainer, same_weights
-from tests.helpers.recorder import CALLBACK, TRANSFER, Evaluates, Recorder
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.recorder import CALLBACK, TRANSFER, Evaluates, Recorder
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "lifecycle.md"
 TREES = {

@@ -11,7 +11,7 @@ from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.launch import SLURMEnvironment
 from lightlib.report import LightlibWarning
-from tests.helpers.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights
 
 SLURM = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 

@@ -11,7 +11,7 @@ import torch
 from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core.trainer import Trainer
 from lightlib.loggers import CSVLogger, TensorBoardLogger
-from tests.helpers.plain import QUIET, Net, loader
+from tests.runs.plain import QUIET, Net, loader
 
 
 class Logs(Net):

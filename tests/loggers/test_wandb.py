@@ -13,7 +13,7 @@ import pytest
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import DummyExperiment, WandbLogger
 from lightlib.report import LightlibWarning, rank_zero_only
-from tests.helpers.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, batches, quiet_trainer
 
 
 class Media:

@@ -16,7 +16,7 @@ from lightlib.callbacks import Callback
 from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.optim import LAMB, LARS, Lion
-from tests.helpers.plain import batches, network, quiet_trainer, same_weights
+from tests.runs.plain import batches, network, quiet_trainer, same_weights
 
 KINDS = (Lion, LAMB, LARS)
 every = pytest.mark.parametrize("kind", KINDS)

@@ -22,7 +22,7 @@ from lightlib.strategies.deepspeed.config import Run, merged, resolved
 from lightlib.strategies.deepspeed.engine import EnginePrecision, EngineScaler
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
 from lightlib.strategies.group.collectives import SingleProcess
-from tests.helpers.quiet import QUIET
+from tests.runs.quiet import QUIET
 
 
 # names and options

@@ -14,7 +14,7 @@ from lightlib.errors import UnknownNameError
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.testing import CHECKS, BoringModule, check_strategy
 from lightlib.testing.module import samples
-from tests.helpers import quiet
+from tests.runs import quiet
 
 QUIET = quiet.QUIET | {"devices": 1}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightlib.report import PossibleUserWarning
-from tests.helpers.plain import Net, Rows, batches, quiet_trainer
+from tests.runs.plain import Net, Rows, batches, quiet_trainer
 
 
 class Logs(Net):

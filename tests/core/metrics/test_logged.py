@@ -7,7 +7,7 @@ import torch
 
 from lightlib.errors import LoggingError
 from lightlib.report import PossibleUserWarning
-from tests.helpers.logs import Base, logged, run
+from tests.runs.logs import Base, logged, run
 
 
 class TestValues:

@@ -13,8 +13,8 @@ from lightlib.core.metrics.slots import batch_size_of
 from lightlib.core.trainer import Trainer
 from lightlib.errors import LoggingError
 from lightlib.report import PossibleUserWarning
-from tests.helpers.logs import Base, Several, logged, logging_in, run, verb_of
-from tests.helpers.plain import Net, batches, quiet_trainer
+from tests.runs.logs import Base, Several, logged, logging_in, run, verb_of
+from tests.runs.plain import Net, batches, quiet_trainer
 
 TRAINING_STEP = (
     "training_step", "on_train_batch_start", "on_train_batch_end", "on_before_backward", "backward",

@@ -6,8 +6,8 @@ import torch
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from tests.helpers.logs import Base, Several, logged, run
-from tests.helpers.plain import quiet_trainer
+from tests.runs.logs import Base, Several, logged, run
+from tests.runs.plain import quiet_trainer
 
 
 class TestTorchmetrics:

@@ -8,8 +8,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.functional import cross_entropy
 
 from lightlib.callbacks import Callback
-from tests.helpers.plain import Net, batches, quiet_trainer, same_weights
-from tests.helpers.steps import Steps
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.steps import Steps
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # what torch's compiler says when it is imported

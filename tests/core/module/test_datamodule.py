@@ -6,7 +6,7 @@ import pytest
 from torch.utils.data import TensorDataset
 
 from lightlib.core.module.datamodule import DataModule
-from tests.helpers.plain import Net, quiet_trainer, samples
+from tests.runs.plain import Net, quiet_trainer, samples
 
 
 class Takes(DataModule):

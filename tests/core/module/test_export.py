@@ -12,7 +12,7 @@ import torch
 import lightlib as L
 from lightlib import report
 from lightlib.errors import MisconfigurationException
-from tests.helpers.plain import QUIET
+from tests.runs.plain import QUIET
 
 
 class Net(L.Module):

@@ -17,7 +17,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.errors import CheckpointError
 from lightlib.report import PossibleUserWarning
-from tests.helpers.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
 
 
 class Sized(Net):

@@ -9,7 +9,7 @@ import torch
 
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException
-from tests.helpers.bad_input import Net, loader, refused, trainer
+from tests.runs.bad_input import Net, loader, refused, trainer
 
 BROKEN = CheckpointError
 

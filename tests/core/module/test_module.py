@@ -14,8 +14,8 @@ from lightlib.callbacks import Callback, EarlyStopping, ModelCheckpoint, TQDMPro
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
-from tests.helpers.plain import Net, batches, network, quiet_trainer, same_weights
-from tests.helpers.steps import Data, Steps
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.steps import Data, Steps
 
 META = torch.device("meta")
 

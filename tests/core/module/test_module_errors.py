@@ -10,7 +10,7 @@ from lightlib.callbacks import Callback, LambdaCallback
 from lightlib.core.module.module import Module
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from tests.helpers.bad_input import Net, Validated, loader, refused, refuses_fit, trainer, with_methods
+from tests.runs.bad_input import Net, Validated, loader, refused, refuses_fit, trainer, with_methods
 
 TYPE, WRONG = ArgumentTypeError, MisconfigurationException
 MODULE = "an instance of lightlib.Module."

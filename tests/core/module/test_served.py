@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightlib.core.module.served import explain_batch, loader_of
 from lightlib.errors import MisconfigurationException
-from tests.helpers.plain import Net, quiet_trainer, samples
+from tests.runs.plain import Net, quiet_trainer, samples
 
 DATA = TensorDataset(*samples(8))
 BATCH = "The data are a TensorDataset, which lightlib serves in batches of 32: a batch is a list of 2: "

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import StepLR
 from lightlib.core.module.module import Module
 from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.errors import MisconfigurationException
-from tests.helpers.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
 
 
 class Manual(Net):

@@ -21,8 +21,8 @@ from lightlib.core.optimization.configure import configure
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from tests.helpers.plain import Net, batches, quiet_trainer, same_weights
-from tests.helpers.steps import OwnSchedule
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.steps import OwnSchedule
 
 PLAN = Plan(num_batches=10, max_epochs=3, accumulate=2)
 

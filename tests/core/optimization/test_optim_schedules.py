@@ -11,8 +11,8 @@ from lightlib.core.optimization.schedules import SchedulerConfig, Schedules
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.errors import MisconfigurationException
-from tests.helpers.plain import Net, Unsized, batches, quiet_trainer
-from tests.helpers.steps import OwnSchedule
+from tests.runs.plain import Net, Unsized, batches, quiet_trainer
+from tests.runs.steps import OwnSchedule
 
 
 class TestWhen:

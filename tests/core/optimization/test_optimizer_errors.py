@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPl
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning
-from tests.helpers.bad_input import Net, Validated, loader, refused, refuses_fit, trainer, with_methods
+from tests.runs.bad_input import Net, Validated, loader, refused, refuses_fit, trainer, with_methods
 
 TYPE, WRONG = ArgumentTypeError, MisconfigurationException
 AN_OPTIMIZER = "a torch.optim.Optimizer or a factory of one; in all, an Optimizer, a list of them, ***"

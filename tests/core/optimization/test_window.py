@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lightlib.callbacks import GradientAccumulationScheduler
-from tests.helpers.plain import Net, batches, quiet_trainer, same_weights
-from tests.helpers.resumable import SaveAtStep
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.resumable import SaveAtStep
 
 
 def gradient(net):

@@ -10,7 +10,7 @@ from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.setup.plugins import plan_of
 from lightlib.errors import MisconfigurationException
-from tests.helpers.plain import quiet_trainer
+from tests.runs.plain import quiet_trainer
 
 
 def plan(n, has_val=True, **arguments):

@@ -19,7 +19,7 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.loading import _present_device
 from lightlib.core.resume.state import LIGHTNING_VERSION
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
-from tests.helpers.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights
 
 COUNTS = {"ready", "completed"}
 WITH_STARTED = COUNTS | {"started"}

@@ -15,7 +15,7 @@ import torch
 
 from lightlib.callbacks import ModelCheckpoint
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException
-from tests.helpers.bad_input import Net, loader, refused, trainer
+from tests.runs.bad_input import Net, loader, refused, trainer
 
 BROKEN = CheckpointError
 WHOLE = "a complete file that Trainer.save_checkpoint or Lightning wrote."

@@ -14,7 +14,7 @@ from lightlib.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from lightlib.checkpoint.storage import local
 from lightlib.errors import ArgumentTypeError, CheckpointWriteError, MisconfigurationException
 from lightlib.loggers import CSVLogger, TensorBoardLogger
-from tests.helpers.bad_input import Net, loader, refused, refuses_fit, trainer
+from tests.runs.bad_input import Net, loader, refused, refuses_fit, trainer
 
 WRONG = MisconfigurationException
 A_FOLDER = "a folder that exists or can be made, and into which this user may write."

@@ -13,9 +13,9 @@ from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.data.combined import CombinedLoader
 from lightlib.errors import CheckpointError
 from lightlib.precision import MixedPrecision
-from tests.helpers.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples
-from tests.helpers.resumable import Everything, Noisy, SavesEverywhere, fresh, loaders, run, trainer_for
 from tests.processes.programs import Program
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights, samples
+from tests.runs.resumable import Everything, Noisy, SavesEverywhere, fresh, loaders, run, trainer_for
 
 
 def same_states(one, other):
@@ -439,7 +439,7 @@ class TestSignals:
     @pytest.mark.processes
     @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
     def test_stopped_and_resumed(self, tmp_path, number, code):
-        process = Program("-m", "tests.helpers.resumable", tmp_path, cwd=tmp_path)
+        process = Program("-m", "tests.runs.resumable", tmp_path, cwd=tmp_path)
         try:
             assert "batch 8\n" in process.stdout
             process.send_signal(number)

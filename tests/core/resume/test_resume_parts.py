@@ -16,8 +16,8 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.resume.options import Resume
 from lightlib.core.trainer import Trainer
 from lightlib.errors import CheckpointError, MisconfigurationException
-from tests.helpers.plain import QUIET, Net, batches, quiet_trainer, same_weights
-from tests.helpers.resumable import Everything, SaveAtStep, SavesEverywhere, fresh, loaders, run, trainer_for
+from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights
+from tests.runs.resumable import Everything, SaveAtStep, SavesEverywhere, fresh, loaders, run, trainer_for
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core.module.datamodule import DataModule
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import DummyLogger
-from tests.helpers.bad_input import Net, Validated, loader, said, trainer, with_methods
+from tests.runs.bad_input import Net, Validated, loader, said, trainer, with_methods
 
 __all__ = ["said"]
 

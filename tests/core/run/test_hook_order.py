@@ -12,8 +12,8 @@ from torch.optim.lr_scheduler import StepLR
 
 from lightlib.callbacks import LambdaCallback
 from lightlib.callbacks.callback import Callback
-from tests.helpers.plain import Net, batches, quiet_trainer
-from tests.helpers.recorder import TRANSFER, Data, Evaluates, Recorder, lines_of
+from tests.runs.plain import Net, batches, quiet_trainer
+from tests.runs.recorder import TRANSFER, Data, Evaluates, Recorder, lines_of
 
 BEFORE = (*TRANSFER, "prepare_data", "setup", "teardown", "configure_callbacks", "configure_model")
 VALIDATION = """

@@ -12,9 +12,9 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.module.module import Module
 from lightlib.core.run.hooks import HOOKS, in_order, nothing, skip_if_any
 from lightlib.errors import MisconfigurationException, UnknownNameError
-from tests.helpers.bad_input import refused
-from tests.helpers.plain import Net, Rows, batches, quiet_trainer, same_weights
-from tests.helpers.recorder import DATAMODULE, LOADERS, MODULE, TRANSFER, Data, Evaluates, Recorder
+from tests.runs.bad_input import refused
+from tests.runs.plain import Net, Rows, batches, quiet_trainer, same_weights
+from tests.runs.recorder import DATAMODULE, LOADERS, MODULE, TRANSFER, Data, Evaluates, Recorder
 
 
 class TestInOrder:

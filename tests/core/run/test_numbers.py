@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR, ReduceLROnPlateau, StepLR
 
-from tests.helpers.plain import Net, Unsized, batches, loader, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, Unsized, batches, loader, network, quiet_trainer, same_weights
 
 OPTIMIZERS = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),

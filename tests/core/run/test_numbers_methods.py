@@ -11,8 +11,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
-from tests.helpers.bad_input import refused
-from tests.helpers.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.bad_input import refused
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
 
 
 def nets():

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from lightlib.precision import MixedPrecision
-from tests.helpers.plain import Net, batches, network, quiet_trainer, same_weights
+from tests.runs.plain import Net, batches, network, quiet_trainer, same_weights
 
 SCALER = {"init_scale": 1024.0, "growth_interval": 3}
 pytestmark = pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in float16 on the CPU")

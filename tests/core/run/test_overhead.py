@@ -14,7 +14,7 @@ from benchmarks.calls import count_calls
 from lightlib.callbacks import ModelCheckpoint, RichProgressBar
 from lightlib.callbacks.progress import timed
 from lightlib.core.trainer import Trainer
-from tests.helpers.plain import Net, batches, loader, quiet_trainer
+from tests.runs.plain import Net, batches, loader, quiet_trainer
 
 LONG, SHORT = 200, 100
 

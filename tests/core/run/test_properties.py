@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lightlib.callbacks.callback import Callback
 from lightlib.core.module.module import Module
-from tests.helpers.plain import Unsized, quiet_trainer, same_weights
+from tests.runs.plain import Unsized, quiet_trainer, same_weights
 
 
 def reference(

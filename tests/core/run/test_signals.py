@@ -14,8 +14,8 @@ from lightlib.callbacks import Callback, ModelCheckpoint
 from lightlib.core import spawned
 from lightlib.core.run.signals import Signals
 from lightlib.errors import SIGTERMException
-from tests.helpers.plain import Net, batches, quiet_trainer, same_weights
-from tests.helpers.steps import Data, Keeps, Steps, on
+from tests.runs.plain import Net, batches, quiet_trainer, same_weights
+from tests.runs.steps import Data, Keeps, Steps, on
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
 CODES = {INT: 130, TERM: 143}

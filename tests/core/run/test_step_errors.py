@@ -14,7 +14,7 @@ from lightlib.callbacks import Callback, EarlyStopping, LearningRateMonitor, Mod
 from lightlib.errors import LoggingError, MisconfigurationException
 from lightlib.loggers.logger import DummyLogger
 from lightlib.report import PossibleUserWarning
-from tests.helpers.bad_input import Net, Validated, loader, refused, refuses_fit, trainer, with_methods
+from tests.runs.bad_input import Net, Validated, loader, refused, refuses_fit, trainer, with_methods
 
 WRONG = MisconfigurationException
 A_LOSS = "the loss (a tensor with one element and a gradient), a dict with 'loss', or None to skip the batch."

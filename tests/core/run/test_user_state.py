@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, Subset, TensorDataset
 from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
-from tests.helpers.plain import QUIET, samples
+from tests.runs.plain import QUIET, samples
 
 
 class Stop(Exception):

@@ -12,7 +12,7 @@ from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulat
 from lightlib.core.setup.plugins import accumulation_of, largest_batch
 from lightlib.data import sharding
 from lightlib.errors import MisconfigurationException
-from tests.helpers.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights
+from tests.runs.plain import Net, Unsized, batches, loader, quiet_trainer, same_weights
 
 
 class Sizes(Net):

@@ -19,7 +19,7 @@ from lightlib.precision import Precision
 from lightlib.profilers import SimpleProfiler
 from lightlib.report import PossibleUserWarning
 from lightlib.strategies import SingleDeviceStrategy
-from tests.helpers.bad_input import Net, loader, refused, trainer
+from tests.runs.bad_input import Net, loader, refused, trainer
 
 TYPE, RANGE, NAME = ArgumentTypeError, MisconfigurationException, UnknownNameError
 

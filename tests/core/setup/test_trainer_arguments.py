@@ -16,8 +16,8 @@ from lightlib.callbacks import EarlyStopping, ModelCheckpoint, Timer
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import CSVLogger
-from tests.helpers.plain import QUIET, Net, Unsized, batches, loader, quiet_trainer, same_weights
-from tests.helpers.steps import Counts, Keeps, Steps, on
+from tests.runs.plain import QUIET, Net, Unsized, batches, loader, quiet_trainer, same_weights
+from tests.runs.steps import Counts, Keeps, Steps, on
 
 
 def counted(val=8, **arguments):

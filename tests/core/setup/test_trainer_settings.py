@@ -14,8 +14,8 @@ from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 from lightlib.profilers import PassThroughProfiler, SimpleProfiler
 from lightlib.strategies import DDPStrategy, FSDPStrategy, SingleDeviceStrategy
-from tests.helpers.plain import QUIET, Net, batches, quiet_trainer, same_weights
-from tests.helpers.steps import Counts, Steps
+from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights
+from tests.runs.steps import Counts, Steps
 
 
 class TestTorchsFlags:

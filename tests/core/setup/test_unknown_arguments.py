@@ -10,7 +10,7 @@ from lightlib.core.setup.arguments import REMOVED
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning
-from tests.helpers.bad_input import refused, trainer
+from tests.runs.bad_input import refused, trainer
 
 TYPE, RANGE, NAME = ArgumentTypeError, MisconfigurationException, UnknownNameError
 

@@ -20,7 +20,7 @@ from lightlib.core.values.hparams import AttributeDict, plain_hparams
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import Logger
 from lightlib.report import PossibleUserWarning
-from tests.helpers.plain import Net, batches, quiet_trainer
+from tests.runs.plain import Net, batches, quiet_trainer
 
 
 class All(Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lightlib.core.module.module import Module
-from tests.helpers.plain import Rows, quiet_trainer
+from tests.runs.plain import Rows, quiet_trainer
 
 
 class Base(Module):

@@ -10,7 +10,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.run.hooks import HOOKS
-from tests.helpers.plain import Net, samples
+from tests.runs.plain import Net, samples
 
 TRANSFER = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 STEPS = ("training_step", "validation_step", "test_step", "predict_step")

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightlib import report
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
-from tests.helpers import quiet
+from tests.runs import quiet
 
 QUIET = quiet.QUIET | {"max_epochs": 1}
 

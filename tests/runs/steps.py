@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightlib.callbacks import LambdaCallback
 from lightlib.core.module.datamodule import DataModule
 from lightlib.loggers import Logger
-from tests.helpers.plain import Net, batches
+from tests.runs.plain import Net, batches
 
 
 class Steps(Net):

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.loggers.logger import Logger
-from tests.helpers import quiet
+from tests.runs import quiet
 
 QUIET = quiet.QUIET | {"num_sanity_val_steps": 0}
 

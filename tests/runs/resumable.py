@@ -18,7 +18,7 @@ from lightlib.callbacks import ModelCheckpoint
 from lightlib.callbacks.callback import Callback
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
-from tests.helpers.plain import QUIET, Rows, samples
+from tests.runs.plain import QUIET, Rows, samples
 
 
 class Noisy(Dataset):
