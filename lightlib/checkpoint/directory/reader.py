@@ -105,29 +105,6 @@ def is_directory(path: str | os.PathLike[str]) -> bool:
     return filesystem.exists(filesystem.join(path, filesystem.INDEX))
 
 
-def storage_reader(path: str | os.PathLike[str]) -> Any:
-    """Return a `storage_reader` for `torch.distributed.checkpoint.load`.
-
-    The tensors have the names that it gives to those of ``{"state_dict": …, "optimizer_states": …}``.
-
-    Raises:
-        CheckpointError: As `load`.
-
-    Example:
-        >>> import torch, torch.distributed.checkpoint as dcp  # doctest: +SKIP
-        >>> dcp.load({"state_dict": weights}, storage_reader=storage_reader("last.ckpt"))  # doctest: +SKIP
-    """
-    from lightlib.checkpoint.directory import (
-        torch_reader,  # optional: torch.distributed.checkpoint takes time to import
-    )
-
-    where = os.fspath(path)
-    index = _index_of(where)
-    _check_files(where, index)
-    shards = Shards(where)
-    return torch_reader.Reader(where, {name: _lazy_tensor(name, index, shards) for name in index.tensors})
-
-
 def _lazy_tensor(name: str, index: Index, shards: Shards) -> LazyTensor:
     entry = index.tensors.get(name)
     if entry is None:

@@ -7,14 +7,10 @@ import errno
 import json
 import os
 import socket
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 from lightlib import report, safe_files
+from lightlib.checkpoint.storage.store import is_remote, local_path
 from lightlib.errors import MisconfigurationException
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["LOCK", "Claim", "claim"]
 
@@ -58,12 +54,10 @@ class Claim:
         self._count += 1
         return self
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Claim:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 
@@ -76,10 +70,9 @@ def claim(folder: str | os.PathLike[str]) -> Claim:
     Raises:
         MisconfigurationException: Another process holds it, or it cannot be locked.
     """
-    name = os.fspath(folder)
-    if "://" in name and not name.startswith(("file://", "local://")):
-        return Claim(name, None)
-    where = os.path.realpath(name.removeprefix("file://").removeprefix("local://"))
+    if is_remote(folder):
+        return Claim(os.fspath(folder), None)
+    where = os.path.realpath(local_path(folder))
     held = _held.get((os.getpid(), where))
     if held is not None:
         return held.again()

@@ -12,11 +12,11 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
-from lightlib.checkpoint.storage import local, remote, remote_reader, store, upload
+from lightlib.checkpoint.storage import local, remote_reader, store, upload
 from lightlib.checkpoint.storage.claims import Claim, claim
 from lightlib.checkpoint.storage.local import INDEX, Writer, flush_folder, free_space, make_folder, write_error
 from lightlib.checkpoint.storage.retries import with_retries
-from lightlib.checkpoint.storage.store import is_remote
+from lightlib.checkpoint.storage.store import is_remote, local_path
 from lightlib.checkpoint.storage.swap import put_in_place
 from lightlib.errors import CheckpointWriteError, LightlibError, MisconfigurationException
 
@@ -52,20 +52,6 @@ _LEFTOVER = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.part", re.DOTALL)
 _asides: set[str] = set()  # names that this process is writing or removing
 
 
-def local_path(path: str | os.PathLike[str]) -> str:
-    """Return a path for the `os` functions: "file:///a" becomes "/a", other paths are unchanged.
-
-    Example:
-        >>> local_path("file:///a/b"), local_path("a/b")
-        ('/a/b', 'a/b')
-    """
-    name = os.fspath(path)
-    for scheme in ("file://", "local://"):
-        if name.startswith(scheme):
-            return name.removeprefix(scheme)
-    return name
-
-
 def join(folder: str | os.PathLike[str], name: str) -> str:
     """Return the path of `name` in `folder`, local or remote.
 
@@ -90,11 +76,7 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def size_of(path: str | os.PathLike[str]) -> int:
-    """Return the size of a file in bytes; for a folder, of all files in it.
-
-    Raises:
-        FileNotFoundError: There is no such file or folder.
-    """
+    """Return the size of a file in bytes; for a folder, of all files in it."""
     name = os.fspath(path)
     if is_folder(name):
         return sum(size_of(join(name, entry)) for entry in names_in(name))
@@ -137,7 +119,9 @@ def write(path: str | os.PathLike[str], produce: Callable[[BinaryIO], None]) -> 
     with aside(target) as temporary:
         try:
             make_folder(folder)
-            _refuse_folder(target)
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISDIR(os.lstat(target).st_mode):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
             writer = Writer(temporary)
             with writer:
                 produce(cast("BinaryIO", writer))
@@ -157,12 +141,6 @@ def write(path: str | os.PathLike[str], produce: Callable[[BinaryIO], None]) -> 
             if writer is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
-
-
-def _refuse_folder(target: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISDIR(os.lstat(target).st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
 
 
 def name_aside(path: str | os.PathLike[str]) -> str:
@@ -206,10 +184,7 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> list[str]:
         if leftover is None or path in _asides or (int(leftover[1]) != os.getpid() and _alive(int(leftover[1]))):
             continue
         with contextlib.suppress(OSError):
-            if os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path)
-            else:
-                os.unlink(path)
+            local.discard(path)
             gone.append(name)
     return gone
 
@@ -217,34 +192,22 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> list[str]:
 def _alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
+    except (OSError, OverflowError) as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
 def open_for_reading(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading and seeking. On a store every read is retried.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        OSError: It cannot be read.
-    """
+    """Open a file for reading and seeking. On a store every read is retried."""
     name = os.fspath(path)
     return remote_reader.open_for_reading(name) if is_remote(name) else open(local_path(name), "rb")
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Remove a file, a link or a folder; a half removed folder is never taken for a checkpoint.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        OSError: It cannot be removed.
-    """
+    """Remove a file, a link or a folder; a half removed folder is never taken for a checkpoint."""
     name = os.fspath(path)
     if is_remote(name):
-        remote.remove(name, first=INDEX)
+        upload.remove(name, first=INDEX)
         return
     target = local_path(name).rstrip(os.sep)
     if not os.path.isdir(target) or os.path.islink(target):
@@ -252,17 +215,11 @@ def remove(path: str | os.PathLike[str]) -> None:
         return
     with aside(target) as hidden:
         os.rename(target, hidden)  # from here on the name is free
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(hidden, INDEX))
-        shutil.rmtree(hidden)
+        local.discard(hidden)
 
 
 def rename(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
-    """Rename a file or a folder on the same file system: in one step on a disk, by copying on a store.
-
-    Raises:
-        CheckpointWriteError: It cannot be renamed; both are unchanged.
-    """
+    """Rename a file or a folder on the same file system: in one step on a disk, by copying on a store."""
     source, target = os.fspath(old), os.fspath(new)
     if is_remote(source):
         copy(source, target)
@@ -319,11 +276,7 @@ def _copy_folder(old: str, new: str) -> None:
 
 
 def link(target: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Make `path` a relative link to `target`, in one step; a copy if links are not supported.
-
-    Raises:
-        CheckpointWriteError: Neither can be made.
-    """
+    """Make `path` a relative link to `target`, in one step; a copy if links are not supported."""
     old, new = os.fspath(target), os.fspath(path)
     if is_remote(old) or is_remote(new):
         copy(old, new)
@@ -358,7 +311,7 @@ def check_writable(folder: str | os.PathLike[str], owner: str) -> None:
         MisconfigurationException: It cannot be made, or no file can be made in it.
     """
     if is_remote(os.fspath(folder)):
-        remote.check_writable(os.fspath(folder), owner)
+        upload.check_writable(os.fspath(folder), owner)
         return
     where = local_path(folder)
     absent = where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import posixpath
@@ -9,7 +10,17 @@ from typing import Any, cast
 
 from lightlib.checkpoint.storage.retries import with_retries
 
-__all__ = ["exists", "file_system", "is_folder", "is_object_store", "is_remote", "names_in", "object_info", "size_of"]
+__all__ = [
+    "exists",
+    "file_system",
+    "is_folder",
+    "is_object_store",
+    "is_remote",
+    "local_path",
+    "names_in",
+    "object_info",
+    "size_of",
+]
 
 # Stores in which an object appears when its upload is completed; in other stores it is written under a temporary name.
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "obs", "tos", "cos"})
@@ -26,6 +37,16 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return "://" in name and not name.startswith(("file://", "local://"))
 
 
+def local_path(path: str | os.PathLike[str]) -> str:
+    """Return a path for the `os` functions: "file:///a" becomes "/a", other paths are unchanged.
+
+    Example:
+        >>> local_path("file:///a/b"), local_path("a/b")
+        ('/a/b', 'a/b')
+    """
+    return os.fspath(path).removeprefix("file://").removeprefix("local://")
+
+
 def is_object_store(files: Any) -> bool:
     """Whether an object appears there only when its upload is completed."""
     protocols = {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
@@ -36,12 +57,11 @@ def file_system(path: str) -> tuple[Any, str]:
     """Return fsspec's file system of an address, and the name of the object in it."""
     import fsspec  # optional: fsspec
 
-    files, name = fsspec.core.url_to_fs(path)
-    return files, name
+    return cast("tuple[Any, str]", fsspec.core.url_to_fs(path))
 
 
-def object_info(path: str) -> dict[str, Any] | None:
-    """Return fsspec's description of an object or a folder; None if it does not exist."""
+def object_info(path: str) -> dict[str, Any]:
+    """Return fsspec's description of an object or a folder; raise FileNotFoundError if it does not exist."""
     files, name = file_system(path)
 
     def read_info() -> dict[str, Any] | None:
@@ -51,30 +71,29 @@ def object_info(path: str) -> dict[str, Any] | None:
         except FileNotFoundError:
             return None
 
-    return with_retries(f"looking for {path!r}", read_info)
+    info = with_retries(f"looking for {path!r}", read_info)
+    if info is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return info
 
 
 def exists(path: str) -> bool:
     """Whether there is an object of this name, or objects below it."""
-    return object_info(path) is not None
+    with contextlib.suppress(FileNotFoundError):
+        return bool(object_info(path))
+    return False
 
 
 def is_folder(path: str) -> bool:
     """Whether there are objects below this name."""
-    info = object_info(path)
-    return info is not None and info["type"] == "directory"
+    with contextlib.suppress(FileNotFoundError):
+        return bool(object_info(path)["type"] == "directory")
+    return False
 
 
 def size_of(path: str) -> int:
-    """Return the size of an object in bytes.
-
-    Raises:
-        FileNotFoundError: There is no such object.
-    """
-    info = object_info(path)
-    if info is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    return int(info["size"])
+    """Return the size of an object in bytes."""
+    return int(object_info(path)["size"])
 
 
 def names_in(folder: str) -> list[str]:

@@ -7,9 +7,8 @@ import ctypes
 import errno
 import os
 import secrets
-import shutil
 
-from lightlib.checkpoint.storage.local import INDEX, flush_folder, rename
+from lightlib.checkpoint.storage.local import discard, flush_folder, rename
 from lightlib.errors import CheckpointWriteError
 
 __all__ = ["exchanged", "put_in_place"]
@@ -50,7 +49,7 @@ def put_in_place(aside: str, target: str) -> None:
         return
     if exchanged(aside, target):
         flush_folder(above)
-        _discard(aside)
+        _try_to_discard(aside)
         return
     stem, suffix = os.path.splitext(target)
     older = f"{stem}-{secrets.token_hex(4)}{suffix}"
@@ -60,15 +59,10 @@ def put_in_place(aside: str, target: str) -> None:
     except CheckpointWriteError:
         rename(older, target)
         raise
-    _discard(older)
+    _try_to_discard(older)
 
 
-def _discard(path: str) -> None:
+def _try_to_discard(path: str) -> None:
     """Remove an older checkpoint. If that fails, it stays hidden until leftovers are next removed."""
     with contextlib.suppress(OSError):
-        if os.path.isdir(path) and not os.path.islink(path):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(path, INDEX))  # a half removed folder is not a checkpoint
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)
+        discard(path)
