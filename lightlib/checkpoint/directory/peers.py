@@ -13,12 +13,7 @@ __all__ = ["PeerFailure", "Peers", "attempted"]
 
 @dataclass
 class PeerFailure:
-    """An error of one process.
-
-    Attributes:
-        text: Its message.
-        error: The error itself; None on the other processes.
-    """
+    """An error of one process: its message, and the error itself, which the other processes do not get."""
 
     text: str
     error: Exception | None = None
@@ -36,14 +31,9 @@ def attempted(call: Callable[[], Any], message_of: Callable[[Exception], str]) -
 
 
 class Peers:
-    """The processes of a group; the first one decides.
+    """The processes of a group (None: all), or only this one if it is `alone`; the first one decides."""
 
-    Args:
-        group: A group of `torch.distributed`; None is all processes, or this one if it is the only one.
-        alone: Only this process, even if there are several. Default False.
-    """
-
-    def __init__(self, group: Any = None, alone: bool = False) -> None:
+    def __init__(self, group: Any, alone: bool) -> None:
         several = not alone and distributed.is_available() and distributed.is_initialized()
         self.group = group
         self.size = distributed.get_world_size(group) if several else 1

@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lightlib.checkpoint.directory.encoding import decode
-from lightlib.checkpoint.directory.index import LARGEST, Entry, Index
-from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, LazyTensor, Shards, damaged, read_tensors
-from lightlib.checkpoint.directory.writer import write_together
+from lightlib.checkpoint.directory.index import LARGEST, Index
+from lightlib.checkpoint.directory.tensors import BLOCK, LazyTensor, Shards, damaged, read_tensors
+from lightlib.checkpoint.directory.writer import save
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import CALLBACK_TENSORS, OURS, SHARDED
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 
-__all__ = ["is_directory", "label_of", "load", "save", "storage_reader", "verify"]
-
-
-def save(
-    content: Mapping[str, Any], path: str | os.PathLike[str], label: Label, group: Any = None, alone: bool = False
-) -> None:
-    """Write a checkpoint with all processes of `group`; it appears under its name only when it is complete.
-
-    Of replicated tensors, the first process that has them writes them. An older checkpoint of this name is replaced in
-    one step, or if the system cannot, renamed before and removed afterwards.
-
-    Args:
-        content: Tensors, plain values and containers of them. ``content["state_dict"]``,
-            ``content["optimizer_states"]`` and the callbacks' tensors may have DTensors and tensors that only some
-            processes have; everything else is taken from the first process.
-        path: A local path or a URL, the same on all processes.
-        label: The run that writes it, and its position.
-        group: The processes that call this, one checkpoint at a time. Default: all.
-        alone: This process writes the full checkpoint, even if there are several processes. Default False.
-
-    Raises:
-        CheckpointWriteError: One of the processes could not write its shards; raised on all of them. An existing
-            checkpoint is unchanged.
-    """
-    write_together(content, os.fspath(path), label, group, alone)
+__all__ = ["label_of", "load", "save", "verify"]
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a checkpoint. Weights, optimizer states and tensors of callbacks are `LazyTensor`, to be read later.
 
-    Args:
-        path: A local path or a URL.
-
     Raises:
         CheckpointError: It is missing, incomplete, damaged, or not lightlib's.
     """
     where = os.fspath(path)
-    index = _index_of(where)
-    _check_files(where, index)
-    shards = Shards(where)
+    index, shards = _index_of(where), Shards(where)
     content = decode(index.content, lambda name: _lazy_tensor(name, index, shards))
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise damaged(where, "it has no 'state_dict'")
@@ -72,11 +42,9 @@ def label_of(path: str | os.PathLike[str]) -> Label | None:
     Only the index is read, and the sizes of the files are compared with it.
     """
     try:
-        index = _index_of(os.fspath(path))
-        _check_files(os.fspath(path), index)
+        return _index_of(os.fspath(path)).label
     except (CheckpointError, OSError):
         return None
-    return index.label
 
 
 def verify(path: str | os.PathLike[str]) -> int:
@@ -86,23 +54,17 @@ def verify(path: str | os.PathLike[str]) -> int:
         CheckpointError: It is missing, incomplete, damaged, or not lightlib's; the message states where.
     """
     where = os.fspath(path)
-    index = _index_of(where)
-    _check_files(where, index)
-    shards = Shards(where)
+    index, shards = _index_of(where), Shards(where)
     decode(index.content, lambda name: _lazy_tensor(name, index, shards))
     count = 1
-    for name, entry, chunk in _in_file_order(index):
+    chunks = [(chunk, name) for name, entry in index.tensors.items() for chunk in entry.chunks]
+    for chunk, name in sorted(chunks, key=lambda pair: (pair[0].shard, pair[0].position)):
         for start in range(0, chunk.length, BLOCK):
             shards.read(chunk, start, min(start + BLOCK, chunk.length), name)
             count += 1
-        if entry.as_saved:
+        if index.tensors[name].as_saved:
             _lazy_tensor(name, index, shards).read()
     return count
-
-
-def is_directory(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a checkpoint directory of lightlib at `path`, intact or damaged."""
-    return filesystem.exists(filesystem.join(path, filesystem.INDEX))
 
 
 def _lazy_tensor(name: str, index: Index, shards: Shards) -> LazyTensor:
@@ -112,14 +74,8 @@ def _lazy_tensor(name: str, index: Index, shards: Shards) -> LazyTensor:
     return LazyTensor(name, entry.shape, entry.dtype, entry.chunks, shards, entry.as_saved)
 
 
-def _in_file_order(index: Index) -> Iterator[tuple[str, Entry, Chunk]]:
-    """Yield all chunks in their order in the files."""
-    chunks = [(chunk, name) for name, entry in index.tensors.items() for chunk in entry.chunks]
-    for chunk, name in sorted(chunks, key=lambda pair: (pair[0].shard, pair[0].position)):
-        yield name, index.tensors[name], chunk
-
-
 def _index_of(path: str) -> Index:
+    """Return the index, after comparing the sizes of the files with it."""
     name = filesystem.join(path, filesystem.INDEX)
     try:
         with filesystem.open_for_reading(name) as file:
@@ -134,10 +90,7 @@ def _index_of(path: str) -> Index:
         ) from error
     if len(data) > LARGEST:
         raise damaged(path, f"its index.json has more than {LARGEST} bytes")
-    return Index.of(data, path)
-
-
-def _check_files(path: str, index: Index) -> None:
+    index = Index.of(data, path)
     for name, size in index.shards.items():
         try:
             actual = filesystem.size_of(filesystem.join(path, name))
@@ -145,6 +98,7 @@ def _check_files(path: str, index: Index) -> None:
             raise damaged(path, f"{name!r} is missing, one of {len(index.shards)} files with tensors") from None
         if actual != size:
             raise damaged(path, f"{name!r} has {actual} bytes instead of {size}")
+    return index
 
 
 def _foreign(path: str) -> CheckpointError:

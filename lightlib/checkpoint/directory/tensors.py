@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import sys
@@ -44,24 +45,17 @@ class Chunk:
 
 
 class Shards:
-    """The files of one checkpoint directory, opened when they are first read.
-
-    Args:
-        folder: The directory.
-    """
+    """The files of one checkpoint directory, opened when they are first read."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._open: dict[str, BinaryIO] = {}
         self._lock = threading.Lock()
-        weakref.finalize(self, _close, self._open)
+        self._files = contextlib.ExitStack()
+        weakref.finalize(self, self._files.close)
 
     def read(self, chunk: Chunk, start: int, stop: int, of: str) -> tuple[bytearray, int]:
-        """Return bytes of a chunk that include those from `start` to `stop`, and the offset of the first of these.
-
-        Raises:
-            CheckpointError: They are missing or differ from what was written.
-        """
+        """Return bytes of a chunk that include those from `start` to `stop`, and the offset of the first of these."""
         first, last = start // BLOCK, max(start // BLOCK, (stop - 1) // BLOCK)
         begin, end = first * BLOCK, min((last + 1) * BLOCK, chunk.length)
         data = bytearray(end - begin)
@@ -83,13 +77,9 @@ class Shards:
 
     def _file(self, name: str) -> BinaryIO:
         if name not in self._open:
-            self._open[name] = filesystem.open_for_reading(filesystem.join(self.folder, name))
+            opened = filesystem.open_for_reading(filesystem.join(self.folder, name))
+            self._open[name] = self._files.enter_context(opened)
         return self._open[name]
-
-
-def _close(files: dict[str, BinaryIO]) -> None:
-    for file in files.values():
-        file.close()
 
 
 def _fill(file: BinaryIO, view: memoryview) -> int:
@@ -142,35 +132,22 @@ class LazyTensor:
         return len(self.shape)
 
     def read(self, device: torch.device | str = "cpu") -> Tensor:
-        """Return the full tensor.
-
-        Raises:
-            CheckpointError: The data differ from what was written.
-        """
+        """Return the full tensor; a `CheckpointError` says that the data differ from what was written."""
         if self.as_saved:
             return self._loaded().to(device)
         return self.box((0,) * len(self.shape), tuple(self.shape)).to(device)
 
     def read_part(self, like: Any) -> Any:
-        """Return a DTensor with the values of this one and the placements of `like`; only the local shard is read.
-
-        Raises:
-            CheckpointError: The data differ from what was written.
-        """
+        """Return a DTensor with the values of this one and the placements of `like`; only the local shard is read."""
         (shard,) = like.__create_chunk_list__()
-        local = self.box(tuple(shard.offsets), tuple(shard.sizes)) if shard.offsets or not self.shape else self._none()
+        if shard.offsets or not self.shape:
+            local = self.box(tuple(shard.offsets), tuple(shard.sizes)).to(like.device)
+        else:
+            local = torch.empty(0, dtype=self.dtype, device=like.device)
         stride = torch.empty(self.shape, device="meta").stride()
         return type(like).from_local(
-            local.to(like.device),
-            like.device_mesh,
-            like.placements,
-            run_check=False,
-            shape=self.shape,
-            stride=stride,
+            local, like.device_mesh, like.placements, run_check=False, shape=self.shape, stride=stride
         )
-
-    def _none(self) -> Tensor:
-        return torch.empty(0, dtype=self.dtype)
 
     def box(self, offsets: Numbers, sizes: Numbers) -> Tensor:
         """Return a box of the tensor; only the chunks that overlap it are read."""

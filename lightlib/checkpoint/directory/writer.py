@@ -10,9 +10,9 @@ import secrets
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 import torch
 from torch import Tensor
@@ -27,49 +27,32 @@ from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.storage.swap import put_in_place
 from lightlib.errors import CheckpointWriteError, LightlibError
 
-__all__ = ["write_together"]
+__all__ = ["save"]
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass
 class LocalShard:
-    """The shard of one tensor on one process, without its values.
-
-    Attributes:
-        dtype, shape: Of the full tensor.
-        box: Offsets and sizes of the shard.
-        as_saved: Whether it is written as `torch.save` does.
-    """
+    """The shard of one tensor on one process, without its values; `dtype` and `shape` are those of the full tensor."""
 
     dtype: torch.dtype
     shape: torch.Size
-    box: Box
-    as_saved: bool
+    box: Box  # offsets and sizes of the shard
+    as_saved: bool  # whether it is written as `torch.save` does
 
 
 @dataclass
 class RankContent:
-    """The content of one process, as sent to the first one.
+    """The content of one process, as sent to the first one."""
 
-    Attributes:
-        content: The encoded content; on later processes only their contribution.
-        shards: The shards that it could write, by the name of the tensor.
-    """
-
-    content: Any
-    shards: dict[str, LocalShard]
+    content: Any  # encoded; of later processes only their contribution
+    shards: dict[str, LocalShard]  # that it could write, by the name of the tensor
 
 
 @dataclass
 class WriteTask:
-    """The shards that one process has to write.
-
-    Attributes:
-        folder: The folder of the file.
-        shard: The name of the file.
-        names: The tensors whose local shards it writes.
-    """
+    """The file that one process has to write, and the tensors whose local shards it has."""
 
     folder: str
     shard: str
@@ -80,25 +63,32 @@ class WriteTask:
 class WrittenFile:
     """The file that one process has written: its size, and the chunk of each tensor."""
 
-    size: int = 0
-    chunks: dict[str, Chunk] = field(default_factory=dict)
-
-    def clear(self) -> None:
-        """Begin again, before the first write or a retry."""
-        self.size, self.chunks = 0, {}
-
-    def write_blocks(self, file: BinaryIO, blocks: Iterator[memoryview]) -> tuple[int, int, tuple[int, ...]]:
-        """Write the bytes of one shard; return their position, their number, and the checksum of each block."""
-        checksums, begin = [], self.size
-        for block in blocks:
-            file.write(block)
-            checksums.append(zlib.crc32(block))
-            self.size += len(block)
-        return begin, self.size - begin, tuple(checksums)
+    size: int
+    chunks: dict[str, Chunk]
 
 
-def write_together(content: Mapping[str, Any], path: str, label: Label, group: Any, alone: bool) -> None:
-    """Write a checkpoint directory with all processes of `group`; see `directory.save`."""
+def save(
+    content: Mapping[str, Any], path: str | os.PathLike[str], label: Label, group: Any = None, alone: bool = False
+) -> None:
+    """Write a checkpoint with all processes of `group`; it appears under its name only when it is complete.
+
+    Of replicated tensors, the first process that has them writes them. An older checkpoint of this name is replaced in
+    one step, or if the system cannot, renamed before and removed afterwards.
+
+    Args:
+        content: Tensors, plain values and containers of them. ``content["state_dict"]``,
+            ``content["optimizer_states"]`` and the callbacks' tensors may have DTensors and tensors that only some
+            processes have; everything else is taken from the first process.
+        path: A local path or a URL, the same on all processes.
+        label: The run that writes it, and its position.
+        group: The processes that call this, one checkpoint at a time. Default: all.
+        alone: This process writes the full checkpoint, even if there are several processes. Default False.
+
+    Raises:
+        CheckpointWriteError: One of the processes could not write its shards; raised on all of them. An existing
+            checkpoint is unchanged.
+    """
+    path = os.fspath(path)
     peers = Peers(group, alone)
     message_of = _ErrorMessage(path, peers)
     tensors: dict[str, Any] = {}
@@ -133,12 +123,7 @@ def _raise(failure: PeerFailure, local: Any) -> NoReturn:
 
 
 class _ErrorMessage:
-    """Returns the message of an error on this process, with the checkpoint's name in place of the temporary folder's.
-
-    Args:
-        path: The checkpoint.
-        peers: The processes that write it.
-    """
+    """Returns the message of an error on this process, with the checkpoint's name in place of the temporary one."""
 
     def __init__(self, path: str, peers: Peers) -> None:
         self.path = self.folder = path
@@ -209,10 +194,7 @@ def _is_nested(value: Any) -> bool:
 class _SavePlan:
     """Assigns shards to processes and completes the checkpoint; on the first process.
 
-    Args:
-        contents: The content of each process.
-        path: The name of the checkpoint.
-        stack: Releases the temporary name when it is closed.
+    Closing `stack` releases the temporary name.
     """
 
     def __init__(self, contents: list[RankContent | PeerFailure], path: str, stack: contextlib.ExitStack) -> None:
@@ -244,16 +226,14 @@ class _SavePlan:
             for name, chunk in written.chunks.items():
                 self.entries[name].chunks.append(chunk)
         data = Index(label, shards, self.entries, self.content).as_bytes()
-        if self.remote:
-            older = filesystem.names_in(self.path)
-            filesystem.write(filesystem.join(self.path, filesystem.INDEX), lambda file: _put(file, data))
-            for name in older:
-                if name != filesystem.INDEX and name not in shards:
-                    with contextlib.suppress(OSError, LightlibError):  # the new checkpoint is complete
-                        filesystem.remove(filesystem.join(self.path, name))
-            return
-        filesystem.write(filesystem.join(self.folder, filesystem.INDEX), lambda file: _put(file, data))
-        put_in_place(self.folder, filesystem.local_path(self.path).rstrip(os.sep))
+        older = filesystem.names_in(self.folder) if self.remote else []
+        filesystem.write(filesystem.join(self.folder, filesystem.INDEX), lambda file: cast("None", file.write(data)))
+        if not self.remote:
+            put_in_place(self.folder, filesystem.local_path(self.path).rstrip(os.sep))
+        for name in older:
+            if name != filesystem.INDEX and name not in shards:
+                with contextlib.suppress(OSError, LightlibError):  # the new checkpoint is complete
+                    filesystem.remove(filesystem.join(self.folder, name))
 
     def _check_visible(self, rank: int, size: int) -> None:
         """Check that this process sees the file of another one."""
@@ -278,10 +258,6 @@ class _SavePlan:
                 filesystem.remove(filesystem.join(self.path, task.shard))
 
 
-def _put(file: BinaryIO, data: Any) -> None:
-    file.write(data)
-
-
 def _result_or_raise(result: Any) -> Any:
     if isinstance(result, PeerFailure):
         raise result.error if isinstance(result.error, LightlibError) else CheckpointWriteError(result.text)
@@ -289,11 +265,7 @@ def _result_or_raise(result: Any) -> Any:
 
 
 def _assign(names: list[str], ranks: list[RankContent]) -> tuple[dict[str, Entry], list[list[str]]]:
-    """Return the entry of each tensor, and the tensors that each process writes: the first that has a box writes it.
-
-    Raises:
-        CheckpointWriteError: The processes have different tensors of one name, or do not have all of it.
-    """
+    """Return the entry of each tensor, and the tensors that each process writes: the first that has a box writes it."""
     entries: dict[str, Entry] = {}
     owned: list[list[str]] = [[] for _ in ranks]
     for name in names:
@@ -324,11 +296,7 @@ def _disagreement(name: str, what: str) -> CheckpointWriteError:
 
 
 def _check_target(path: str) -> None:
-    """Refuse an existing folder that is not a checkpoint: it would be removed with its content.
-
-    Raises:
-        CheckpointWriteError: There is such a folder.
-    """
+    """Refuse an existing folder that is not a checkpoint: it would be removed with its content."""
     if not filesystem.is_folder(path) or os.path.islink(filesystem.local_path(path)):
         return
     names = [name for name in filesystem.names_in(path) if not name.startswith(".")]
@@ -345,25 +313,30 @@ def _check_target(path: str) -> None:
 # the bytes
 def _write_shard(task: WriteTask, tensors: Mapping[str, Any]) -> WrittenFile:
     """Write this process's file, unless it has no shards."""
-    written = WrittenFile()
-    if not task.names:
-        return written
+    chunks: dict[str, Chunk] = {}
+    size = 0
 
     def produce(file: BinaryIO) -> None:
-        written.clear()
+        nonlocal size
+        size = 0  # a retry begins again
         by_memory: dict[Any, Chunk] = {}
         for name in task.names:
             memory = _memory(tensors[name])
             if memory in by_memory:  # tied to a tensor that is already written
-                written.chunks[name] = by_memory[memory]
+                chunks[name] = by_memory[memory]
                 continue
             box, blocks = _bytes_of(name, tensors[name])
-            begin, length, checksums = written.write_blocks(file, blocks)
-            chunk = Chunk(*box, task.shard, begin, length, checksums)
-            written.chunks[name] = by_memory[memory if memory is not None else name] = chunk
+            checksums, begin = [], size
+            for block in blocks:
+                file.write(block)
+                checksums.append(zlib.crc32(block))
+                size += len(block)
+            chunk = Chunk(*box, task.shard, begin, size - begin, tuple(checksums))
+            chunks[name] = by_memory[memory if memory is not None else name] = chunk
 
-    filesystem.write(filesystem.join(task.folder, task.shard), produce)
-    return written
+    if task.names:
+        filesystem.write(filesystem.join(task.folder, task.shard), produce)
+    return WrittenFile(size, chunks)
 
 
 def _memory(value: Any) -> Any:

@@ -19,7 +19,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _held: dict[tuple[int, str], Claim] = {}  # by process, so that a forked process holds none, and by folder
 
 
-class Claim:
+class Claim(contextlib.AbstractContextManager["Claim"]):
     """A claim on a folder, held until it is released as often as it was claimed, or until the process ends.
 
     Example:
@@ -52,9 +52,6 @@ class Claim:
     def again(self) -> Claim:
         """Claim the folder once more."""
         self._count += 1
-        return self
-
-    def __enter__(self) -> Claim:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -119,9 +119,7 @@ def write(path: str | os.PathLike[str], produce: Callable[[BinaryIO], None]) -> 
     with aside(target) as temporary:
         try:
             make_folder(folder)
-            with contextlib.suppress(FileNotFoundError):
-                if stat.S_ISDIR(os.lstat(target).st_mode):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+            _refuse_folder(target)
             writer = Writer(temporary)
             with writer:
                 produce(cast("BinaryIO", writer))
@@ -141,6 +139,12 @@ def write(path: str | os.PathLike[str], produce: Callable[[BinaryIO], None]) -> 
             if writer is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
+
+
+def _refuse_folder(target: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.lstat(target).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
 
 
 def name_aside(path: str | os.PathLike[str]) -> str:
