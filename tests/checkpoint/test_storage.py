@@ -107,7 +107,7 @@ class TestEverywhere:
         assert seen == [False]
         assert filesystem.size_of(path) == 36
 
-    def test_copy_and_rename(self, folder):
+    def test_copy(self, folder):
         for name in ("b.bin", "index.json", "a.bin"):
             filesystem.write(filesystem.join(folder, f"x/{name}"), bytes_of(name.encode()))
         filesystem.copy(filesystem.join(folder, "x"), filesystem.join(folder, "y"))
@@ -116,9 +116,6 @@ class TestEverywhere:
         assert filesystem.names_in(filesystem.join(folder, "y")) == ["a.bin", "b.bin", "index.json"]
         assert read(filesystem.join(folder, "y/b.bin")) == b"b.bin"
         assert filesystem.size_of(filesystem.join(folder, "y")) == 20
-        filesystem.rename(filesystem.join(folder, "x"), filesystem.join(folder, "w"))
-        filesystem.rename(filesystem.join(folder, "z.bin"), filesystem.join(folder, "v.bin"))
-        assert filesystem.names_in(folder) == ["v.bin", "w", "y"]
 
     def test_a_folder_is_removed(self, folder):
         for name in ("b.bin", "index.json", "a/a.bin"):
@@ -358,7 +355,7 @@ except OSError as error:
         assert sorted(os.listdir("run")) == ["a", "b", "last", "last.ckpt"]
 
     def test_free_space(self):
-        assert filesystem.free_space("not/there/yet") > 0
+        assert local.free_space("not/there/yet") > 0
         assert filesystem.local_path("file:///a") == "/a"
 
 
@@ -703,7 +700,7 @@ class TestStore:
 
     def test_positions_that_there_are_not(self):
         filesystem.write(f"{MEMORY}/a.bin", bytes_of(b"whole"))
-        with filesystem.open_for_reading(f"{MEMORY}/a.bin") as file, pytest.raises(OSError, match="before the start"):
+        with filesystem.open_for_reading(f"{MEMORY}/a.bin") as file, pytest.raises(ValueError, match="before start"):
             file.seek(-6, os.SEEK_END)
 
     def test_many_threads_write(self):

@@ -12,9 +12,9 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, cast
 
-from lightlib.checkpoint.storage import local, remote_reader, store, upload
-from lightlib.checkpoint.storage.claims import Claim, claim
-from lightlib.checkpoint.storage.local import INDEX, Writer, flush_folder, free_space, make_folder, write_error
+from lightlib.checkpoint.storage import local, store, upload
+from lightlib.checkpoint.storage.claims import claim
+from lightlib.checkpoint.storage.local import INDEX, Writer, flush_folder, make_folder, write_error
 from lightlib.checkpoint.storage.retries import with_retries
 from lightlib.checkpoint.storage.store import is_remote, local_path
 from lightlib.checkpoint.storage.swap import put_in_place
@@ -22,26 +22,21 @@ from lightlib.errors import CheckpointWriteError, LightlibError, Misconfiguratio
 
 __all__ = [
     "INDEX",
-    "Claim",
     "aside",
     "check_writable",
     "claim",
     "copy",
     "exists",
-    "flush_folder",
-    "free_space",
     "is_folder",
     "is_remote",
     "join",
     "link",
     "local_path",
     "make_folder",
-    "name_aside",
     "names_in",
     "open_for_reading",
     "remove",
     "remove_leftovers",
-    "rename",
     "size_of",
     "with_retries",
     "write",
@@ -204,7 +199,7 @@ def _alive(process: int) -> bool:
 def open_for_reading(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a file for reading and seeking. On a store every read is retried."""
     name = os.fspath(path)
-    return remote_reader.open_for_reading(name) if is_remote(name) else open(local_path(name), "rb")
+    return store.open_for_reading(name) if is_remote(name) else open(local_path(name), "rb")
 
 
 def remove(path: str | os.PathLike[str]) -> None:
@@ -220,16 +215,6 @@ def remove(path: str | os.PathLike[str]) -> None:
     with aside(target) as hidden:
         os.rename(target, hidden)  # from here on the name is free
         local.discard(hidden)
-
-
-def rename(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
-    """Rename a file or a folder on the same file system: in one step on a disk, by copying on a store."""
-    source, target = os.fspath(old), os.fspath(new)
-    if is_remote(source):
-        copy(source, target)
-        remove(source)
-        return
-    local.rename(local_path(source), local_path(target))
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

@@ -50,11 +50,7 @@ class Label:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Label:
-        """Return the label from the values of `as_dict`; ignore values that a newer version may have added.
-
-        Raises:
-            TypeError: A value has the wrong type.
-        """
+        """Return the label from the values of `as_dict`; ignore values that a newer version may have added."""
         kinds = {"str": str, "int": int, "bool": bool}
         known = {field.name: values[field.name] for field in fields(cls) if field.name in values}
         for field in fields(cls):

@@ -1,4 +1,4 @@
-"""Objects on a store that fsspec can access: their addresses, sizes and listings."""
+"""Objects on a store that fsspec can access: their addresses, sizes and listings, and reading them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import errno
 import os
 import posixpath
-from typing import Any, cast
+from functools import partial
+from typing import Any, BinaryIO, cast
 
 from lightlib.checkpoint.storage.retries import with_retries
 
@@ -19,11 +20,13 @@ __all__ = [
     "local_path",
     "names_in",
     "object_info",
+    "open_for_reading",
     "size_of",
 ]
 
 # Stores in which an object appears when its upload is completed; in other stores it is written under a temporary name.
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "obs", "tos", "cos"})
+LARGEST_READ = 2**26  # bytes of one request
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -94,6 +97,27 @@ def is_folder(path: str) -> bool:
 def size_of(path: str) -> int:
     """Return the size of an object in bytes."""
     return int(object_info(path)["size"])
+
+
+def open_for_reading(path: str) -> BinaryIO:
+    """Open an object for reading and seeking; each read is a separate request and is retried."""
+    from fsspec.spec import AbstractBufferedFile  # optional: fsspec
+
+    files, name = file_system(path)
+
+    def fetch(start: int, end: int) -> bytes:
+        data: bytes = files.cat_file(name, start=start, end=end)
+        if len(data) != end - start:
+            raise OSError(errno.EAGAIN, f"the store sent {len(data)} of {end - start} bytes")
+        return data
+
+    class Reader(AbstractBufferedFile):  # type: ignore[misc]
+        def _fetch_range(self, start: int, end: int) -> bytes:
+            starts = range(start, end, LARGEST_READ)
+            pieces = (partial(fetch, at, min(at + LARGEST_READ, end)) for at in starts)
+            return b"".join(with_retries(f"reading {path!r}", piece) for piece in pieces)
+
+    return cast("BinaryIO", Reader(files, name, block_size=2**20, size=size_of(path)))
 
 
 def names_in(folder: str) -> list[str]:

@@ -19,11 +19,7 @@ _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EN
 
 
 def exchanged(first: str, second: str) -> bool:
-    """Exchange the names of two files, folders or links; return False if the system or file system cannot.
-
-    Raises:
-        OSError: It can, but not for these two.
-    """
+    """Exchange the names of two files, folders or links; return False if the system or file system cannot."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if os.name == "posix" else None
     if call is None:
         return False
@@ -38,10 +34,8 @@ def exchanged(first: str, second: str) -> bool:
 def put_in_place(aside: str, target: str) -> None:
     """Give a complete folder its final name and remove the one that had it; one of the two exists at every instant.
 
-    If names cannot be exchanged, the older folder is called ``last-1a2b3c4d.ckpt`` for a moment.
-
-    Raises:
-        CheckpointWriteError, OSError: It cannot be renamed; the older folder is unchanged.
+    If names cannot be exchanged, the older folder is called ``last-1a2b3c4d.ckpt`` for a moment. After an error it is
+    unchanged.
     """
     above = os.path.dirname(target) or "."
     if not os.path.lexists(target):

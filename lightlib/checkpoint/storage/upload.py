@@ -23,11 +23,7 @@ PIECE = 2**23  # bytes handed over at once, so that a store never buffers more t
 
 
 def write(path: str, produce: Callable[[BinaryIO], None]) -> None:
-    """Upload the output of `produce`, which is called again for each retry. The object appears when it is complete.
-
-    Raises:
-        CheckpointWriteError: It could not be uploaded; an existing object is unchanged.
-    """
+    """Upload the output of `produce`, which is called again for each retry. The object appears when it is complete."""
     begun, tries = time.monotonic(), 0
 
     def attempt() -> None:
@@ -139,12 +135,7 @@ def _move(files: Any, old: str, new: str) -> None:
 
 
 def copied_within(old: str, new: str) -> bool:
-    """Copy an object within its store if the store supports it, without transferring the bytes; return whether it did.
-
-    Raises:
-        FileNotFoundError: There is no such object.
-        CheckpointWriteError: It cannot be copied.
-    """
+    """Copy an object within its store if the store supports it, without transferring bytes; return whether it did."""
     files, source, _ = _names(old)
     target_files, target, temporary = _names(new)
     if files is not target_files or temporary != target:
