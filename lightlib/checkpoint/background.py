@@ -94,11 +94,7 @@ class BackgroundWriter:
         return error if isinstance(error, CheckpointWriteError) else _explained(error)
 
     def wait(self) -> None:
-        """Wait until all jobs are done.
-
-        Raises:
-            CheckpointWriteError: A job failed; raised once.
-        """
+        """Wait until all jobs are done; a `CheckpointWriteError` says, once, that one has failed."""
         self.join()
         error = self.look()
         if error is not None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
+from lightlib.checkpoint.directory import reader
 from lightlib.checkpoint.file import archive, safetensors
 from lightlib.checkpoint.file.read_errors import unreachable
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, closest, nearest
 
-__all__ = ["FORMATS", "exists", "label_of", "load", "missing", "save", "verify"]
+__all__ = ["FORMATS", "exists", "kind_of", "label_of", "load", "missing", "save", "verify"]
 
 FORMATS = ("file", "directory")
 
@@ -21,31 +21,15 @@ FORMATS = ("file", "directory")
 def save(
     content: Mapping[str, Any], path: str, label: Label, kind: str = "file", group: Any = None, alone: bool = False
 ) -> None:
-    """Write a checkpoint, which appears under its name only when it is complete.
-
-    Args:
-        content: Tensors, plain values and containers of them.
-        path: A local path or a URL.
-        label: The run that writes it, and its position.
-        kind: ``"file"``: this process writes everything. ``"directory"``: every process calls this and writes a shard.
-        group: The processes that write a directory. Default: all.
-        alone: This process writes a directory by itself, even if there are several processes.
-
-    Raises:
-        CheckpointWriteError: It could not be written; an existing checkpoint is unchanged.
-    """
+    """Write a checkpoint: as `archive.save`, or with `kind="directory"` as the `save` of directories."""
     if kind == "directory":
-        _directories().save(content, path, label, group, alone)
+        reader.save(content, path, label, group, alone)
     else:
         archive.save(content, path, label)
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` exists.
-
-    Raises:
-        CheckpointError: It is a URL that cannot be accessed.
-    """
+    """Whether `path` exists; a `CheckpointError` says that it is a URL that cannot be accessed."""
     try:
         return filesystem.exists(path)
     except (ImportError, OSError, ValueError) as error:
@@ -63,12 +47,10 @@ def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, 
     Raises:
         CheckpointError: It is missing, damaged, not a checkpoint, or has objects that need `trust`.
     """
-    named = isinstance(path, (str, os.PathLike))
-    if named and not exists(path):
-        raise missing(path)
-    if named and filesystem.is_folder(path):
-        return _directories().load(path)  # type: ignore[no-any-return]
-    if named and os.fspath(path).endswith(safetensors.SUFFIX):
+    kind = kind_of(path) if isinstance(path, (str, os.PathLike)) else "file"
+    if kind == "directory":
+        return reader.load(path)
+    if kind == "safetensors":
         return safetensors.load(path)
     try:
         return archive.load(path, map_location, trust=trust)
@@ -76,9 +58,22 @@ def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, 
         raise missing(path) from error
 
 
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """Return the kind of a checkpoint: ``"directory"``, ``"safetensors"`` or ``"file"``.
+
+    Raises:
+        CheckpointError: It does not exist.
+    """
+    if not exists(path):
+        raise missing(path)
+    if filesystem.is_folder(path):
+        return "directory"
+    return "safetensors" if os.fspath(path).endswith(safetensors.SUFFIX) else "file"
+
+
 def label_of(path: str | os.PathLike[str]) -> Label | None:
     """Return the label of a checkpoint; None if it has none or the label is damaged."""
-    return (_directories() if filesystem.is_folder(path) else archive).label_of(path)  # type: ignore[no-any-return]
+    return reader.label_of(path) if filesystem.is_folder(path) else archive.label_of(path)
 
 
 def verify(path: str | os.PathLike[str]) -> None:
@@ -87,9 +82,8 @@ def verify(path: str | os.PathLike[str]) -> None:
     Raises:
         CheckpointError: It is missing or damaged; the message states where.
     """
-    if not exists(path):
-        raise missing(path)
-    (_directories() if filesystem.is_folder(path) else archive).verify(path)
+    verify_kind = reader.verify if kind_of(path) == "directory" else archive.verify
+    verify_kind(path)
 
 
 def missing(path: Any) -> CheckpointError:
@@ -108,9 +102,3 @@ def missing(path: Any) -> CheckpointError:
         expected=f"an existing file; in {folder or '.'!r} there are: {', '.join(existing[:8]) or 'no .ckpt files'}.",
         fix=f"use {os.path.join(folder, near)!r}." if near else "correct the path; `ckpt_path=None` starts a new run.",
     )
-
-
-def _directories() -> ModuleType:
-    from lightlib.checkpoint.directory import reader  # optional: torch.distributed.checkpoint takes time to import
-
-    return reader

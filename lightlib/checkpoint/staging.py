@@ -36,12 +36,7 @@ class Buffers:
         self._pinned = False
 
     def reserve(self, size: int, by: Accelerator | None = None) -> None:
-        """Allocate at least `size` bytes and touch them, which takes longer than a copy; `staged` calls this.
-
-        Args:
-            size: Bytes.
-            by: The accelerator that pins the memory. Default: the memory is not pinned.
-        """
+        """Allocate at least `size` bytes, pinned `by` an accelerator, and touch them: that takes longer than a copy."""
         pinned = by is not None
         if size <= self.size and (self._pinned or not pinned):
             return
@@ -70,13 +65,10 @@ def _memory(size: int) -> Tensor:
 
 
 def staged(content: Any, buffers: Buffers) -> Any:
-    """Return an independent copy of a state, with all tensors on the CPU.
+    """Return an independent copy of a state, with all tensors on the CPU; other objects are copied by `copy.deepcopy`.
 
-    Tensors that share memory also share it in the copy. The copy is valid until the next call with the same buffers.
-
-    Args:
-        content: Tensors, plain values and containers of them; other objects are copied by `copy.deepcopy`.
-        buffers: Memory for the tensors. It grows to the size of the state.
+    Tensors that share memory also share it in the copy. The copy is valid until the next call with the same buffers,
+    which grow to the size of the state.
 
     Example:
         >>> weight = torch.ones(2)
@@ -155,11 +147,11 @@ class _StagedCopy:
             parts[key] = buffers.part(offset, storage.nbytes())
             parts[key].copy_(storage, non_blocking=True)
             offset += size
-        for made, value, key in self._waiting:
-            if key[1]:
-                view = torch.empty(0, dtype=value.dtype)
-                made.data = view.set_(parts[key], value.storage_offset(), value.shape, value.stride())
-            else:
-                made.data = torch.empty(value.shape, dtype=value.dtype)
+        with torch.no_grad():
+            for made, value, key in self._waiting:
+                if key[1]:
+                    made.set_(parts[key], value.storage_offset(), value.shape, value.stride())
+                else:
+                    made.set_(torch.empty(value.shape, dtype=value.dtype))
         if devices.keys() - {"cpu"}:
             torch.accelerator.synchronize()

@@ -129,12 +129,7 @@ def _refused(path: tuple[Any, ...], what: str) -> CheckpointWriteError:
 def decode(encoded: Any, tensor: Callable[[str], Any]) -> Any:
     """Return the content that was given to `encode`. No name in the data is imported or looked up as a class.
 
-    Args:
-        encoded: Values as parsed from JSON.
-        tensor: Returns the tensor of a name.
-
-    Raises:
-        CheckpointError: A value is not one that `encode` writes.
+    A `CheckpointError` says that a value is not one that `encode` writes.
 
     Example:
         >>> decode({"!": "tuple", "of": [1, {"!": "float", "of": "inf"}]}, lambda name: None)
@@ -227,12 +222,7 @@ def _strange(what: str) -> CheckpointError:
 
 
 def merged(first: Any, second: Any) -> Any:
-    """Return the union of the encoded values of two processes; if both have a value, the first one's.
-
-    Example:
-        >>> merged({"a": 1, "b": [{"c": 1}]}, {"a": 2, "b": [{"d": 3}]})
-        {'a': 1, 'b': [{'c': 1, 'd': 3}]}
-    """
+    """Return the union of the encoded values of two processes; if both have a value, the first one's."""
     if type(first) is list and type(second) is list:
         both = [merged(left, right) for left, right in zip(first, second, strict=False)]
         return both + (first[len(both) :] or second[len(both) :])
@@ -254,12 +244,7 @@ def merged(first: Any, second: Any) -> Any:
 
 
 def tensor_names(encoded: Any) -> Iterator[str]:
-    """Yield the names of the tensors that encoded values refer to.
-
-    Example:
-        >>> list(tensor_names(encode({"a": [torch.zeros(1)]})[0]))
-        ['a/[0]']
-    """
+    """Yield the names of the tensors that encoded values refer to."""
     if type(encoded) is list:
         for part in encoded:
             yield from tensor_names(part)

@@ -29,46 +29,28 @@ _ENDING_LENGTH = len(',"checksum":"00000000"}\n')
 
 
 def shard_name(token: str, rank: int) -> str:
-    """Return the file name of one process; `token` is drawn for each save, so that no file is written twice.
-
-    Example:
-        >>> shard_name("0a1b2c3d", 7)
-        'shard-0a1b2c3d-00007.bin'
-    """
+    """Return the file name of one process; `token` is drawn for each save, so that no file is written twice."""
     return f"shard-{token}-{rank:05d}.bin"
 
 
 @dataclass
 class Entry:
-    """One tensor and its chunks.
-
-    Attributes:
-        dtype, shape: Of the full tensor.
-        as_saved: Whether its bytes are those of `torch.save`.
-        chunks: Boxes that together cover it.
-    """
+    """One tensor, and the chunks that together cover it."""
 
     dtype: torch.dtype
     shape: torch.Size
-    as_saved: bool
+    as_saved: bool  # whether its bytes are those of `torch.save`
     chunks: list[Chunk]
 
 
 @dataclass
 class Index:
-    """The content of `index.json`.
-
-    Attributes:
-        label: The run that wrote the checkpoint, and its position.
-        shards: The size of each file in bytes.
-        tensors: The tensors by name.
-        content: The checkpoint as encoded by `encoding.encode`, which refers to the tensors by name.
-    """
+    """The content of `index.json`."""
 
     label: Label
-    shards: dict[str, int]
+    shards: dict[str, int]  # the size of each file in bytes
     tensors: dict[str, Entry]
-    content: Any
+    content: Any  # as encoded by `encoding.encode`, which refers to the tensors by name
 
     def as_bytes(self) -> bytes:
         """Return the bytes of the file, which end with the checksum of everything before it."""
@@ -86,11 +68,7 @@ class Index:
 
     @classmethod
     def of(cls, data: bytes, path: str) -> Index:
-        """Return the index from the bytes of an `index.json`, fully checked.
-
-        Raises:
-            CheckpointError: They differ from what was written, or are from a newer version.
-        """
+        """Return the index from the bytes of an `index.json`, fully checked."""
         try:
             return _parsed(data, path)
         except CheckpointError:

@@ -27,21 +27,14 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Chunk:
-    """A box of a tensor, and the location of its bytes.
+    """A box of a tensor, and the location of its bytes."""
 
-    Attributes:
-        offsets, sizes: The box, by dimension.
-        shard: The name of the file.
-        position, length: The position of its bytes in the file, and their number.
-        checksums: CRC-32 of every `BLOCK` bytes.
-    """
-
-    offsets: Numbers
+    offsets: Numbers  # of the box, by dimension
     sizes: Numbers
-    shard: str
-    position: int
+    shard: str  # the name of the file
+    position: int  # of its bytes in the file
     length: int
-    checksums: Numbers
+    checksums: Numbers  # CRC-32 of every `BLOCK` bytes
 
 
 class Shards:
@@ -226,15 +219,7 @@ for _name in (
 
 
 def read_tensors(tree: Any) -> Any:
-    """Return `tree` (nested dicts, lists, tuples, …) with each `LazyTensor` read, on the CPU.
-
-    Raises:
-        CheckpointError: The data differ from what was written.
-
-    Example:
-        >>> read_tensors({"a": [1, (2, 3)]})
-        {'a': [1, (2, 3)]}
-    """
+    """Return `tree` (nested dicts, lists, tuples, …) with each `LazyTensor` read, on the CPU."""
     if isinstance(tree, LazyTensor):
         return tree.read()
     if isinstance(tree, dict):

@@ -1,10 +1,6 @@
 """Checkpoint in a single file: the zip file of torch.save, with a trailer of label and checksum.
 
-torch.load and Lightning read it. The trailer is the zip file's comment, which other programs ignore: JSON with the
-label of the run, the number of bytes before it and their SHA-256, and a CRC-32 of itself. In that digest the bytes of a
-record (a tensor's storage) are represented by their CRC-32, which is in the zip file anyway. So each byte is covered
-once, and every truncation, every flipped bit and every burst of up to 32 bits is detected with certainty, and any other
-damage except for one in four thousand million. docs/decisions/0017-checkpoint-files.md has the reasons.
+torch.load and Lightning read it. docs/decisions/0017-checkpoint-files.md has the layout and the reasons.
 """
 
 from __future__ import annotations
@@ -44,11 +40,6 @@ ZIP = b"PK\x03\x04"
 
 def save(content: Mapping[str, Any], path: str | os.PathLike[str], label: Label) -> None:
     """Write a file, which appears under its name only when it is complete, and on a disk flushed.
-
-    Args:
-        content: Tensors, plain values and containers of them.
-        path: A local path or a URL.
-        label: The run that writes it, and its position.
 
     Raises:
         CheckpointWriteError: It could not be written; an existing file is unchanged.
@@ -144,12 +135,7 @@ def label_of(path: str | os.PathLike[str]) -> Label | None:
 
 
 def verify(path: str | os.PathLike[str]) -> int:
-    """Compare a file with its checksums and return how many are ours; 0 for another program's file, which is loaded.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        CheckpointError: It is damaged; the message states where.
-    """
+    """Compare a file with its checksums and return how many are ours; 0 for another program's file, which is loaded."""
     name = _described(path)
     with opened(path, name) as file:
         try:
@@ -200,12 +186,7 @@ def _pickles(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def _check(file: BinaryIO) -> int | None:
-    """Compare a file with its checksums; return how many of them are ours, None in files of other programs.
-
-    Raises:
-        CorruptionError: They differ.
-        CheckpointError: A newer version wrote it.
-    """
+    """Compare a file with its checksums; return how many of them are ours, None in files of other programs."""
     if not _starts_as_zip(file):
         return None
     end = trailer.read(file)

@@ -20,16 +20,9 @@ IN_MEMORY = 2**26  # bytes up to which a remote file is copied into memory, not 
 
 @contextmanager
 def opened(path: Any, name: str, copy_remote: bool = True) -> Iterator[BinaryIO]:
-    """Open a path, a URL or an open file as a seekable file that begins at offset 0.
+    """Open a path, a URL or an open file as a seekable file that begins at offset 0; errors call it `name`.
 
-    Args:
-        path: What to open.
-        name: Its name in errors.
-        copy_remote: Copy a file of a store first, because all of it will be read.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        CheckpointError: It cannot be accessed.
+    With `copy_remote` a file of a store is copied first, because all of it will be read.
     """
     if not isinstance(path, (str, os.PathLike)):
         if _is_seekable(path) and path.tell() == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickletools
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-__all__ = ["InvalidPickleError", "Refused", "check", "check_content", "first_foreign", "is_real_shortage", "path_of"]
+__all__ = ["InvalidPickleError", "Refused", "check", "check_content", "first_foreign", "is_real_shortage"]
 
 DEEPEST = 200  # levels of containers; the deepest of real checkpoints have about 20
 MOST = 10**7  # values to which a file may expand by repeating a list
@@ -68,11 +69,7 @@ _OBJECTS = (*_CALLS, "OBJ", "INST")
 
 
 def _read(file: Any) -> Any:
-    """Return the structure of a pickle: containers and calls as nodes, other values unchanged.
-
-    Raises:
-        InvalidPickleError: It is not a pickle, or has operations that no pickle has.
-    """
+    """Return the structure of a pickle: containers and calls as nodes, other values unchanged."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
@@ -146,10 +143,7 @@ class _Bounded:
 
 
 def check(files: Iterable[BinaryIO]) -> None:
-    """Refuse pickles with calls or nesting that torch.save never writes.
-
-    Args:
-        files: Each at the beginning of one pickle.
+    """Refuse pickles with calls or nesting that torch.save never writes; each file is at the beginning of one pickle.
 
     Raises:
         Refused: A pickle has a call with which the file controls memory or time, or has objects that contain
@@ -236,36 +230,23 @@ def _calls(root: Any) -> Iterator[tuple[str, str, _Node]]:
                     todo.append((path if within else path + key, within, part, node))
 
 
-def path_of(name: str, files: Iterable[BinaryIO]) -> str:
-    """Return the path of the first object of a class or function of this name, ``['a'][1]``; "" if unknown."""
-    stem = name.rpartition(".")[2]
-    return next((path for full_name, path in _names(files) if full_name.rpartition(".")[2] == stem), "")
-
-
-def first_foreign(files: Iterable[BinaryIO]) -> tuple[str, str] | None:
-    """Return the name and the path of the first object that is not torch's."""
-    return next(((name, path) for name, path in _names(files) if not _known(name)), None)
+def first_foreign(files: Iterable[BinaryIO], wanted: str = "") -> tuple[str, str] | None:
+    """Return the name and the path, ``['a'][1]``, of the first object that is `wanted`, or else not torch's."""
+    stem = wanted.rpartition(".")[2]
+    with contextlib.suppress(InvalidPickleError):
+        for file in files:
+            for name, path, _ in _calls(_read(_Bounded(file))):
+                if name.rpartition(".")[2] == stem if wanted else not _known(name):
+                    return name, path
+    return None
 
 
 def _known(name: str) -> bool:
     return name.startswith(TORCHS) or name.split(".", 1)[-1] in HARMLESS
 
 
-def _names(files: Iterable[BinaryIO]) -> Iterator[tuple[str, str]]:
-    try:
-        for file in files:
-            for name, path, _ in _calls(_read(_Bounded(file))):
-                yield name, path
-    except InvalidPickleError:
-        return
-
-
 def check_content(content: Any, map_location: Any, size: int) -> None:
-    """Refuse tensors without values, or larger than the file of `size` bytes that they came from.
-
-    Raises:
-        InvalidPickleError: There is such a tensor.
-    """
+    """Refuse tensors without values, or larger than the file of `size` bytes that they came from."""
     todo, seen = [("", content)], set[int]()
     while todo:
         path, value = todo.pop()

@@ -26,13 +26,7 @@ _TRUST = (
 
 
 def refused(name: str, kind: str, path: str) -> CheckpointError:
-    """Return the error for a file with an object that needs trust.
-
-    Args:
-        name: The file.
-        kind: The class or function of the object.
-        path: Where in the file it is; may be empty.
-    """
+    """Return the error for a file with an object that needs trust, of the class or function `kind`."""
     at = f" at {path}" if path else ""
     return CheckpointError(
         f"{name} has a Python object{at} that can only be loaded by running code: {kind}.",
@@ -44,21 +38,13 @@ def refused(name: str, kind: str, path: str) -> CheckpointError:
 def unreadable(
     name: str, error: Exception, trusted: bool = False, pickle_files: Callable[[], Iterator[BinaryIO]] | None = None
 ) -> CheckpointError:
-    """Return the error for a file that raised `error` when it was read.
-
-    Args:
-        name: The file.
-        error: What was raised.
-        trusted: Whether the file was read with `trust`.
-        pickle_files: Returns the pickles in the file, to locate an object that needs trust.
-    """
+    """Return the error for a file that raised `error`; `pickle_files` serves to locate an object that needs trust."""
     if needs_trust(error) and pickle_files is not None:
-        foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if foreign is not None:
-            return refused(name, foreign[1], pickles.path_of(foreign[1], pickle_files()))
-        first = pickles.first_foreign(pickle_files())
-        if first is not None:
-            return refused(name, *first)
+        named = re.search(r"GLOBAL ([\w.]+)", str(error))
+        kind = named[1] if named else ""
+        found = pickles.first_foreign(pickle_files(), kind) or (kind, "")
+        if found[0]:
+            return refused(name, kind or found[0], found[1])
     fix = _ANOTHER
     if isinstance(error, RuntimeError) and "map_location" in str(error):
         fix = 'pass map_location="cpu": it was saved on a device that this machine does not have.'

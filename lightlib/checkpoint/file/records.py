@@ -50,19 +50,12 @@ class UnknownZipLayout(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """One record of a file.
+    """One record of a file."""
 
-    Attributes:
-        name: Its name in the zip file, without the folder into which torch puts all records.
-        start: Offset of its first byte.
-        size: Number of bytes.
-        crc: Their CRC-32.
-    """
-
-    name: str
-    start: int
-    size: int
-    crc: int
+    name: str  # in the zip file, without the folder into which torch puts all records
+    start: int  # offset of its first byte
+    size: int  # number of bytes
+    crc: int  # their CRC-32
 
     @property
     def end(self) -> int:
@@ -94,12 +87,7 @@ class _Writer:
     def finish(self, comment: Callable[[int, str], bytes]) -> None:
         """Write the end of the file with a comment.
 
-        Args:
-            comment: Returns the comment from the number of bytes before it and their digest; its length must not depend
-                on the digest.
-
-        Raises:
-            UnknownZipLayout: The file does not end like a zip file.
+        `comment` gets the number of bytes before it and their digest, on which its length must not depend.
         """
         if len(self._end) < END_SIZE or self._end[-END_SIZE:-18] != END or self._end[-2:] != b"\0\0":
             raise UnknownZipLayout
@@ -129,10 +117,8 @@ class RecordWriter(_Writer):
 
     torch writes a record as header, name and padding, bytes, descriptor, each in separate calls; then the list of
     records. Checksums are in the descriptors and in the list, so they are filled in once the bytes are known. torch
-    could compute them, but in the same thread, which takes as long as writing.
-
-    Attributes:
-        unfamiliar: Whether the layout was not the known one.
+    could compute them, but in the same thread, which takes as long as writing. `unfamiliar` says that the layout was
+    not the known one.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -153,16 +139,17 @@ class RecordWriter(_Writer):
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
+        if self.unfamiliar:
+            raise UnknownZipLayout
         try:
             self._next(view)
         except (UnknownZipLayout, struct.error):
             self.unfamiliar = True
-            self._next = self._nothing
             raise UnknownZipLayout from None
         return len(view)
 
     def finish(self, comment: Callable[[int, str], bytes]) -> None:
-        if self._next != self._tail:
+        if self.unfamiliar or self._next != self._tail:
             raise UnknownZipLayout
         super().finish(comment)
 
@@ -231,9 +218,6 @@ class RecordWriter(_Writer):
     def _tail(self, view: memoryview) -> None:
         self._end += bytes(view)
 
-    def _nothing(self, view: memoryview) -> None:
-        raise UnknownZipLayout
-
 
 _lock = threading.Lock()
 _as_set: list[bool] = []  # the user's setting, once for each save in progress
@@ -261,11 +245,7 @@ class SharedReader:
         self._lock = threading.Lock()
 
     def read(self, start: int, size: int) -> bytes:
-        """Return `size` bytes from `start` on.
-
-        Raises:
-            CorruptionError: The file ends before that.
-        """
+        """Return `size` bytes from `start` on."""
         with self._lock:
             self.file.seek(start)
             data = self.file.read(size)
@@ -280,11 +260,7 @@ class SharedReader:
 
 
 def layout(source: SharedReader) -> list[Record]:
-    """Return the records of a zip file in order, after checking them for tricks.
-
-    Raises:
-        CorruptionError: It is not a zip file, or its records are compressed, overlap, or lie outside of it.
-    """
+    """Return the records of a zip file in order, after checking them for tricks."""
     try:
         with zipfile.ZipFile(source.file) as archive:
             entries, listed = archive.infolist(), archive.start_dir
@@ -330,11 +306,7 @@ def digest(source: SharedReader, records: Sequence[Record], end: int) -> str:
 
 
 def check_data(source: SharedReader, records: Sequence[Record]) -> None:
-    """Compare the bytes of records with their CRC-32, in several threads.
-
-    Raises:
-        CorruptionError: A record differs.
-    """
+    """Compare the bytes of records with their CRC-32, in several threads."""
 
     def check(record: Record) -> None:
         crc = 0

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -43,12 +43,7 @@ _DTYPES = {
 
 
 def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str]) -> None:
-    """Write tensors under their names; tensors that share memory are each written in full.
-
-    Raises:
-        CheckpointWriteError: The format does not support a tensor's layout, or the file cannot be written.
-        MisconfigurationException: The package safetensors is not installed.
-    """
+    """Write tensors under their names; tensors that share memory are each written in full."""
     package = _package()
     name = os.fspath(path)
     strange = [key for key, tensor in tensors.items() if tensor.layout is not torch.strided or tensor.is_quantized]
@@ -69,10 +64,7 @@ def save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: 
             fix="export(…, dtype='float32'), or keep the weights in a checkpoint file.",
         ) from error
 
-    def produce(file: BinaryIO) -> None:
-        file.write(data)
-
-    filesystem.write(name, produce)
+    filesystem.write(name, lambda file: cast("None", file.write(data)))
 
 
 def _alone(tensor: Tensor, taken: set[int]) -> Tensor:
@@ -86,12 +78,7 @@ def _alone(tensor: Tensor, taken: set[int]) -> Tensor:
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the tensors as ``"state_dict"``, with the values that `export` noted, in the form of a checkpoint.
-
-    Raises:
-        CheckpointError: It is missing, damaged or not a safetensors file.
-        MisconfigurationException: The package safetensors is not installed.
-    """
+    """Read the tensors as ``"state_dict"``, with the values that `export` noted, in the form of a checkpoint."""
     package = _package()
     _, metadata, _ = outline(path)
     name = os.fspath(path)
@@ -108,11 +95,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def outline(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str], int]:
-    """Return the tensors without values (on the device "meta"), the metadata, and the size of the file.
-
-    Raises:
-        CheckpointError: The file is damaged or not a safetensors file.
-    """
+    """Return the tensors without values (on the device "meta"), the metadata, and the size of the file."""
     name = os.fspath(path)
     size = filesystem.size_of(name)
     with filesystem.open_for_reading(name) as file:
@@ -136,9 +119,8 @@ def _described(entry: Mapping[str, Any], room: int) -> Tensor:
     (start, end), shape, dtype = entry["data_offsets"], entry["shape"], _DTYPES[entry["dtype"]]
     plain = all(type(number) is int and 0 <= number <= _LARGEST for number in (start, end, *shape))
     # torch computes strides in 64 bits, even for empty tensors
-    if not plain or math.prod(max(1, size) for size in shape) * dtype.itemsize > _LARGEST:
-        raise ValueError(f"bytes {start} to {end} for {entry['dtype']} {shape}")
-    if not start <= end <= room or end - start != math.prod(shape) * dtype.itemsize:
+    fits = plain and math.prod(max(1, size) for size in shape) * dtype.itemsize <= _LARGEST
+    if not fits or not start <= end <= room or end - start != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"bytes {start} to {end} for {entry['dtype']} {shape}")
     return torch.empty(shape, dtype=dtype, device="meta")
 

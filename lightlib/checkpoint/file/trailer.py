@@ -25,19 +25,14 @@ _END_SIZE, _LONGEST = 22, 2**16  # of a zip file's end record, and of the commen
 
 @dataclass(frozen=True)
 class Trailer:
-    """The trailer of a file.
+    """The trailer of a file; one with a version above `NEWEST` cannot be checked.
 
-    Attributes:
-        version: Its version; files with a version above `NEWEST` cannot be checked.
-        label: The run that wrote the file, and its position.
-        size: Number of bytes before the trailer.
-        covers: "records" if each record's CRC-32 represents its bytes in the digest, "all" if all bytes are digested.
-        sha256: The digest of these bytes.
+    In the digest, if it covers "records", each record's CRC-32 represents its bytes; if "all", all bytes are digested.
     """
 
     version: int
     label: Label
-    size: int
+    size: int  # number of bytes before the trailer
     covers: str
     sha256: str
 
@@ -54,11 +49,7 @@ def writer(label: Label, covers: str) -> Callable[[int, str], bytes]:
 
 
 def read(file: BinaryIO) -> Trailer | None:
-    """Return the trailer of an open file; None if it has none or the trailer is damaged.
-
-    Raises:
-        CorruptionError: The trailer is intact, but the file before it has lost or gained bytes.
-    """
+    """Return the trailer of an open file; None if it has none or the trailer is damaged."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _FOOT_SIZE))
     foot = _FOOT_PATTERN.fullmatch(file.read(_FOOT_SIZE))
@@ -88,11 +79,7 @@ def _parsed(values: dict[str, Any]) -> Trailer:
 
 
 def has_comment(file: BinaryIO) -> bool:
-    """Whether a zip file has a comment, as our files have; torch.save writes none.
-
-    Raises:
-        CorruptionError: The comment is longer or shorter than the end record states, or there is no end record.
-    """
+    """Whether a zip file has a comment, as our files have; torch.save writes none."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _LONGEST - _END_SIZE))
     last = file.read()

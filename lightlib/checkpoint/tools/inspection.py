@@ -18,7 +18,7 @@ from lightlib.errors import CheckpointError
 from lightlib.report import MASK, is_secret
 from lightlib.tree import children
 
-__all__ = ["Inspection", "Part", "TensorInfo", "inspect", "kind_of", "plural", "size_text"]
+__all__ = ["Inspection", "Part", "TensorInfo", "inspect", "plural", "size_text"]
 
 _TO_RESUME = ("optimizer_states", "lr_schedulers", "callbacks")
 _LARGEST = 5
@@ -94,7 +94,7 @@ class Inspection:
         """Return everything as values that JSON supports."""
         plain = {**asdict(self), "label": None if self.label is None else self.label.as_dict()}
         for name in ("hyperparameters", "datamodule_hyperparameters"):
-            plain[name] = {str(key): _json(value) for key, value in plain[name].items()}
+            plain[name] = _json(plain[name])
         return plain
 
     def __str__(self) -> str:
@@ -151,9 +151,7 @@ def inspect(path: str | os.PathLike[str], trust: bool = False) -> Inspection:
         ((2, 3), 'float32', False)
     """
     name = os.fspath(path)
-    if not filesystem.exists(name):
-        raise formats.missing(name)
-    kind = kind_of(name)
+    kind = formats.kind_of(name)
     if kind == "safetensors":
         tensors, metadata, size = safetensors.outline(name)
         noted = {key: int(value) for key, value in metadata.items() if key in safetensors.NOTED and value.isdigit()}
@@ -170,13 +168,6 @@ def inspect(path: str | os.PathLike[str], trust: bool = False) -> Inspection:
             expected="a checkpoint that Trainer.save_checkpoint or Lightning wrote.",
             fix="use another checkpoint.",
         ) from error
-
-
-def kind_of(path: str) -> str:
-    """Return the kind of an existing path: ``"directory"``, ``"safetensors"`` or ``"file"``."""
-    if filesystem.is_folder(path):
-        return "directory"
-    return "safetensors" if path.endswith(safetensors.SUFFIX) else "file"
 
 
 def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Inspection:
@@ -208,8 +199,8 @@ def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Ins
         resumable=all(name in content for name in _TO_RESUME),
         parts=tuple(_part(str(name), part) for name, part in content.items() if _is_state(name, part)),
         tensors={str(name): _info(value) for name, value in content["state_dict"].items() if _is_tensor(value)},
-        hyperparameters=masked(content.get("hyper_parameters") or {}),
-        datamodule_hyperparameters=masked(content.get("datamodule_hyper_parameters") or {}),
+        hyperparameters=_masked("", dict(content.get("hyper_parameters") or {})),
+        datamodule_hyperparameters=_masked("", dict(content.get("datamodule_hyper_parameters") or {})),
         callbacks=tuple(dict.fromkeys(str(name) for name in states)),
     )
 
@@ -248,19 +239,10 @@ def _tensors(value: Any) -> Iterator[Any]:
             yield from _tensors(child)
 
 
-def masked(params: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return hyperparameters without secrets.
-
-    Example:
-        >>> masked({"lr": 0.1, "hub": {"api_key": "abc"}})
-        {'lr': 0.1, 'hub': {'api_key': '***'}}
-    """
-    return {str(name): _masked(name, value) for name, value in params.items()}
-
-
 def _masked(name: Any, value: Any) -> Any:
+    """Return hyperparameters without secrets; `name` is that of the value."""
     if isinstance(value, Mapping):
-        return masked(value)
+        return {str(key): _masked(key, part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_masked(name, part) for part in value]
     return MASK if is_secret(name, value) else value
@@ -275,14 +257,8 @@ def _json(value: Any) -> Any:
 
 
 def _row(part: Part) -> list[str]:
-    if not part.tensors:
-        return [shown_name(part.name), "no tensors", "", ""]
-    return [
-        shown_name(part.name),
-        plural(part.tensors, "tensor"),
-        plural(part.elements, "number"),
-        size_text(part.bytes),
-    ]
+    sizes = plural(part.tensors, "tensor"), plural(part.elements, "number"), size_text(part.bytes)
+    return [shown_name(part.name), *(sizes if part.tensors else ("no tensors", "", ""))]
 
 
 def _columns(rows: list[list[str]]) -> list[str]:

@@ -10,12 +10,14 @@ import torch
 
 from lightlib import report
 from lightlib.checkpoint import formats, lightning
+from lightlib.checkpoint.directory import reader
+from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.file import archive, safetensors
 from lightlib.checkpoint.file.records import SharedReader, layout
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
 from lightlib.checkpoint.storage.label import Label
-from lightlib.checkpoint.tools.inspection import kind_of, plural, size_text
+from lightlib.checkpoint.tools.inspection import plural, size_text
 from lightlib.errors import CheckpointWriteError, MisconfigurationException, UnknownNameError, closest
 from lightlib.tree import map_tensors
 
@@ -40,20 +42,10 @@ def load(path: str | os.PathLike[str], map_location: Any = None, trust: bool = F
         CheckpointError: It is missing, damaged, not a checkpoint, or needs trust.
     """
     name = os.fspath(path)
-    if not filesystem.exists(name):
-        raise formats.missing(name)
-    kind = kind_of(name)
-    if kind == "file":
-        return archive.load(name, map_location, trust=trust)
-    if kind == "safetensors":
-        content = safetensors.load(name)
-    else:
-        from lightlib.checkpoint.directory.tensors import (
-            read_tensors,  # optional: torch.distributed.checkpoint takes time to import
-        )
-
-        content = read_tensors(formats.load(name))
-    if isinstance(map_location, (str, torch.device)):
+    content, kind = formats.load(name, map_location, trust), formats.kind_of(name)
+    if kind == "directory":
+        content = read_tensors(content)
+    if kind != "file" and isinstance(map_location, (str, torch.device)):
         content = map_tensors(lambda tensor: tensor.to(map_location), content)
     return content
 
@@ -99,15 +91,11 @@ def verify(path: str | os.PathLike[str]) -> Verified:
         it has no lightlib checksum: torch.save's CRC-32 of each record was compared
     """
     name = os.fspath(path)
-    if not filesystem.exists(name):
-        raise formats.missing(name)
-    size, kind = filesystem.size_of(name), kind_of(name)
+    kind, size = formats.kind_of(name), filesystem.size_of(name)
     if kind == "safetensors":
         safetensors.outline(name)
         return Verified(name, size, 0, "safetensors has no checksums: its header and its length fit each other")
     if kind == "directory":
-        from lightlib.checkpoint.directory import reader  # optional: torch.distributed.checkpoint takes time to import
-
         return Verified(name, size, reader.verify(name))
     count = archive.verify(name)
     return Verified(name, size, count) if count else Verified(name, size, *_checksums_of_torch(name))
@@ -161,9 +149,7 @@ def convert(
         )
     if suffixed:
         return export(old, new, overwrite=overwrite, trust=trust)
-    if not filesystem.exists(old):
-        raise formats.missing(old)
-    kind = kind_of(old)
+    kind = formats.kind_of(old)
     if kind == "safetensors":
         raise MisconfigurationException(
             f"{old!r} has only weights, so it cannot be converted to a checkpoint.",
@@ -171,16 +157,9 @@ def convert(
             fix="load it with Module.load_from_checkpoint, which reads it as it is.",
         )
     wanted = format or ("file" if kind == "directory" else "directory")
-    _check_target(old, new, overwrite, wanted == "directory")
+    _check_target(old, new, overwrite, "folder" if wanted == "directory" else "file")
     content = load(old, "cpu", trust)
-    if wanted == "directory":
-        from lightlib.checkpoint.directory import (
-            reader as directory,  # optional: torch.distributed.checkpoint takes time to import
-        )
-
-        directory.save(content, new, _label(content), alone=True)
-    else:
-        archive.save(content, new, _label(content))
+    formats.save(content, new, _label(content), wanted, alone=True)
     return None
 
 
@@ -238,9 +217,8 @@ def export(
         )
     if dtype is not None and dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, DTYPES, fix="export(source, target, dtype='bfloat16')")
-    if not filesystem.exists(old):
-        raise formats.missing(old)
-    _check_target(old, new, overwrite, folder=False)
+    formats.kind_of(old)  # raises if it is missing
+    _check_target(old, new, overwrite, "file")
     content = load(old, "cpu", trust)
     state = content["state_dict"]
     omitted = [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]
@@ -267,10 +245,7 @@ def _stripped(tensors: dict[str, Any], prefix: str, source: str) -> dict[str, An
         )
     short = {name.removeprefix(prefix): value for name, value in tensors.items()}
     if len(short) < len(tensors) or "" in short:
-        names = [name for name in tensors if name.startswith(prefix)]
-        twice = next(
-            (name for name in names if name in (prefix, *tensors) and _clashes(name, prefix, tensors)), names[0]
-        )
+        twice = next(name for name in tensors if name == prefix or name.removeprefix(prefix) in {*tensors} - {name})
         raise MisconfigurationException(
             f"Without {prefix!r} the weight {twice!r} would have the name of another one, or an empty name.",
             expected="a prefix that can be removed without making two names equal.",
@@ -279,35 +254,28 @@ def _stripped(tensors: dict[str, Any], prefix: str, source: str) -> dict[str, An
     return short
 
 
-def _clashes(name: str, prefix: str, tensors: dict[str, Any]) -> bool:
-    return name == prefix or name.removeprefix(prefix) in tensors
-
-
-def _check_target(source: str, target: str, overwrite: bool, folder: bool) -> None:
-    """Refuse an existing target before anything is read."""
+def _check_target(source: str, target: str, overwrite: bool, kind: str) -> None:
+    """Refuse an existing target before anything is read; `kind` is what will be written, "file" or "folder"."""
     if not filesystem.exists(target):
         return
-    if not filesystem.is_remote(source) and not filesystem.is_remote(target) and os.path.exists(target):
-        same = os.path.exists(source) and os.path.samefile(filesystem.local_path(source), filesystem.local_path(target))
-    else:
-        same = source.rstrip("/") == target.rstrip("/")
-    if same:
+    if _place(source) == _place(target):
         raise MisconfigurationException(
             f"Source and target are the same: {target!r}.",
             expected="another name for the target.",
             fix="write to another file; the source is unchanged.",
         )
     what = "folder" if filesystem.is_folder(target) else "file"
-    if overwrite and (what == "folder") == folder:
+    if overwrite and what == kind:
         return
     raise CheckpointWriteError(
         f"The {what} {target!r} already exists.",
-        expected="a new name; nothing is overwritten"
-        + (f" by a {'folder' if folder else 'file'}." if overwrite else "."),
-        fix="choose another name, or remove it first."
-        if overwrite
-        else "choose another name, or pass overwrite=True (--overwrite).",
+        expected=f"a new name; nothing is overwritten{f' by a {kind}' if overwrite else ''}.",
+        fix=f"choose another name, or {'remove it first' if overwrite else 'pass overwrite=True (--overwrite)'}.",
     )
+
+
+def _place(path: str) -> str:
+    return path.rstrip("/") if filesystem.is_remote(path) else os.path.realpath(filesystem.local_path(path))
 
 
 def _label(content: dict[str, Any]) -> Label:
