@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
@@ -110,7 +110,7 @@ class Precision:
         return module
 
     def convert_input(self, batch: Any) -> Any:
-        """Return `batch` with its floating tensors cast, when everything is to have one dtype."""
+        """Return a copy of `batch` with its floating tensors cast, when everything is to have one dtype."""
         return cast_floating(batch, self.compute_dtype) if self.converts_input else batch
 
     def init_context(self) -> AbstractContextManager[Any]:
@@ -198,7 +198,8 @@ def named(name: str | int) -> Precision:
         )
     if full not in registry.names("precision"):
         known = {*_NAMED, *_SHORT, *registry.names("precision")}
-        near = _meant(str(name), known)
+        # never the name of a dtype with another number of bits
+        near = closest(str(name), sorted(one for one in known if _bits(one) == _bits(str(name))))
         raise UnknownNameError("precision", name, known, meant=near, fix=f"Trainer(precision={near or '32-true'!r})")
     made = registry.get("precision", full)()
     if not isinstance(made, Precision):
@@ -219,21 +220,6 @@ _NAMED: dict[str, tuple[torch.dtype, torch.dtype, bool]] = {
     "bf16-true": (torch.bfloat16, torch.bfloat16, False),
 }
 _SHORT = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
-# Names of other frameworks; the closest spelling would often suggest a wrong precision.
-_OTHER_FRAMEWORKS = {
-    **dict.fromkeys(("fp64", "float64", "double"), "64-true"),
-    **dict.fromkeys(("fp32", "float32", "float", "full", "single", "tf32", "no"), "32-true"),
-    **dict.fromkeys(("fp16", "amp", "mixed-float16", "mixed-fp16", "mixed-16"), "16-mixed"),
-    **dict.fromkeys(("float16", "half"), "16-true"),
-    "bfloat16": "bf16-true",
-    **dict.fromkeys(("mixed", "mixed-bfloat16", "mixed-bf16"), "bf16-mixed"),
-}
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    """Return the name that is probably meant, which is never that of a dtype with another number of bits."""
-    plain = name.lower().replace("_", "-")
-    return _OTHER_FRAMEWORKS.get(plain) or closest(name, sorted(one for one in known if _bits(one) == _bits(name)))
 
 
 def _bits(name: str) -> tuple[str, bool]:
@@ -242,14 +228,7 @@ def _bits(name: str) -> tuple[str, bool]:
 
 
 def cast_floating(batch: Any, dtype: torch.dtype) -> Any:
-    """Return `batch` with every floating tensor in it cast to `dtype`; whatever else is in it stays.
-
-    Containers are copied as `lightlib.tree.map_children` does, and not changed in place.
-
-    Example:
-        >>> cast_floating({"x": torch.ones(1), "y": torch.ones(1, dtype=torch.int64)}, torch.float64)
-        {'x': tensor([1.], dtype=torch.float64), 'y': tensor([1])}
-    """
+    """Return `batch` with every floating tensor in it cast to `dtype`; whatever else is in it stays."""
     if isinstance(batch, Tensor):
         return batch.to(dtype) if batch.is_floating_point() else batch
     return map_children(functools.partial(cast_floating, dtype=dtype), batch)

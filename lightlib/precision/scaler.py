@@ -222,11 +222,7 @@ class LossScaler:
         return self.grad_scaler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of `state_dict`.
-
-        Raises:
-            CheckpointError: `state` is that of something else, or of a scaler that was not enabled.
-        """
+        """Restore the result of `state_dict`."""
         if not self.grad_scaler.is_enabled():
             return
         missing = [name for name in _STATE if name not in state]
