@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from lightlib.errors import MisconfigurationException
+
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
@@ -82,6 +84,14 @@ class Accelerator(ABC):
 
     def setup_device(self, device: torch.device) -> None:
         """Make `device` the current one of this process, before anything is put on it."""
+
+    def _refuse_others(self, device: torch.device) -> None:
+        if device.type != self.name():
+            raise MisconfigurationException(
+                f"The {self.name().upper()} accelerator was given the device {str(device)!r}.",
+                expected=f"a device of type {self.name()!r}.",
+                fix=f"Trainer(accelerator={device.type!r})",
+            )
 
     def setup(self, trainer: Trainer) -> None:
         """Prepare for the run of `trainer`."""

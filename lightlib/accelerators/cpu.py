@@ -22,12 +22,10 @@ class CPUAccelerator(Accelerator):
         2
     """
 
-    default_backend: ClassVar[str] = "gloo"
     priority: ClassVar[int] = 10
 
     @staticmethod
     def parse_devices(devices: Any) -> int:
-        """Return the number of processes. Raises `MisconfigurationException` for anything that is not at least 1."""
         return process_count(devices)
 
     @staticmethod
@@ -42,22 +40,15 @@ class CPUAccelerator(Accelerator):
 
     @staticmethod
     def is_available() -> bool:
-        """Every machine has one."""
         return True
 
     @staticmethod
     def name() -> str:
-        """``'cpu'``."""
         return "cpu"
 
     def setup_device(self, device: torch.device) -> None:
         """Refuse a device that is not the CPU."""
-        if device.type != "cpu":
-            raise MisconfigurationException(
-                f"The CPU accelerator was given the device {str(device)!r}.",
-                expected="torch.device('cpu').",
-                fix=f"Trainer(accelerator={device.type!r})",
-            )
+        self._refuse_others(device)
 
     def get_device_stats(self, device: torch.device) -> dict[str, Any]:
         """Return how busy the machine is, in percent: memory, processors, swap. Needs the package psutil."""

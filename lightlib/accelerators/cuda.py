@@ -61,7 +61,6 @@ class CUDAAccelerator(Accelerator):
 
     @staticmethod
     def name() -> str:
-        """``'cuda'``."""
         return "cuda"
 
     @staticmethod
@@ -85,12 +84,7 @@ class CUDAAccelerator(Accelerator):
 
     def setup_device(self, device: torch.device) -> None:
         """Make `device` the current GPU of this process."""
-        if device.type != "cuda":
-            raise MisconfigurationException(
-                f"The CUDA accelerator was given the device {str(device)!r}.",
-                expected="a device such as torch.device('cuda', 0).",
-                fix=f"Trainer(accelerator={device.type!r})",
-            )
+        self._refuse_others(device)
         torch.cuda.set_device(device)
 
     def teardown(self) -> None:
@@ -128,7 +122,6 @@ class CUDAAccelerator(Accelerator):
             torch.cuda.set_rng_state(device_state, index)
 
     def manual_seed(self, seed: int) -> None:
-        """Seed the generator of the current GPU."""
         torch.cuda.manual_seed(seed)
 
     def fork_rng(self, device: torch.device) -> AbstractContextManager[None]:
@@ -153,7 +146,6 @@ class CUDAAccelerator(Accelerator):
             weakref.finalize(memory, _unpin, memory.data_ptr())
 
     def synchronize(self) -> None:
-        """Wait for the current GPU."""
         torch.cuda.synchronize()
 
 

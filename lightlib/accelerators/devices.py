@@ -13,16 +13,7 @@ _FIX = "Trainer(devices='auto'), devices=2 for two of them, or devices=[0, 2] fo
 
 
 def process_count(devices: object) -> int:
-    """Return the number of CPU processes that `devices` asks for.
-
-    Raises:
-        ArgumentTypeError: `devices` is neither an int nor a string.
-        MisconfigurationException: `devices` is a string that is not a number, or is less than 1.
-
-    Example:
-        >>> process_count("4")
-        4
-    """
+    """Return the number of CPU processes that `devices` asks for."""
     count = _count(devices)
     if count is not None and count >= 1:
         return count
@@ -36,10 +27,6 @@ def process_count(devices: object) -> int:
 
 def device_indices(devices: object, available: int, kind: str) -> list[int]:
     """Return the indices that `devices` asks for, of the `available` devices of this `kind`.
-
-    Raises:
-        ArgumentTypeError: `devices` or one of its elements has a type that has no meaning here.
-        MisconfigurationException: No device, a device twice, or one that this machine does not have.
 
     Example:
         >>> device_indices("0,2", available=4, kind="cuda")

@@ -27,12 +27,7 @@ def of(device: torch.device) -> Accelerator:
 
 
 def known(kind: str) -> Accelerator | None:
-    """Return the accelerator of a type of device, built in or of an installed package; None when none knows it.
-
-    Example:
-        >>> known("cuda").default_backend
-        'nccl'
-    """
+    """Return the accelerator of a type of device, built in or of an installed package; None when none knows it."""
     if kind not in _cache:
         built_in = kind in registry.BUILT_IN["accelerators"]
         every = map(made, [kind] if built_in else registry.names("accelerators"))
@@ -50,11 +45,7 @@ def by_priority() -> list[Accelerator]:
 
 
 def made(name: str) -> Accelerator:
-    """Return a new accelerator by its name in the registry.
-
-    Raises:
-        ArgumentTypeError: An entry point names something else.
-    """
+    """Return a new accelerator by its name in the registry."""
     accelerator = registry.get("accelerators", name)()
     if not isinstance(accelerator, Accelerator):
         raise ArgumentTypeError(

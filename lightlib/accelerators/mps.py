@@ -10,7 +10,6 @@ import torch
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import device_indices
-from lightlib.errors import MisconfigurationException
 
 __all__ = ["MPSAccelerator"]
 
@@ -23,7 +22,6 @@ class MPSAccelerator(Accelerator):
         ('mps', 'gloo')
     """
 
-    default_backend: ClassVar[str] = "gloo"
     priority: ClassVar[int] = 30
     is_gpu: ClassVar[bool] = True
     has_collectives: ClassVar[bool] = False
@@ -51,7 +49,6 @@ class MPSAccelerator(Accelerator):
 
     @staticmethod
     def name() -> str:
-        """``'mps'``."""
         return "mps"
 
     @staticmethod
@@ -66,12 +63,7 @@ class MPSAccelerator(Accelerator):
 
     def setup_device(self, device: torch.device) -> None:
         """Refuse a device that is not ``mps``; there is only one."""
-        if device.type != "mps":
-            raise MisconfigurationException(
-                f"The MPS accelerator was given the device {str(device)!r}.",
-                expected="torch.device('mps', 0).",
-                fix=f"Trainer(accelerator={device.type!r})",
-            )
+        self._refuse_others(device)
 
     def teardown(self) -> None:
         """Give the memory that torch keeps in reserve back to the system."""
@@ -94,14 +86,11 @@ class MPSAccelerator(Accelerator):
         return {"mps": torch.mps.get_rng_state()}
 
     def set_rng_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the GPU's generator."""
         if "mps" in state:
             torch.mps.set_rng_state(state["mps"])
 
     def manual_seed(self, seed: int) -> None:
-        """Seed the GPU's generator."""
         torch.mps.manual_seed(seed)
 
     def synchronize(self) -> None:
-        """Wait for the GPU."""
         torch.mps.synchronize()
