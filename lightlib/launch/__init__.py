@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
-    from lightlib.launch.environment.detect import Environment, detect, free_port
+    from lightlib.launch.environment.detect import detect
+    from lightlib.launch.environment.environment import Environment, free_port
     from lightlib.launch.environment.slurm import SLURMEnvironment
     from lightlib.launch.start.spawn import ProcessFailedError, launch_function
     from lightlib.launch.start.subprocess import SubprocessLauncher, launched_processes
@@ -28,13 +29,13 @@ __all__ = [
 _get, _names = lazy.attributes(
     __name__,
     {
-        "Environment": "environment.detect",
+        "Environment": "environment.environment",
         "ProcessFailedError": "start.spawn",
         "SLURMEnvironment": "environment.slurm",
         "SubprocessLauncher": "start.subprocess",
         "Watch": "watch.watch",
         "detect": "environment.detect",
-        "free_port": "environment.detect",
+        "free_port": "environment.environment",
         "launch_function": "start.spawn",
         "launched_processes": "start.subprocess",
     },

@@ -13,7 +13,8 @@ import torch
 
 from lightlib.errors import LightlibError
 from lightlib.launch.environment import environment as place
-from lightlib.launch.environment.detect import EXPORTED, HeldPort, detect
+from lightlib.launch.environment.detect import detect
+from lightlib.launch.environment.environment import EXPORTED, HeldPort
 from tests.distributed.test_numbers import assert_near, loader, state_of, trainer_of
 from tests.distributed.user import BATCH, Net, plain_loop
 from tests.processes.ranks import ranks

@@ -16,7 +16,8 @@ from torch.distributed import TCPStore
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.launch.environment import environment as place
-from lightlib.launch.environment.detect import Environment, HeldPort, detect, free_port
+from lightlib.launch.environment.detect import detect
+from lightlib.launch.environment.environment import Environment, HeldPort, free_port
 from lightlib.report import PossibleUserWarning
 from tests.processes.programs import interpreter
 

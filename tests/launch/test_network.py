@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from lightlib.launch.environment import network
-from lightlib.launch.environment.detect import Environment, HeldPort
+from lightlib.launch.environment.environment import Environment, HeldPort
 
 NAMES = {"here": "127.0.1.1", "elsewhere": "10.0.0.7", "10.0.0.9": "10.0.0.9"}
 

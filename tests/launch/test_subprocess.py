@@ -538,7 +538,7 @@ class TestEnds:
         [
             (1, "ended with exit code 1"),
             (-9, "was killed by SIGKILL (often: out of memory)"),
-            (-11, "was killed by SIGSEGV (a crash in compiled code)"),
+            (-11, "was killed by SIGSEGV (a crash in native code)"),
             (-15, "was killed by SIGTERM"),
             (-99, "was killed by signal 99"),
         ],

@@ -13,7 +13,7 @@ import pytest
 from torch import distributed
 
 from lightlib.errors import LightlibError
-from lightlib.launch.environment.detect import Environment, free_port
+from lightlib.launch.environment.environment import Environment, free_port
 from lightlib.strategies.group import rendezvous
 from lightlib.strategies.group.rendezvous import meet, meeting_place, wait_for_all
 

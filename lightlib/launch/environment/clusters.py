@@ -35,8 +35,6 @@ def torchrun(variables: Variables = os.environ, devices: int | None = None, num_
 
 def plain(variables: Variables = os.environ, devices: int | None = None, num_nodes: int = 1) -> Environment | None:
     """Return the environment given by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or None."""
-    if "RANK" not in variables or "WORLD_SIZE" not in variables:
-        return None
     in_a_pod = "KUBERNETES_SERVICE_HOST" in variables and "LOCAL_RANK" not in variables
     return (kubeflow if in_a_pod else by_hand)(variables, devices, num_nodes)
 
@@ -60,9 +58,8 @@ def slurm(variables: Variables = os.environ, devices: int | None = None, num_nod
     step = variables.get("SLURM_STEP_NUM_TASKS")
     tasks = step or variables.get("SLURM_NTASKS")
     shell = variables.get("SLURM_JOB_NAME") in _SHELLS or "SLURM_PTY_PORT" in variables
-    by_srun = "SLURM_PROCID" in variables and not {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS"}.isdisjoint(
-        variables
-    )
+    steps = {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS"}
+    by_srun = "SLURM_PROCID" in variables and not steps.isdisjoint(variables)
     if tasks in {None, "1"} or not by_srun or (shell and step is None):
         return None
     names = replace(SLURM, size="SLURM_STEP_NUM_TASKS") if step else SLURM
@@ -92,11 +89,7 @@ def lsf(variables: Variables = os.environ, devices: int | None = None, num_nodes
 
 
 def check_pair(variables: Variables) -> None:
-    """Refuse one of RANK and WORLD_SIZE without the other if there is no launcher.
-
-    Raises:
-        MisconfigurationException: One is set and the other is not.
-    """
+    """Refuse one of RANK and WORLD_SIZE without the other if there is no launcher."""
     for present, missing in (("WORLD_SIZE", "RANK"), ("RANK", "WORLD_SIZE")):
         if present in variables and missing not in variables:
             raise MisconfigurationException(

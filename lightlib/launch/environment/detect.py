@@ -9,24 +9,11 @@ from typing import Any
 from lightlib import registry
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.launch.environment import clusters
-from lightlib.launch.environment.environment import EXPORTED, Environment, HeldPort, free_port, threads_per_process
+from lightlib.launch.environment.environment import EXPORTED, Environment
 from lightlib.launch.environment.read_variables import Variables, check_arguments, integer, read, required
 from lightlib.launch.environment.variables import NAMES, OWN
 
-__all__ = [
-    "ENDED",
-    "LAUNCHED",
-    "PARENT",
-    "Environment",
-    "HeldPort",
-    "detect",
-    "free_port",
-    "launcher_process",
-    "local",
-    "own",
-    "started",
-    "threads_per_process",
-]
+__all__ = ["ENDED", "LAUNCHED", "PARENT", "Environment", "detect", "launcher_process", "local", "own", "started"]
 
 LAUNCHED = "LIGHTLIB_LAUNCHED"
 PARENT = "LIGHTLIB_PARENT"
@@ -92,12 +79,7 @@ def _from_launcher(variables: Variables, devices: int | None = None, num_nodes: 
 
 
 def started(variables: Variables = os.environ) -> bool:
-    """Whether a launcher has started this process, lightlib's own or another.
-
-    Example:
-        >>> started({}), started({"PMI_RANK": "0", "PMI_SIZE": "2", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "2"})
-        (False, True)
-    """
+    """Whether a launcher has started this process, lightlib's own or another."""
     return (own(variables) or _from_launcher(variables)) is not None
 
 
@@ -118,10 +100,8 @@ def launcher_process() -> int:
         return parent
     try:
         os.kill(parent, 0)
-    except ProcessLookupError:
-        return parent
-    except OSError:
-        return 0
+    except OSError as error:
+        return parent if isinstance(error, ProcessLookupError) else 0
     return 0  # it lives and is not our parent: a rank has started this program
 
 

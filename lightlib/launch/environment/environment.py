@@ -124,23 +124,7 @@ class HeldPort:
     (RFC 6335 and Linux begin those above 30000). On Linux a socket is bound to it that does not listen. Another socket
     with SO_REUSEADDR can still be bound and listen there, such as that of torch's store; one without cannot, such as
     that of the next HeldPort. Other systems would reject both: there nothing is reserved, and two runs that begin at
-    the same time may choose the same port.
-
-    Args:
-        given: A port that the user or a launcher has chosen; it is used as is. Default 0: none.
-
-    Attributes:
-        port: Its number.
-
-    Raises:
-        LightlibError: All are in use.
-
-    Example:
-        >>> first, second = HeldPort(), HeldPort()
-        >>> first.port == second.port
-        False
-        >>> first.close(), second.close()
-        (None, None)
+    the same time may choose the same port. A port that the user or a launcher has `given` is used as is.
     """
 
     def __init__(self, given: int = 0) -> None:

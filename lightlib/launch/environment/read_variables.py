@@ -25,11 +25,7 @@ def read_checked(names: Names, variables: Variables, devices: int | None, num_no
 
 
 def read(names: Names, variables: Variables, devices: int | None, num_nodes: int) -> Environment:
-    """Return the environment that the variables give.
-
-    Raises:
-        MisconfigurationException: One is missing, is not a whole number, or contradicts another.
-    """
+    """Return the environment that the variables give."""
     rank, size = integer(variables, names.rank, names.title), integer(variables, names.size, names.title)
     if not 0 <= rank < size:
         raise MisconfigurationException(
@@ -41,9 +37,10 @@ def read(names: Names, variables: Variables, devices: int | None, num_nodes: int
     local_rank = _first_integer(names.local_rank, variables, names.title)
     local_rank = rank % local_size if local_rank is None else local_rank
     if not 0 <= local_rank < local_size:
+        sizes = _shown(names.local_size, variables)
         raise MisconfigurationException(
             f"{_shown(names.local_rank, variables) or f'{names.rank}={rank}'} was found in the environment, but there "
-            f"are {local_size} processes on this machine{_because(names.local_size, variables)}.",
+            f"are {local_size} processes on this machine{f' ({sizes})' if sizes else ''}.",
             expected="a local rank from 0 to the number of processes on this machine - 1.",
             fix="set LOCAL_RANK and LOCAL_WORLD_SIZE, or start the program with torchrun.",
         )
@@ -68,11 +65,7 @@ def read(names: Names, variables: Variables, devices: int | None, num_nodes: int
 def check_arguments(
     environment: Environment, names: Names, devices: int | None, num_nodes: int, variables: Variables
 ) -> Environment:
-    """Return `environment` if it agrees with the Trainer's arguments.
-
-    Raises:
-        MisconfigurationException: The number of processes or machines differs.
-    """
+    """Return `environment` if it agrees with the Trainer's arguments."""
     if devices is not None and devices != environment.local_size:
         counts = _shown((*names.local_size, *_SLURM_TASKS, names.size), variables)
         raise MisconfigurationException(
@@ -99,11 +92,7 @@ def _either(argument: str, launcher: str) -> str:
 
 
 def integer(variables: Variables, name: str, title: str = "the environment") -> int:
-    """Return a variable as an int.
-
-    Raises:
-        MisconfigurationException: It is missing or not an int.
-    """
+    """Return a variable as an int."""
     value = required(variables, name, title, "0")
     try:
         return int(value)
@@ -116,11 +105,7 @@ def integer(variables: Variables, name: str, title: str = "the environment") -> 
 
 
 def required(variables: Variables, name: str, title: str, example: str) -> str:
-    """Return a variable that must be set.
-
-    Raises:
-        MisconfigurationException: It is not set.
-    """
+    """Return a variable that must be set."""
     if not variables.get(name):
         raise MisconfigurationException(
             f"{name} is not set in the environment, but the processes are started by {title}.",
@@ -206,8 +191,3 @@ def _port(names: Names, variables: Variables, size: int) -> int:
 
 def _shown(names: tuple[str, ...], variables: Variables) -> str:
     return ", ".join(f"{name}={variables[name]}" for name in names if name in variables)
-
-
-def _because(names: tuple[str, ...], variables: Variables) -> str:
-    shown = _shown(names, variables)
-    return f" ({shown})" if shown else ""

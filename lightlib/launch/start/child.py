@@ -30,29 +30,17 @@ FOLLOW_PARENT = (
 
 @dataclass
 class Child:
-    """A process that was started, and its output.
-
-    Attributes:
-        rank: Its rank.
-        process: The process.
-        outputs: The readers of its stdout and stderr.
-        ended: When it was found to have ended, on the monotonic clock; 0 while it runs.
-        reported: Whether its end was reported, or need not be.
-    """
+    """A process that was started, and its output."""
 
     rank: int
     process: subprocess.Popen[bytes]
-    outputs: tuple[Output, Output]
-    ended: float = 0.0
-    reported: bool = False
+    outputs: tuple[Output, Output]  # the readers of its stdout and stderr
+    ended: float = 0.0  # when it was found to have ended, on the monotonic clock; 0 while it runs
+    reported: bool = False  # whether its end was reported, or need not be
 
     @classmethod
     def start(cls, command: list[str], environment: Environment, folder: str) -> Child:
-        """Start a process with this command in this folder.
-
-        Raises:
-            OSError: The system refused.
-        """
+        """Start a process with this command in this folder."""
         parent = str(os.getpid())
         variables = {"PYTHONUNBUFFERED": "1", **os.environ, **environment.export(), LAUNCHED: parent, PARENT: parent}
         process = subprocess.Popen(  # noqa: S603  the command runs this very program
@@ -114,13 +102,11 @@ def how_it_ended(code: int) -> str:
     """Return an exit code in words.
 
     Example:
-        >>> how_it_ended(-9)
-        'was killed by SIGKILL (often: out of memory)'
-        >>> how_it_ended(3)
-        'ended with exit code 3'
+        >>> how_it_ended(-9), how_it_ended(3)
+        ('was killed by SIGKILL (often: out of memory)', 'ended with exit code 3')
     """
     if code >= 0:
         return f"ended with exit code {code}"
     name = next((number.name for number in signal.Signals if number == -code), f"signal {-code}")
-    often = {"SIGKILL": " (often: out of memory)", "SIGSEGV": " (a crash in compiled code)"}.get(name, "")
-    return f"was killed by {name}{often}"
+    causes = {"SIGKILL": "often: out of memory", "SIGSEGV": "a crash in native code", "SIGBUS": "often: /dev/shm full"}
+    return f"was killed by {name}" + (f" ({causes[name]})" if name in causes else "")

@@ -21,20 +21,13 @@ class Output(threading.Thread):
     """Reads a pipe and writes its lines to this process's stdout or stderr, in order and complete.
 
     For a progress bar that is redrawn on one line, only the last state is passed on. A line without an end is passed on
-    once nothing has followed for a while.
-
-    Args:
-        pipe: The pipe, read to its end.
-        tag: Printed before each line: ``"[rank 1] "``.
-        stream: ``"stdout"`` or ``"stderr"``; looked up in `sys` for each line, because a progress bar may replace it.
-
-    Attributes:
-        tail: The last 200 lines.
+    once nothing has followed for a while. The `stream`, ``"stdout"`` or ``"stderr"``, is looked up in `sys` for each
+    line, because a progress bar may replace it.
     """
 
     def __init__(self, pipe: IO[bytes], tag: str, stream: str) -> None:
         super().__init__(name=f"lightlib {tag}{stream}", daemon=True)
-        self.tail: deque[str] = deque(maxlen=_KEPT)
+        self.tail: deque[str] = deque(maxlen=_KEPT)  # the last lines
         self._silent = False
         self._pipe, self._tag, self._stream = pipe, tag, stream
         self._open = ""

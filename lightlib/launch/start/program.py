@@ -30,12 +30,7 @@ def is_interactive() -> bool:
 def command_of_program(size: int, forked: str) -> list[str]:
     """Return the command that runs this program again.
 
-    Args:
-        size: How many processes there will be, for the error.
-        forked: How to write the strategy with forked processes, for the error; may be empty.
-
-    Raises:
-        MisconfigurationException: There is no program, or running it would do something else.
+    An error names the `size`, and how the strategy with forked processes is written, which may be empty.
     """
     arguments, main = sys.orig_argv[1:], sys.modules["__main__"]
     if multiprocessing.parent_process() is not None:
@@ -57,11 +52,7 @@ def command_of_program(size: int, forked: str) -> list[str]:
 
 
 def check_one_machine(environment: Environment) -> None:
-    """Refuse several machines without a launcher or a given port.
-
-    Raises:
-        MisconfigurationException: There are several machines, and the number of this one is unknown.
-    """
+    """Refuse several machines without a launcher or a given port: the number of this one is unknown."""
     if environment.num_nodes == 1 or environment.port:
         return
     main, nodes, size = sys.modules["__main__"], environment.num_nodes, environment.local_size

@@ -50,17 +50,11 @@ class ProcessFailedError(LightlibError, RuntimeError):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long `launch_function` waits for its processes, in seconds; the defaults are for production.
+    """How long `launch_function` waits for its processes, in seconds; the defaults are for production."""
 
-    Attributes:
-        poll: Interval at which failures are polled, and time for the cause of a failure to appear.
-        grace: Time for the other processes to end after a failure, and again after SIGTERM.
-        save: Time for all processes to end after Ctrl-C and SIGTERM, because they may write a checkpoint.
-    """
-
-    poll: float = 0.3
-    grace: float = 5.0
-    save: float = 30.0
+    poll: float = 0.3  # interval at which failures are polled, and time for the cause of a failure to appear
+    grace: float = 5.0  # for the other processes to end after a failure, and again after SIGTERM
+    save: float = 30.0  # for all processes to end after Ctrl-C and SIGTERM, because they may write a checkpoint
 
 
 _PRODUCTION = Patience()
@@ -166,15 +160,15 @@ def _forwarding_sigterm(processes: list[Any]) -> Iterator[list[int]]:
         for process in processes:
             process.terminate()
 
-    replace_handler = threading.current_thread() is threading.main_thread()
-    replace_handler = replace_handler and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # keep the user's handler
-    if replace_handler:
-        signal.signal(signal.SIGTERM, forward)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # keep the user's handler
+        yield received
+        return
+    signal.signal(signal.SIGTERM, forward)
     try:
         yield received
     finally:
-        if replace_handler:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _wait(processes: list[Any], folder: Path, patience: Patience) -> ProcessFailure | None:

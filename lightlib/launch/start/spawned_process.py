@@ -24,34 +24,18 @@ __all__ = ["ProcessFailure", "read_end", "read_failure", "read_result", "run_fun
 
 @dataclass(frozen=True)
 class ProcessFailure:
-    """The failure of a process, as it reports it before it ends.
-
-    Attributes:
-        rank: The rank that failed.
-        time: Seconds since the epoch.
-        trace: The traceback.
-        error: The exception; None if it cannot be pickled or there is none.
-        code: The exit code, if the process reported nothing.
-        echo: 1 if another rank's failure was the reason, 2 if the error only shows that another rank is gone.
-    """
+    """The failure of a process, as it reports it before it ends."""
 
     rank: int
-    time: float
+    time: float  # seconds since the epoch
     trace: str
-    error: BaseException | None
-    code: int | None
-    echo: int = 0
+    error: BaseException | None  # None if it cannot be pickled or there is none
+    code: int | None  # the exit code, if the process reported nothing
+    echo: int = 0  # 1 if another rank's failure was the reason, 2 if the error only shows that another rank is gone
 
 
 def run_function(sent: Any, environment: Environment, folder: str, threads: int | None) -> None:
-    """Run the function in this new process.
-
-    Args:
-        sent: The function, or its pickle.
-        environment: The environment of this process.
-        folder: Where the result or the failure is written.
-        threads: Number of threads for computing; None leaves it as it is.
-    """
+    """Run the function, or its pickle, in this new process; write the result or the failure into `folder`."""
     _follow_parent()
     parent, rank = str(os.getppid()), environment.rank
     ended = str(Path(folder) / f"ended-{rank}")

@@ -17,11 +17,7 @@ __all__ = ["check_fork", "check_guard", "pickled"]
 
 
 def check_fork() -> None:
-    """Refuse a fork where the system has none, or after CUDA was used.
-
-    Raises:
-        MisconfigurationException: This process cannot be forked.
-    """
+    """Refuse a fork where the system has none, or after CUDA was used."""
     if not hasattr(os, "fork"):
         raise MisconfigurationException(
             f"The start method 'fork' was requested, which {sys.platform} does not have.",
@@ -39,11 +35,7 @@ def check_fork() -> None:
 
 
 def check_guard(method: str) -> None:
-    """Refuse an unguarded script: a new process would run it up to this point again.
-
-    Raises:
-        MisconfigurationException: The calling line is not below `if __name__ == "__main__":`.
-    """
+    """Refuse an unguarded script: a new process would run it up to this point again."""
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
     frame: Any = sys._getframe()  # noqa: SLF001  public in all but name
@@ -65,11 +57,7 @@ def check_guard(method: str) -> None:
 
 
 def pickled(function: Callable[[int], Any], method: str) -> bytes:
-    """Return the pickled function. Its tensors are copied; multiprocessing itself would share the parameters.
-
-    Raises:
-        MisconfigurationException: It cannot be pickled, or a new process could not load it.
-    """
+    """Return the pickled function. Its tensors are copied; multiprocessing itself would share the parameters."""
     try:
         data = pickle.dumps(function)
     except Exception as error:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import distributed
 
-__all__ = ["Board", "Store", "StoreGoneError"]
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+__all__ = ["Board", "StoreGoneError"]
 
 T = TypeVar("T")
-
-
-class Store(Protocol):
-    """The part of `torch.distributed.Store` that the watch uses."""
-
-    def clone(self) -> Store: ...
-    def set(self, key: str, value: str) -> None: ...
-    def get(self, key: str) -> bytes: ...
-    def check(self, keys: list[str]) -> bool: ...
-    def add(self, key: str, amount: int) -> int: ...
-    def compare_set(self, key: str, expected: str, desired: str) -> bytes: ...
-    def has_extended_api(self) -> bool: ...
-    def multi_get(self, keys: list[str]) -> list[bytes]: ...
 
 
 class StoreGoneError(Exception):
@@ -33,15 +24,12 @@ class StoreGoneError(Exception):
 class Board:
     """A client of a store, for one thread. No call waits for a note that does not exist yet.
 
-    Every note raises the counter `news`, so one read shows whether there is anything new.
-
-    Args:
-        store: Holds the notes. The board opens its own connection if the store supports it.
-        prefix: Put in front of every key.
+    Every note raises the counter `news`, so one read shows whether there is anything new. The board opens its own
+    connection to the store if the store supports it, and puts `prefix` in front of every key.
     """
 
     def __init__(self, store: Store, prefix: str) -> None:
-        self._store = _own_connection(store)
+        self._store: Any = _own_connection(store)  # torch's stubs do not have all of its methods
         self._prefix = prefix
 
     @classmethod
@@ -68,18 +56,19 @@ class Board:
     def read(self, key: str) -> str | None:
         """Return a note, or None if it does not exist."""
         key = self._prefix + key
-        return _answered(lambda: self._store.get(key).decode() if self._store.check([key]) else None)
+        note: str | None = _answered(lambda: self._store.get(key).decode() if self._store.check([key]) else None)
+        return note
 
     def read_all(self, keys: Sequence[str]) -> list[str]:
         """Return notes that are known to exist, in one call if the store supports it."""
         full = [self._prefix + key for key in keys]
         if self._store.has_extended_api():
             return [note.decode() for note in _answered(lambda: self._store.multi_get(full))]
-        return [_answered(lambda key=key: self._store.get(key)).decode() for key in full]  # type: ignore[misc]
+        return [_answered(partial(self._store.get, key)).decode() for key in full]
 
     def count(self, key: str, by: int = 0) -> int:
         """Add to a counter and return its value."""
-        return _answered(lambda: self._store.add(self._prefix + key, by))
+        return int(_answered(lambda: self._store.add(self._prefix + key, by)))
 
 
 def _answered(call: Callable[[], T]) -> T:
@@ -89,11 +78,10 @@ def _answered(call: Callable[[], T]) -> T:
         raise StoreGoneError(str(error).partition("\n")[0]) from error
 
 
-def _own_connection(store: Store) -> Store:
+def _own_connection(store: Any) -> Any:
     """Return a separate connection, so that another thread's blocking call does not block this one."""
     with contextlib.suppress(AttributeError, RuntimeError):
         return store.clone()
-    kind: Any = getattr(distributed, "TCPStore", None)
-    if kind is not None and isinstance(store, kind):  # before torch 2.7 there was no `clone`
-        return cast(Store, kind(store.host, store.port, is_master=False, wait_for_workers=False))
+    if isinstance(store, distributed.TCPStore):  # before torch 2.7 there was no `clone`
+        return distributed.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)
     return store  # a HashStore or FileStore, which does not block

@@ -17,11 +17,6 @@ class EndOfData:
     A rank whose data have ended publishes its number of batches and waits until every other rank has done so. A rank
     with more data does not know this: it waits for the first one in a collective, or soon will. So its watch thread
     compares the number of batches that its main thread has received with the number that the first rank published.
-
-    Args:
-        board: The notes shared by all ranks.
-        rank: Rank of this process.
-        world_size: Number of processes.
     """
 
     def __init__(self, board: Board, rank: int, world_size: int) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import sys
 import textwrap
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,6 +19,7 @@ from torch import distributed
 
 from lightlib.errors import LightlibError
 from lightlib.launch.environment.detect import ENDED
+from lightlib.launch.start.child import how_it_ended
 from lightlib.launch.watch.timing import PRODUCTION, Timing
 
 __all__ = [
@@ -41,11 +41,6 @@ _GONE = (
     "socket error", "unhandled system error", "nccl communicator was aborted", "failed to recv", "monitoredbarrier",
 )  # fmt: skip
 _LATE = ("timed out", "timeout")
-_COMMON_CAUSES = {
-    "SIGKILL": "often: out of memory",
-    "SIGSEGV": "a crash in native code",
-    "SIGBUS": "often: /dev/shm full",
-}
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class Failure:
     kind: str
     summary: str
     text: str
-    time: float
+    time: float = field(default_factory=time.time)
     round: int = 0
 
     @classmethod
@@ -74,7 +69,7 @@ class Failure:
         """Return the failure for an exception on this rank."""
         kind = "interrupt" if isinstance(error, KeyboardInterrupt) else "exception"
         summary = f"rank {rank} failed: {_last_line(error)}"
-        return cls(rank, kind, summary, f"Rank {rank} failed first:\n{_trace(error)}", _now())
+        return cls(rank, kind, summary, f"Rank {rank} failed first:\n{_trace(error)}")
 
     @classmethod
     def of_echo(cls, rank: int, error: BaseException) -> Failure:
@@ -85,33 +80,27 @@ class Failure:
             f"rank {rank} lost its connection to another rank, which did not report why",
             f"Rank {rank} lost its connection to another rank, and no rank reported why. A rank that is killed "
             f"(SIGKILL, out of memory) or calls os._exit cannot report it. The error on rank {rank}:\n{_trace(error)}",
-            _now(),
         )
 
     @classmethod
     def of_death(cls, rank: int, returncode: int, tail: str) -> Failure:
         """Return the failure for a process that ended without reporting why."""
-        if returncode < 0:
-            name = _signal_name(-returncode)
-            cause = _COMMON_CAUSES.get(name)
-            summary = f"rank {rank} was killed by {name}" + (f" ({cause})" if cause else "")
-        else:
-            summary = f"rank {rank} ended with exit code {returncode}"
-            summary += " while the run still needed it" if returncode == 0 else ""
+        summary = f"rank {rank} {how_it_ended(returncode)}"
+        summary += " while the run still needed it" if returncode == 0 else ""
         text = f"R{summary[1:]}."
         if tail.strip():
             text = f"The last lines that rank {rank} wrote to stderr:\n{textwrap.indent(tail.rstrip(), '  ')}\n{text}"
-        return cls(rank, "death", summary, text, _now())
+        return cls(rank, "death", summary, text)
 
     @classmethod
     def lost(cls, rank: int | None, summary: str) -> Failure:
         """Return the failure for a process that is gone, as far as this one can see."""
-        return cls(rank, "lost", summary, f"{summary[0].upper()}{summary[1:]}.", _now())
+        return cls(rank, "lost", summary, f"{summary[0].upper()}{summary[1:]}.")
 
     @classmethod
     def hang(cls, rank: int | None, summary: str, text: str) -> Failure:
         """Return the failure for a rank that does not reach the collective in which other ranks wait."""
-        return cls(rank, "hang", summary, text, _now())
+        return cls(rank, "hang", summary, text)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -122,11 +111,7 @@ class Failure:
 
 
 class OtherRankError(LightlibError, RuntimeError):
-    """The run ends because another rank failed; the message is that rank's report.
-
-    Attributes:
-        failure: The failure of that rank.
-    """
+    """The run ends because another rank failed; the message is that rank's report, `failure` its failure."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.text)
@@ -188,17 +173,6 @@ def _last_line(error: BaseException) -> str:
     return text.partition("\n")[0][:200]
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _now() -> float:
-    return time.time()
-
-
 def exit_code(error: BaseException | None) -> int:
     """Return the exit code of a `SystemExit`; 0 for any other exception.
 
@@ -240,13 +214,9 @@ def _write_file(path: str, text: str) -> None:
 def end_process(
     text: str, before: Callable[[], None] | None = None, code: int = 1, timing: Timing = PRODUCTION
 ) -> NoReturn:
-    """Write `text` as the last lines of this process and end it, whatever its threads are doing.
+    """Write `text` to stderr as the last lines of this process and end it, whatever its threads are doing.
 
-    Args:
-        text: What to write to stderr; nothing when it is empty.
-        before: Called first, for at most a few seconds: ends other processes and passes on their output.
-        code: The exit code.
-        timing: Limits the time for `before` and for writing.
+    `before` is called first, for at most a few seconds: it ends other processes and passes on their output.
     """
     try:
         _bounded(_flush, timing.flush)

@@ -11,21 +11,14 @@ __all__ = ["FirstFailure"]
 
 
 class FirstFailure:
-    """The first failure of a run that this rank knows of; the first one that it learns counts.
-
-    Attributes:
-        failure: The failure; None as long as there is none.
-        lethal: Whether it ends this process: the program cannot catch it and begin another run.
-        in_store: Whether it is in the store, so that rank 0 reports it.
-        in_run: Whether this rank was in a run when it learned of it.
-        known_at: When it learned of it, on the monotonic clock.
-        known: Set once it knows of one.
-    """
+    """The first failure of a run that this rank knows of; the first one that it learns counts."""
 
     def __init__(self) -> None:
         self.failure: Failure | None = None
-        self.lethal = self.in_store = self.in_run = False
-        self.known_at = 0.0
+        self.lethal = False  # whether it ends this process: the program cannot catch it and begin another run
+        self.in_store = False  # whether it is in the store, so that rank 0 reports it
+        self.in_run = False  # whether this rank was in a run when it learned of it
+        self.known_at = 0.0  # when it learned of it, on the monotonic clock
         self.known = threading.Event()
 
     def learn(self, failure: Failure, in_run: bool, lethal: bool = False, in_store: bool = False) -> None:

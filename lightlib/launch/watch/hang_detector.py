@@ -17,12 +17,7 @@ __all__ = ["HangDetector"]
 class HangDetector:
     """Detects hangs for the watch; used by the watch thread.
 
-    Args:
-        board: The notes shared by all ranks.
-        rank: Rank of this process.
-        world_size: Number of processes.
-        timeout: Seconds without progress after which a waiting rank queries the other ranks.
-        answer: Seconds that they have to answer.
+    After `timeout` seconds without progress, a waiting rank queries the other ranks, which have `answer` seconds.
     """
 
     def __init__(self, board: Board, rank: int, world_size: int, timeout: float, answer: float) -> None:

@@ -45,27 +45,16 @@ _WRAPPERS = ("wrapper", "decorator", "inner", "_fn", "_wrapper", "<lambda>")
 
 @dataclass
 class RankLocation:
-    """The location of a rank.
-
-    Attributes:
-        rank: The rank.
-        position: Its position in the run; empty outside of a run.
-        at: The position in words.
-        line: ``train.py:12 training_step``, the innermost line of the user's code, or an empty string.
-        source: The source text of that line.
-        waits: The collective in which it waits, or an empty string.
-        does: Its activity if it does not wait and the activity is known, or an empty string.
-        still: Seconds since its position last changed.
-    """
+    """The location of a rank; what is unknown is empty."""
 
     rank: int
-    position: tuple[int, ...] = ()
-    at: str = ""
-    line: str = ""
-    source: str = ""
-    waits: str = ""
-    does: str = ""
-    still: float = 0.0
+    position: tuple[int, ...] = ()  # in the run
+    at: str = ""  # the position in words
+    line: str = ""  # ``train.py:12 training_step``, the innermost line of the user's code
+    source: str = ""  # the source text of that line
+    waits: str = ""  # the collective in which it waits
+    does: str = ""  # its activity if it does not wait
+    still: float = 0.0  # seconds since its position last changed
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -176,16 +165,9 @@ def _short(file: str) -> str:
 def verdict(
     locations: Sequence[RankLocation], world_size: int, timeout: float, certain: bool
 ) -> tuple[list[int], str] | None:
-    """Determine which ranks block the rest.
+    """Return the ranks that block the rest, and the message; None if a rank still makes progress.
 
-    Args:
-        locations: The answers of the ranks.
-        world_size: Number of processes.
-        timeout: Seconds without progress after which a rank counts as hung.
-        certain: A collective has failed already, so no rank can continue.
-
-    Returns:
-        The ranks and the message, or None if a rank still makes progress.
+    If `certain`, a collective has failed already, so no rank can continue.
     """
     head = f"No progress for {timeout:g} s."
     silent = sorted(set(range(world_size)) - {location.rank for location in locations})

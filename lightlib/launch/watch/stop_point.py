@@ -38,13 +38,8 @@ class StopConsensus:
     thread chooses the greatest: no rank is past it, and every rank reaches it, because those that wait at earlier
     boundaries continue. No rank waits for a main thread that waits in a collective.
 
-    Args:
-        kind: The kind of stop: "stop", "terminate" or "interrupt".
-        path: The prefix of all keys, the same on all ranks.
-        rank: Rank of this process.
-        world_size: Number of processes.
-        patience: Seconds in which main threads may still arrive at an earlier boundary than their watch threads could
-            promise, if all ranks request the same stop at the same boundary.
+    Within `patience` seconds main threads may still arrive at an earlier boundary than their watch threads could
+    promise, if all ranks request the same stop at the same boundary. `path` is the prefix of all keys.
     """
 
     def __init__(self, kind: str, path: str, rank: int, world_size: int, patience: float) -> None:
@@ -84,14 +79,7 @@ class StopConsensus:
     def step(
         self, board: Board, raise_flag: Callable[[str], None], position: Callable[[], Position], left: str
     ) -> None:
-        """Do the next step without waiting.
-
-        Args:
-            board: The notes shared by all ranks.
-            raise_flag: Notifies the main thread; may be called more than once.
-            position: Returns the position of the main thread.
-            left: The key of the number of ranks that have ended this run.
-        """
+        """Do the next step without waiting; `left` is the key of the number of ranks that have ended this run."""
         if self.decided.is_set() or not self._is_requested(board):
             return
         if self._bound is None:

@@ -15,15 +15,7 @@ _CODES = {"terminate": 143, "interrupt": 130}
 
 
 class StopRequests:
-    """The stop requests of one run. The watch thread calls `step`, the main thread everything else.
-
-    Args:
-        board: The notes shared by all ranks.
-        path: The prefix of all keys: the number of the run.
-        rank: Rank of this process.
-        world_size: Number of processes.
-        patience: As of `StopConsensus`.
-    """
+    """The stop requests of one run. The watch thread calls `step`, the main thread everything else."""
 
     def __init__(self, board: Board, path: str, rank: int, world_size: int, patience: float) -> None:
         self._board, self._path, self._rank, self._world_size = board, path, rank, world_size

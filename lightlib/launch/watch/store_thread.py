@@ -18,16 +18,13 @@ class StoreThread:
         step: Called at each interval, or sooner after `wake`. It calls `run_tasks`.
         lost: Called with the error when the process that hosts the store is gone.
         pause: Returns the seconds until the next step.
-
-    Attributes:
-        gone: Whether the process that hosts the store is gone.
-        closed: Whether `close` was called.
     """
 
     def __init__(
         self, step: Callable[[], None], lost: Callable[[StoreGoneError], None], pause: Callable[[], float]
     ) -> None:
-        self.gone = self.closed = False
+        self.gone = False  # whether the process that hosts the store is gone
+        self.closed = False
         self._step, self._lost, self._pause = step, lost, pause
         self._tasks: deque[tuple[Callable[[], None], threading.Event]] = deque()
         self._wake = threading.Event()

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from lightlib.launch.environment.detect import launcher_process
 from lightlib.launch.watch import failure as failures
-from lightlib.launch.watch.board import Board, Store, StoreGoneError
+from lightlib.launch.watch.board import Board, StoreGoneError
 from lightlib.launch.watch.end_of_data import EndOfData
 from lightlib.launch.watch.failure import Failure, OtherRankError
 from lightlib.launch.watch.first_failure import FirstFailure
@@ -24,6 +24,9 @@ from lightlib.launch.watch.stop_point import END, Position
 from lightlib.launch.watch.stop_requests import StopRequests
 from lightlib.launch.watch.store_thread import StoreThread
 from lightlib.launch.watch.timing import PRODUCTION, Timing
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
 
 __all__ = ["END", "Failure", "OtherRankError", "Watch"]
 
