@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 from lightlib.checkpoint.tools import verbs
@@ -27,6 +28,14 @@ _EXAMPLES = """examples:
 
 exit codes: 0 done; 1 missing, damaged, refused or not writable; 2 wrong usage.
 A checkpoint is a file, also Lightning's, or a directory; inspect and verify take .safetensors too. Paths and URLs."""
+
+
+_FLAGS = {
+    "json": "print JSON",
+    "overwrite": "replace an existing target, in one step",
+    "tensors": "list all weights with their shapes and dtypes",
+    "trust": "also read a file with Python objects; reading it may run ANY code that the file names",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,32 +90,32 @@ def add_commands(commands: Any) -> None:
     """Add the commands to the result of `ArgumentParser.add_subparsers`; `run` runs the parsed one."""
     parser = _command(commands, "inspect", _inspect, "show the content of a checkpoint without reading its tensors")
     parser.add_argument("path", help="a file, a directory, or a .safetensors file")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--tensors", action="store_true", help="list all weights with their shapes and dtypes")
-    _trust(parser)
+    _add_flags(parser, "json", "tensors", "trust")
 
     parser = _command(commands, "verify", _verify, "read checkpoints from end to end and compare their checksums")
     parser.add_argument("paths", nargs="+", metavar="path", help="files or directories")
 
-    parser = _command(commands, "convert", _convert, "write a checkpoint as a file, a directory, or safetensors")
+    parser = _command(
+        commands, "convert", _writes(verbs.convert), "write a checkpoint as a file, a directory, or safetensors"
+    )
     parser.add_argument("source", help="a file, also Lightning's, or a directory")
     parser.add_argument("target", help="where to write; NAME.safetensors for only the weights")
-    parser.add_argument("--to", choices=verbs.FORMATS, help="default: file for a directory, directory for a file")
-    _overwrite(parser)
-    _trust(parser)
+    parser.add_argument(
+        "--to", dest="format", choices=verbs.FORMATS, help="default: file for a directory, directory for a file"
+    )
+    _add_flags(parser, "overwrite", "trust")
 
-    parser = _command(commands, "consolidate", _consolidate, "write a checkpoint directory as one file")
+    parser = _command(commands, "consolidate", _writes(verbs.consolidate), "write a checkpoint directory as one file")
     parser.add_argument("directory", help="a checkpoint directory")
     parser.add_argument("file", help="where to write")
-    _overwrite(parser)
+    _add_flags(parser, "overwrite")
 
-    parser = _command(commands, "export", _export, "write only the weights as safetensors")
+    parser = _command(commands, "export", _writes(verbs.export), "write only the weights as safetensors")
     parser.add_argument("source", help="a file, also Lightning's, or a directory")
     parser.add_argument("target", help="NAME.safetensors")
     parser.add_argument("--strip", default="", metavar="PREFIX", help="remove PREFIX from the names that begin with it")
     parser.add_argument("--dtype", choices=sorted(verbs.DTYPES), help="of floating-point weights; default: unchanged")
-    _overwrite(parser)
-    _trust(parser)
+    _add_flags(parser, "overwrite", "trust")
 
 
 def _command(commands: Any, name: str, function: Any, purpose: str) -> argparse.ArgumentParser:
@@ -117,16 +126,9 @@ def _command(commands: Any, name: str, function: Any, purpose: str) -> argparse.
     return parser
 
 
-def _trust(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="also read a file with Python objects; reading it may run ANY code that the file names",
-    )
-
-
-def _overwrite(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing target, in one step")
+def _add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        parser.add_argument(f"--{name}", action="store_true", help=_FLAGS[name])
 
 
 def _inspect(options: argparse.Namespace) -> int:
@@ -151,30 +153,16 @@ def _verify(options: argparse.Namespace) -> int:
     return code
 
 
-def _convert(options: argparse.Namespace) -> int:
-    verbs.convert(options.source, options.target, options.to, overwrite=options.overwrite, trust=options.trust)
-    return _written(options.target)
+def _writes(verb: Callable[..., None]) -> Callable[[argparse.Namespace], int]:
+    """Return a command that calls `verb` with the options of its parameters' names; the second one is the target."""
+    parameters = list(signature(verb).parameters)
 
+    def command(options: argparse.Namespace) -> int:
+        verb(**{name: getattr(options, name) for name in parameters})
+        path = getattr(options, parameters[1])
+        written = inspect(path)
+        tensors = sum(part.tensors for part in written.parts)
+        print(f"{shown_name(path)}: written, {size_text(written.bytes)}, {plural(tensors, 'tensor')}.")  # noqa: T201
+        return 0
 
-def _consolidate(options: argparse.Namespace) -> int:
-    verbs.consolidate(options.directory, options.file, overwrite=options.overwrite)
-    return _written(options.file)
-
-
-def _export(options: argparse.Namespace) -> int:
-    verbs.export(
-        options.source,
-        options.target,
-        strip=options.strip,
-        dtype=options.dtype,
-        overwrite=options.overwrite,
-        trust=options.trust,
-    )
-    return _written(options.target)
-
-
-def _written(path: str) -> int:
-    written = inspect(path)
-    tensors = sum(part.tensors for part in written.parts)
-    print(f"{shown_name(path)}: written, {size_text(written.bytes)}, {plural(tensors, 'tensor')}.")  # noqa: T201
-    return 0
+    return command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -94,7 +94,7 @@ class Inspection:
         """Return everything as values that JSON supports."""
         plain = {**asdict(self), "label": None if self.label is None else self.label.as_dict()}
         for name in ("hyperparameters", "datamodule_hyperparameters"):
-            plain[name] = _json(plain[name])
+            plain[name] = _mapped(_json, plain[name])
         return plain
 
     def __str__(self) -> str:
@@ -199,8 +199,8 @@ def _inspection(path: str, kind: str, size: int, content: dict[str, Any]) -> Ins
         resumable=all(name in content for name in _TO_RESUME),
         parts=tuple(_part(str(name), part) for name, part in content.items() if _is_state(name, part)),
         tensors={str(name): _info(value) for name, value in content["state_dict"].items() if _is_tensor(value)},
-        hyperparameters=_masked("", dict(content.get("hyper_parameters") or {})),
-        datamodule_hyperparameters=_masked("", dict(content.get("datamodule_hyper_parameters") or {})),
+        hyperparameters=_mapped(_masked, dict(content.get("hyper_parameters") or {})),
+        datamodule_hyperparameters=_mapped(_masked, dict(content.get("datamodule_hyper_parameters") or {})),
         callbacks=tuple(dict.fromkeys(str(name) for name in states)),
     )
 
@@ -239,20 +239,20 @@ def _tensors(value: Any) -> Iterator[Any]:
             yield from _tensors(child)
 
 
-def _masked(name: Any, value: Any) -> Any:
-    """Return hyperparameters without secrets; `name` is that of the value."""
+def _mapped(leaf: Callable[[Any, Any], Any], value: Any, name: Any = "") -> Any:
+    """Return nested dicts and lists with `leaf(name, value)` in place of each other value; `name` is its key."""
     if isinstance(value, Mapping):
-        return {str(key): _masked(key, part) for key, part in value.items()}
+        return {str(key): _mapped(leaf, part, key) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_masked(name, part) for part in value]
+        return [_mapped(leaf, part, name) for part in value]
+    return leaf(name, value)
+
+
+def _masked(name: Any, value: Any) -> Any:
     return MASK if is_secret(name, value) else value
 
 
-def _json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _json(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_json(part) for part in value]
+def _json(name: Any, value: Any) -> Any:  # noqa: ARG001  as `_masked`
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
 
 
@@ -287,22 +287,12 @@ def shown_name(text: str) -> str:
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
-    """Return a count with its noun.
-
-    Example:
-        >>> plural(1, "step"), plural(1200, "batch", "batches")
-        ('1 step', '1,200 batches')
-    """
+    """Return a count with its noun: '1 step', '1,200 batches'."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def size_text(count: int) -> str:
-    """Return a number of bytes with a unit.
-
-    Example:
-        >>> size_text(12), size_text(3_400_000)
-        ('12 bytes', '3.4 MB')
-    """
+    """Return a number of bytes with a unit: '12 bytes', '3.4 MB'."""
     if count < 1000:
         return plural(count, "byte")
     power = 1
