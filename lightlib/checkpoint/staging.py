@@ -23,15 +23,10 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.d
 
 
 class Buffers:
-    """Memory for one copy of a state. It is reused for the next, because allocating costs more time than the copy.
-
-    Attributes:
-        size: Bytes of memory: those of the largest state copied so far. A state of 200 MB of weights with Adam's two
-            averages takes 600 MB.
-    """
+    """Memory for one copy of a state. It is reused for the next, because allocating costs more time than the copy."""
 
     def __init__(self) -> None:
-        self.size = 0
+        self.size = 0  # bytes: those of the largest state copied so far
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._pinned = False
 
@@ -149,9 +144,8 @@ class _StagedCopy:
             offset += size
         with torch.no_grad():
             for made, value, key in self._waiting:
-                if key[1]:
-                    made.set_(parts[key], value.storage_offset(), value.shape, value.stride())
-                else:
-                    made.set_(torch.empty(value.shape, dtype=value.dtype))
+                source = value if key[1] else torch.empty(value.shape, dtype=value.dtype)
+                storage = parts[key] if key[1] else source.untyped_storage()
+                made.set_(storage, source.storage_offset(), source.shape, source.stride())
         if devices.keys() - {"cpu"}:
             torch.accelerator.synchronize()
