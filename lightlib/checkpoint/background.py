@@ -39,21 +39,13 @@ class BackgroundWriter:
         self._changed = threading.Condition()
         self._jobs: deque[tuple[Call, Call | None]] = deque()
         self._then: list[Call] = []
-        self._running = False
+        self.busy = False  # whether jobs are pending
         self._buffers = Buffers()
-
-    @property
-    def busy(self) -> bool:
-        """Whether jobs are pending."""
-        return self._running
 
     def save(self, content: Any, write: Callable[[Any], object], then: Call | None = None) -> None:
         """Copy `content` and have the thread call `write(copy)`; only the copy blocks the caller.
 
-        Args:
-            content: Tensors, plain values and containers of them. They may change as soon as this returns.
-            write: Gets the copy.
-            then: Called after success, within `wait` or `look`.
+        After success, `wait` or `look` calls `then`.
         """
         self.join()
         self.submit(partial(write, staged(content, self._buffers)), then)
@@ -64,8 +56,8 @@ class BackgroundWriter:
             if self.failed is not None:
                 return
             self._jobs.append((job, then))
-            if not self._running:
-                self._running = True
+            if not self.busy:
+                self.busy = True
                 threading.Thread(target=self._work, name="lightlib-checkpoints", daemon=True).start()
 
     def after(self, call: Call) -> None:
@@ -76,7 +68,7 @@ class BackgroundWriter:
     def join(self) -> None:
         """Wait until all jobs are done or one has failed; raise nothing."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._running)
+            self._changed.wait_for(lambda: not self.busy)
 
     def look(self) -> Exception | None:
         """Run the follow-up calls of completed jobs without waiting; return the error of a failed job once."""
@@ -94,7 +86,7 @@ class BackgroundWriter:
         return error if isinstance(error, CheckpointWriteError) else _explained(error)
 
     def wait(self) -> None:
-        """Wait until all jobs are done; a `CheckpointWriteError` says, once, that one has failed."""
+        """Wait until all jobs are done; a `CheckpointWriteError`, raised once, means that one has failed."""
         self.join()
         error = self.look()
         if error is not None:
@@ -104,7 +96,7 @@ class BackgroundWriter:
         while True:
             with self._changed:
                 if not self._jobs:
-                    self._running = False
+                    self.busy = False
                     self._changed.notify_all()
                     return
                 job, then = self._jobs.popleft()

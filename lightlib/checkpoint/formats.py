@@ -29,7 +29,7 @@ def save(
 
 
 def exists(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` exists; a `CheckpointError` says that it is a URL that cannot be accessed."""
+    """Whether `path` exists; a `CheckpointError` means that it is a URL that cannot be accessed."""
     try:
         return filesystem.exists(path)
     except (ImportError, OSError, ValueError) as error:
@@ -37,12 +37,7 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 
 def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, Any]:
-    """Read a checkpoint. No code in it is run unless `trust` allows it.
-
-    Args:
-        path: A local path, a URL, or an open file.
-        map_location: As in torch.load; tensors of a directory are read later, to the device where they are needed.
-        trust: Also accept Python objects that can only be read by running code that the file names.
+    """Read a checkpoint, as `archive.load`; tensors of a directory are read later, to the device where they are needed.
 
     Raises:
         CheckpointError: It is missing, damaged, not a checkpoint, or has objects that need `trust`.

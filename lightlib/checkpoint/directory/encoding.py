@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from lightlib.errors import CheckpointError, CheckpointWriteError
 __all__ = ["DEPTH", "DTYPES", "decode", "encode", "merged", "tensor_names"]
 
 DEPTH = 100  # levels of nested containers, when writing and when reading
+T = TypeVar("T")
 TAG, OF = "!", "of"  # an object with these two keys is not a dict of the user's
 DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _SEQUENCES: dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset", torch.Size: "Size"}
@@ -33,12 +34,8 @@ _DEVICE = re.compile(r"[a-z]{2,20}(:\d{1,4})?")
 def encode(content: Any, lenient: bool = False) -> tuple[Any, dict[str, Any]]:
     """Return `content` as values for JSON, and the tensors that these refer to, by name.
 
-    A tensor's name is its path: ``state_dict/layer.weight``, ``optimizer_states/[0]/state/[3]/exp_avg``.
-
-    Args:
-        content: None, bool, int, float, complex, str, bytes, torch's Size, dtype, device, tensors (also `LazyTensor`
-            ones), and dict, OrderedDict, Counter, list, tuple, set, frozenset of them.
-        lenient: Omit values of other types. Default False.
+    A tensor's name is its path: ``state_dict/layer.weight``, ``optimizer_states/[0]/state/[3]/exp_avg``. Values that
+    are neither plain, tensors (also `LazyTensor`), nor containers of them are an error, or omitted if `lenient`.
 
     Raises:
         CheckpointWriteError: A value has another type, or containers are nested too deeply; the message states where.
@@ -129,7 +126,7 @@ def _refused(path: tuple[Any, ...], what: str) -> CheckpointWriteError:
 def decode(encoded: Any, tensor: Callable[[str], Any]) -> Any:
     """Return the content that was given to `encode`. No name in the data is imported or looked up as a class.
 
-    A `CheckpointError` says that a value is not one that `encode` writes.
+    A `CheckpointError` means that a value is not one that `encode` writes.
 
     Example:
         >>> decode({"!": "tuple", "of": [1, {"!": "float", "of": "inf"}]}, lambda name: None)
@@ -156,9 +153,9 @@ def _decoded(value: Any, tensor: Callable[[str], Any], depth: int) -> Any:
     if set(value) != {TAG, OF} or type(tag) is not str:
         raise _strange(f"an object with the keys {sorted(value)[:4]}")
     if tag == "tensor":
-        return tensor(_text(of))
+        return tensor(_checked(of, str))
     if tag in _SEQUENCES.values():
-        return _MAKES[tag](_decoded(_list(of), tensor, depth + 1))
+        return _MAKES[tag](_decoded(_checked(of, list), tensor, depth + 1))
     if tag in _MAPPINGS.values():
         pairs = [(_decoded(key, tensor, depth + 1), _decoded(part, tensor, depth + 1)) for key, part in _pairs(of)]
         if len(dict(pairs)) != len(pairs):
@@ -169,18 +166,18 @@ def _decoded(value: Any, tensor: Callable[[str], Any], depth: int) -> Any:
 
 def _decoded_leaf(tag: str, of: Any) -> Any:
     if tag == "int":
-        return int(_text(of), 16)
+        return int(_checked(of, str), 16)
     if tag == "float":
-        return _NOT_FINITE[_text(of)]
+        return _NOT_FINITE[_checked(of, str)]
     if tag == "complex":
-        real, imag = map(_float, _list(of))
+        real, imag = map(_float, _checked(of, list))
         return complex(real, imag)
     if tag == "bytes":
-        return base64.b64decode(_text(of), validate=True)
+        return base64.b64decode(_checked(of, str), validate=True)
     if tag == "dtype":
-        return DTYPES[_text(of)]
+        return DTYPES[_checked(of, str)]
     if tag == "device":
-        if not _DEVICE.fullmatch(_text(of)):
+        if not _DEVICE.fullmatch(_checked(of, str)):
             raise _strange(f"the device {of!r}")
         return torch.device(of)
     raise _strange(f"the unknown kind {tag!r}")
@@ -188,26 +185,20 @@ def _decoded_leaf(tag: str, of: Any) -> Any:
 
 def _float(value: Any) -> float:
     if type(value) is dict and value.get(TAG) == "float" and set(value) == {TAG, OF}:
-        return _NOT_FINITE[_text(value[OF])]
+        return _NOT_FINITE[_checked(value[OF], str)]
     if type(value) is not float:
         raise _strange("a complex number whose parts are not floats")
     return value
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise _strange(f"a value of type {type(value).__name__} instead of a string")
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise _strange(f"a value of type {type(value).__name__} instead of a list")
+def _checked(value: Any, kind: type[T]) -> T:
+    if type(value) is not kind:
+        raise _strange(f"a value of type {type(value).__name__} instead of a {kind.__name__}")
     return value
 
 
 def _pairs(value: Any) -> Iterator[list[Any]]:
-    for pair in _list(value):
+    for pair in _checked(value, list):
         if type(pair) is not list or len(pair) != 2:
             raise _strange("a dict that is not a list of pairs")
         yield pair

@@ -98,13 +98,8 @@ def damaged(path: str, reason: str) -> CheckpointError:
 class LazyTensor:
     """A tensor that is still in a checkpoint directory.
 
-    Any function of torch and any method of tensors that is called on it reads it; `read` does so explicitly.
-
-    Attributes:
-        name: Its name in the directory.
-        shape, dtype: As of a tensor.
-        chunks: Its chunks.
-        as_saved: Whether its bytes are those of `torch.save`, for tensors that are not dense (sparse tensors).
+    Any function of torch and any method of tensors that is called on it reads it; `read` does so explicitly. If it is
+    not dense (sparse tensors), its bytes are `as_saved` by `torch.save`.
     """
 
     def __init__(
@@ -125,7 +120,7 @@ class LazyTensor:
         return len(self.shape)
 
     def read(self, device: torch.device | str = "cpu") -> Tensor:
-        """Return the full tensor; a `CheckpointError` says that the data differ from what was written."""
+        """Return the full tensor; a `CheckpointError` means that the data are damaged."""
         if self.as_saved:
             return self._loaded().to(device)
         return self.box((0,) * len(self.shape), tuple(self.shape)).to(device)

@@ -52,7 +52,7 @@ class RankContent:
 
 @dataclass
 class WriteTask:
-    """The file that one process has to write, and the tensors whose local shards it has."""
+    """The file that one process has to write, and the names of its tensors."""
 
     folder: str
     shard: str

@@ -117,7 +117,7 @@ class RecordWriter(_Writer):
 
     torch writes a record as header, name and padding, bytes, descriptor, each in separate calls; then the list of
     records. Checksums are in the descriptors and in the list, so they are filled in once the bytes are known. torch
-    could compute them, but in the same thread, which takes as long as writing. `unfamiliar` says that the layout was
+    could compute them, but in the same thread, which takes as long as writing. `unfamiliar` means that the layout was
     not the known one.
     """
 
@@ -241,7 +241,6 @@ class SharedReader:
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        self.size = file.seek(0, os.SEEK_END)
         self._lock = threading.Lock()
 
     def read(self, start: int, size: int) -> bytes:

@@ -59,14 +59,7 @@ class Claim(contextlib.AbstractContextManager["Claim"]):
 
 
 def claim(folder: str | os.PathLike[str]) -> Claim:
-    """Claim a folder for this process; a folder on a store is not locked.
-
-    Args:
-        folder: An existing folder. The same process may claim it again.
-
-    Raises:
-        MisconfigurationException: Another process holds it, or it cannot be locked.
-    """
+    """Claim an existing folder for this process, which may do so again; a folder on a store is not locked."""
     if is_remote(folder):
         return Claim(os.fspath(folder), None)
     where = os.path.realpath(local_path(folder))

@@ -28,65 +28,36 @@ INTERRUPTED: Final = "interrupted.ckpt"  # the file of a run that a signal has e
 
 
 class RankState(TypedDict, total=False):
-    """The part of a state that differs between ranks.
+    """The part of a state that differs between ranks."""
 
-    Keys:
-        results: Sums of `self.log` and of torchmetrics over the epoch.
-        rng: States of the random number generators.
-        place: Which shard of the data the rank reads.
-        validation: States of the validation loaders' generators.
-        user: Changes of the user's objects.
-        buffers: Buffers that differ from rank zero's.
-        data: Position in the data, if each rank draws from a sampler of its own.
-    """
-
-    results: dict[str, Any]
-    rng: dict[str, Any]
-    place: int
-    validation: dict[str, Any]
-    user: Mapping[str, Any]
-    buffers: Mapping[str, Any]
-    data: dict[str, Any] | None
+    results: dict[str, Any]  # sums of `self.log` and of torchmetrics over the epoch
+    rng: dict[str, Any]  # states of the random number generators
+    place: int  # which shard of the data the rank reads
+    validation: dict[str, Any]  # states of the validation loaders' generators
+    user: Mapping[str, Any]  # changes of the user's objects
+    buffers: Mapping[str, Any]  # that differ from rank zero's
+    data: dict[str, Any] | None  # position in the data, if each rank draws from a sampler of its own
 
 
 class LightlibState(RankState, total=False):
-    """The entry "lightlib": everything that Lightning's checkpoints do not hold; with the state of rank zero.
+    """The entry "lightlib": everything that Lightning's checkpoints do not hold; with the state of rank zero."""
 
-    Keys:
-        format: Version of this layout.
-        torch: Version of torch.
-        progress: The counters of the run.
-        world_size: Number of processes.
-        label: Which run wrote the checkpoint, and when (`Label.as_dict`).
-        optimizer_names: Names of the parameters, by optimizer and group.
-        begun: Whether training has begun.
-        stop_asked: Whether an early stop was requested.
-        validating: Whether it was written within a validation.
-        asked: Saves that had been requested and not been made (`SaveRequest.as_dict`).
-        gradient_norm: The last one.
-        loggers: Positions of the loggers.
-        setting: Settings that the numbers depend on, to be compared on resume.
-        strategy: State of the strategy.
-        ranks: The state of each rank, if there are several.
-        callback_tensors: The tensors of `Callback.sharded_state`: by callback, by the callback's own name for them, and
-            by parameter.
-    """
-
-    format: int
-    torch: str
-    progress: dict[str, int]
+    format: int  # version of this layout
+    torch: str  # version of torch
+    progress: dict[str, int]  # the counters of the run
     world_size: int
-    label: dict[str, Any]
-    optimizer_names: list[list[list[str]]]
-    begun: bool
-    stop_asked: bool
-    validating: bool
-    asked: list[dict[str, Any]]
-    gradient_norm: Tensor | None
-    loggers: Any
-    setting: dict[str, Any]
-    strategy: dict[str, Any]
-    ranks: list[RankState]
+    label: dict[str, Any]  # which run wrote the checkpoint, and when (`Label.as_dict`)
+    optimizer_names: list[list[list[str]]]  # names of the parameters, by optimizer and group
+    begun: bool  # whether training has begun
+    stop_asked: bool  # whether an early stop was requested
+    validating: bool  # whether it was written within a validation
+    asked: list[dict[str, Any]]  # saves that had been requested and not been made (`SaveRequest.as_dict`)
+    gradient_norm: Tensor | None  # the last one
+    loggers: Any  # positions of the loggers
+    setting: dict[str, Any]  # settings that the numbers depend on, to be compared on resume
+    strategy: dict[str, Any]  # state of the strategy
+    ranks: list[RankState]  # the state of each rank, if there are several
+    # of `Callback.sharded_state`: by callback, by the callback's name for them, and by parameter
     callback_tensors: dict[str, dict[str, dict[str, Any]]]
 
 

@@ -48,12 +48,7 @@ _asides: set[str] = set()  # names that this process is writing or removing
 
 
 def join(folder: str | os.PathLike[str], name: str) -> str:
-    """Return the path of `name` in `folder`, local or remote.
-
-    Example:
-        >>> join("s3://bucket/run/", "last.ckpt"), join("run", "last.ckpt")
-        ('s3://bucket/run/last.ckpt', 'run/last.ckpt')
-    """
+    """Return the path of `name` in `folder`, local or remote."""
     where = os.fspath(folder)
     return f"{where.rstrip('/')}/{name}" if is_remote(where) else os.path.join(where, name)
 
@@ -92,17 +87,11 @@ def names_in(folder: str | os.PathLike[str]) -> list[str]:
 def write(path: str | os.PathLike[str], produce: Callable[[BinaryIO], None]) -> None:
     """Write a file, which appears under `path` only when it is complete, and on a disk flushed.
 
-    Args:
-        path: A local path or a URL. An existing file is replaced in one step.
-        produce: Gets the open file and writes all of it. For a store it is called again at each retry.
+    An existing file is replaced in one step. `produce` gets the open file and writes all of it; for a store it is
+    called again at each retry.
 
     Raises:
         CheckpointWriteError: It could not be written; an existing file is unchanged.
-
-    Example:
-        >>> write("example.bin", lambda file: file.write(b"bytes") and None)
-        >>> names_in("."), size_of("example.bin")
-        (['example.bin'], 5)
     """
     name = os.fspath(path)
     if is_remote(name):
@@ -143,13 +132,7 @@ def _refuse_folder(target: str) -> None:
 
 
 def name_aside(path: str | os.PathLike[str]) -> str:
-    """Return a hidden name next to a local `path` for an incomplete file; `remove_leftovers` recognizes it.
-
-    Example:
-        >>> import os
-        >>> name_aside("run/last.ckpt").startswith(f"run/.last.ckpt.{os.getpid()}-")
-        True
-    """
+    """Return a hidden name next to a local `path` for an incomplete file; `remove_leftovers` recognizes it."""
     folder, name = os.path.split(local_path(path).rstrip(os.sep))
     ending = f".{os.getpid()}-{secrets.token_hex(4)}.part"
     room = LONGEST_NAME - 1 - len(ending)
@@ -221,10 +204,6 @@ def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None
     """Copy a file or a folder between any two disks or stores; the copy appears complete or not at all.
 
     A folder on a store becomes a checkpoint with its last object, the index.
-
-    Raises:
-        FileNotFoundError: There is no `source`.
-        CheckpointWriteError: The copy cannot be written.
     """
     old, new = os.fspath(source), os.fspath(target)
     if not is_folder(old):
@@ -294,11 +273,7 @@ def link(target: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
 
 
 def check_writable(folder: str | os.PathLike[str], owner: str) -> None:
-    """Check that a folder can be made and written; it is left as it was.
-
-    Raises:
-        MisconfigurationException: It cannot be made, or no file can be made in it.
-    """
+    """Check that a folder can be made and written; it is left as it was."""
     if is_remote(os.fspath(folder)):
         upload.check_writable(os.fspath(folder), owner)
         return

@@ -41,9 +41,6 @@ class Label:
     def __gt__(self, other: Label) -> bool:
         return self.age > other.age
 
-    def __lt__(self, other: Label) -> bool:
-        return self.age < other.age
-
     def as_dict(self) -> dict[str, Any]:
         """Return the label as plain values."""
         return asdict(self)

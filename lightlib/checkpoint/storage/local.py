@@ -37,18 +37,15 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class PieceWriter(io.BufferedIOBase, ABC):
     """Base of the files that `torch.save` writes to: splits the data, counts it, and keeps the first error.
 
-    Attributes:
-        piece: Largest number of bytes handed on at once.
-        failed: The first error, even if the caller has turned it into another one; later writes raise it again.
-        written: Number of bytes written.
+    It keeps the error even if the caller has turned it into another one; later writes raise it again.
     """
 
-    piece: ClassVar[int]
+    piece: ClassVar[int]  # largest number of bytes handed on at once
     kept_errors: ClassVar[type[BaseException]] = BaseException
 
     def __init__(self) -> None:
         self.failed: BaseException | None = None
-        self.written = 0
+        self.written = 0  # number of bytes
 
     def writable(self) -> bool:
         return True
@@ -79,11 +76,7 @@ class PieceWriter(io.BufferedIOBase, ABC):
 
 
 class Writer(PieceWriter):
-    """A new file, open for writing from its start to its end; the disk writes while it is filled.
-
-    Args:
-        path: No file of this name may exist. Its permissions follow the umask.
-    """
+    """A new file, open for writing from its start to its end; the disk writes while it is filled."""
 
     piece = PIECE
     kept_errors = OSError
@@ -97,20 +90,15 @@ class Writer(PieceWriter):
 
     def _put(self, piece: memoryview) -> None:
         self._file.write(piece)
-        written = self.written + len(piece)
-        if written - self._begun >= WRITE_BACK:
-            self._begin_write_back(written)
-
-    def _begin_write_back(self, written: int) -> None:
+        length = self.written + len(piece) - self._begun
         # Linux starts to write such a range without waiting, so that little is left for the flush at the end.
-        if hasattr(os, "posix_fadvise"):
+        if length >= WRITE_BACK and hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):  # it is a hint
-                length = written - self._begun
                 os.posix_fadvise(self._file.fileno(), self._begun, length, os.POSIX_FADV_DONTNEED)
-        self._begun = written
+            self._begun += length
 
     def finish(self) -> None:
-        """Return when everything is on the disk; an `OSError` says that it cannot be written."""
+        """Return when everything is on the disk; an `OSError` means that it cannot be written."""
         if self.failed is not None:
             raise self.failed
         try:

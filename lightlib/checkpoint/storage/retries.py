@@ -46,18 +46,8 @@ def with_retries(what: str, call: Callable[[], T]) -> T:
     """Return the result of `call`, and call it again after a time-out, throttling or a dropped connection.
 
     It is called at most 6 times within 5 minutes, with growing pauses. Time-outs of single requests are the store's;
-    set them in fsspec's configuration: ``FSSPEC_S3_CONFIG_KWARGS='{"read_timeout": 60}'``.
-
-    Args:
-        what: The action and the object's name, for the message about a retry.
-        call: Called until it returns. It must be safe to call it again after a failure.
-
-    Raises:
-        Exception: The last exception of `call`; immediately if a retry cannot help (absent, forbidden).
-
-    Example:
-        >>> with_retries("reading", lambda: 3)
-        3
+    set them in fsspec's configuration: ``FSSPEC_S3_CONFIG_KWARGS='{"read_timeout": 60}'``. The last exception is
+    raised, immediately if a retry cannot help (absent, forbidden). `what` names action and object in messages.
     """
     begun = time.monotonic()
     for attempt in range(1, ATTEMPTS + 1):

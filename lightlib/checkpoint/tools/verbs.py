@@ -255,7 +255,7 @@ def _stripped(tensors: dict[str, Any], prefix: str, source: str) -> dict[str, An
 
 
 def _check_target(source: str, target: str, overwrite: bool, kind: str) -> None:
-    """Refuse an existing target before anything is read; `kind` is what will be written, "file" or "folder"."""
+    """Refuse an existing target before anything is read; `kind` is that of the new one, "file" or "folder"."""
     if not filesystem.exists(target):
         return
     if _place(source) == _place(target):
