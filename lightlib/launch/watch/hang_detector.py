@@ -33,7 +33,7 @@ class HangDetector:
         self._thread = threading.get_ident()
         self._clock: int | None = None
         self._number = 0
-        self._mine = False
+        self.pending = False  # whether this rank waits for answers
         self._answered_at: float | None = None
         self._last: Position = ()
         self._since = time.monotonic()
@@ -44,11 +44,6 @@ class HangDetector:
         """Note where a collective failed; if `certain`, this rank cannot continue."""
         self.error_location = location
         self.certain = self.certain or certain
-
-    @property
-    def pending(self) -> bool:
-        """Whether this rank waits for answers."""
-        return self._mine
 
     def begin(self, position: Callable[[], Position], describe: Callable[[], str]) -> None:
         """Begin a run; the calling thread is the one to watch."""
@@ -64,11 +59,11 @@ class HangDetector:
     def step(self, news: bool) -> tuple[list[int], str] | None:
         """Do the next step without waiting; return the verdict if this rank has reached one."""
         self._note_progress()
-        if self._mine:
+        if self.pending:
             return self._conclude()
         if self._answered_at is None and self._is_stuck():
             path = f"inquiry/{self._number}"
-            self._mine = self._board.write_first(f"{path}/by", str(self._rank)) == str(self._rank)
+            self.pending = self._board.write_first(f"{path}/by", str(self._rank)) == str(self._rank)
             news = True
         if news or self._answered_at is not None:
             self._answer_others()
@@ -136,4 +131,4 @@ class HangDetector:
         return reached
 
     def _next(self) -> None:
-        self._number, self._mine, self._answered_at = self._number + 1, False, None
+        self._number, self.pending, self._answered_at = self._number + 1, False, None

@@ -11,10 +11,11 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 
 import torch
 
@@ -43,9 +44,9 @@ _CALLS = re.compile(r"\.wait\(|\bdist\.|\bdistributed\.|\bc10d\.")
 _WRAPPERS = ("wrapper", "decorator", "inner", "_fn", "_wrapper", "<lambda>")
 
 
-@dataclass
+@dataclass(frozen=True)
 class RankLocation:
-    """The location of a rank; what is unknown is empty."""
+    """The location of a rank; unknown values are empty."""
 
     rank: int
     position: tuple[int, ...] = ()  # in the run
@@ -61,31 +62,20 @@ class RankLocation:
 
     @classmethod
     def from_json(cls, text: str) -> RankLocation:
-        location = cls(**json.loads(text))
-        location.position = tuple(location.position)
-        return location
+        values = json.loads(text)
+        return cls(**{**values, "position": tuple(values["position"])})
 
 
 def location_of_thread(rank: int, thread: int) -> RankLocation:
     """Return the location of a thread of this process: the user's line, and the collective in which it waits."""
-    frames: list[tuple[FrameType, int]] = []
     frame = sys._current_frames().get(thread)  # noqa: SLF001  it is documented, despite its name
-    while frame is not None:
-        frames.append((frame, frame.f_lineno))
-        frame = frame.f_back
-    return _location(rank, frames)
+    return _location(rank, [] if frame is None else list(traceback.walk_stack(frame)))
 
 
 def location_of_error(rank: int, error: BaseException) -> RankLocation:
     """Return the location at which an error was raised; its collective has ended since."""
-    frames: list[tuple[FrameType, int]] = []
-    trace: TracebackType | None = error.__traceback__
-    while trace is not None:
-        frames.insert(0, (trace.tb_frame, trace.tb_lineno))
-        trace = trace.tb_next
-    location = _location(rank, frames)
-    location.waits = location.waits or "a collective"
-    return location
+    location = _location(rank, list(traceback.walk_tb(error.__traceback__))[::-1])
+    return replace(location, waits=location.waits or "a collective")
 
 
 def cpu_clock() -> int | None:
@@ -105,23 +95,21 @@ def cpu_seconds(clock: int | None) -> float | None:
 
 
 def _location(rank: int, frames: Sequence[tuple[FrameType, int]]) -> RankLocation:
-    location = RankLocation(rank, waits=_collective(frames))
-    if not location.waits:
-        location.does = _activity(frames)
-    users = next((pair for pair in frames if not pair[0].f_code.co_filename.startswith(_LIBRARIES)), None)
-    if users is not None:
-        frame, number = users
-        location.line = f"{_short(frame.f_code.co_filename)}:{number} {frame.f_code.co_name}"
-        location.source = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()[:120]
-    return location
+    waits = _collective(frames)
+    location = RankLocation(rank, waits=waits, does="" if waits else _activity(frames))
+    users = next((pair for pair in frames if _is_own_code(pair[0])), None)
+    if users is None:
+        return location
+    frame, number = users
+    line = f"{_short(frame.f_code.co_filename)}:{number} {frame.f_code.co_name}"
+    return replace(location, line=line, source=_source(frame, number)[:120])
 
 
 def _collective(frames: Sequence[tuple[FrameType, int]]) -> str:
     """Return the collective in which the innermost frames wait: the outermost torch.distributed function of them."""
     if frames and _is_own_code(frames[0][0]):  # work.wait() is C: it has no frame
-        frame, number = frames[0]
-        source = linecache.getline(frame.f_code.co_filename, number, frame.f_globals)
-        return f"`{source.strip()[:120]}`" if _CALLS.search(source) else ""
+        source = _source(*frames[0])
+        return f"`{source[:120]}`" if _CALLS.search(source) else ""
     collective = ""
     for frame, _ in frames:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
@@ -142,6 +130,10 @@ def _is_between(module: str) -> bool:
 
 def _is_own_code(frame: FrameType) -> bool:
     return not frame.f_code.co_filename.startswith(_LIBRARIES)
+
+
+def _source(frame: FrameType, number: int) -> str:
+    return linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
 
 
 def _activity(frames: Sequence[tuple[FrameType, int]]) -> str:
@@ -180,20 +172,15 @@ def verdict(
             "the interpreter."
         )
         return silent, " ".join([head, cause, *_waiting_ranks(waiting, len(silent))])
-    if busy:
-        if not certain and any(location.position and location.still < timeout / 2 for location in busy):
-            return None
-        sentences = [_sentence(location) for location in busy[:8]]
-        return [location.rank for location in busy], " ".join([head, *sentences, *_waiting_ranks(waiting, len(busy))])
-    if not certain and any(location.still < timeout / 2 for location in waiting):
+    moving = [location for location in busy if location.position] if busy else waiting
+    if not certain and any(location.still < timeout / 2 for location in moving):
         return None
-    first = min(location.position for location in waiting)
-    behind = [location for location in waiting if location.position == first]
-    if len(behind) < len(waiting):
-        sentences = [_sentence(location) for location in behind[:8]]
-        ahead = [location for location in waiting if location.position != first]
+    first = min((location.position for location in waiting), default=())
+    behind = busy or [location for location in waiting if location.position == first]
+    ahead = waiting if busy else [location for location in waiting if location.position != first]
+    sentences = [_sentence(location) for location in behind[:8]]
+    if busy or ahead:
         return [location.rank for location in behind], " ".join([head, *sentences, *_waiting_ranks(ahead, len(behind))])
-    sentences = [_sentence(location) for location in waiting[:8]]
     same_line = len({(location.waits, location.line) for location in waiting}) == 1
     cause = (
         "All ranks are blocked in the same line: their groups or tensor sizes differ, or the network has failed."
