@@ -5,15 +5,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 import io
+import itertools
 import logging
 import os
-import queue
 import shlex
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 
 from lightlib import report
@@ -117,8 +119,7 @@ class SubprocessLauncher:
         with self._lock:
             self._callbacks.append(callback)
             missed = [child for child in self._children if child.reported and self._concerns(child)]
-        if missed:
-            threading.Thread(target=_report, args=([callback], missed), name="lightlib on_death", daemon=True).start()
+        _report([callback], missed)
 
     def failures(self) -> list[tuple[int, int, str]]:
         """Return rank, exit code and the last lines of stderr of each failed process, in the order of their ends."""
@@ -172,16 +173,14 @@ class SubprocessLauncher:
     def _start(self, command: list[str], first: Environment) -> None:
         global _record  # noqa: PLW0603  the processes belong to the program, and are started once
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(
-                line_buffering=True, write_through=False
-            )  # complete lines among those of the children
+            # complete lines among those of the children
+            sys.stdout.reconfigure(line_buffering=True, write_through=False)
         self._all_ended.clear()
-        started: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        started: Future[None] = Future()
         # Linux kills the children when the thread that started them ends, so this thread lives as long as they do.
-        threading.Thread(
-            target=self._supervise, args=(command, first, started), name="lightlib children", daemon=True
-        ).start()
-        error = started.get()
+        supervise = partial(self._supervise, command, first, started)
+        threading.Thread(target=supervise, name="lightlib children", daemon=True).start()
+        error = started.exception()
         if error is not None:
             raise LightlibError(
                 f"A process could not be started: {error}.",
@@ -190,18 +189,16 @@ class SubprocessLauncher:
             ) from error
         _record = self
 
-    def _supervise(
-        self, command: list[str], first: Environment, started: queue.SimpleQueue[BaseException | None]
-    ) -> None:
+    def _supervise(self, command: list[str], first: Environment, started: Future[None]) -> None:
         try:
             for local_rank in range(1, first.local_size):
                 self._children.append(Child.start(command, first.at(local_rank), _FOLDER))
         except BaseException as error:  # noqa: BLE001  `_start` raises it
             for child in self._children:
                 child.process.kill()
-            started.put(error)
+            started.set_exception(error)
             return
-        started.put(None)
+        started.set_result(None)
         while self.running() or any(not child.reported for child in self._children):
             time.sleep(_POLL)
             for child in self._children:
@@ -225,8 +222,8 @@ class SubprocessLauncher:
         with self._lock:
             child.set_reported()
             callbacks = list(self._callbacks)
-        if not self._ending and self._concerns(child):  # in a thread: a callback may wait for this one
-            threading.Thread(target=_report, args=(callbacks, [child]), name="lightlib on_death", daemon=True).start()
+        if not self._ending and self._concerns(child):
+            _report(callbacks, [child])
 
     def _concerns(self, child: Child) -> bool:
         ended_well = child.process.returncode == 0 and child.rank not in self._stopped
@@ -276,12 +273,17 @@ def launched_processes() -> SubprocessLauncher | None:
 
 
 def _report(callbacks: list[OnDeath], children: list[Child]) -> None:
-    for child in children:
-        for callback in callbacks:
+    """Call the callbacks in a thread: one may wait for the thread that noticed the end."""
+
+    def call() -> None:
+        for child, callback in itertools.product(children, callbacks):
             try:
                 callback(child.rank, child.process.returncode, child.tail)
             except Exception:  # noqa: BLE001  the remaining callbacks are called anyway
                 traceback.print_exc()
+
+    if children:
+        threading.Thread(target=call, name="lightlib on_death", daemon=True).start()
 
 
 def _has_raised() -> bool:
