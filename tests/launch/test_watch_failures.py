@@ -79,7 +79,7 @@ def rank_0_is_interrupted_others_sleep(rank: int, watch: Watch) -> None:
     if rank != 0:
         watch.timing = replace(ENDS_RANKS, poll=HANGS_AFTER)
         begin(watch)
-        watch._on_thread(lambda: None)
+        watch._thread.run(lambda: None)
         tell("rank 1 does not look")
         heard("rank 0 sleeps")
         watch.timing = ENDS_RANKS
@@ -310,7 +310,7 @@ def test_a_failure_that_was_caught_is_not_one_of_the_next_run():
     watch.stop()
     begin(watch)
     store.allowed.set()
-    while not watch._on_thread(watch._look_for_failure):
+    while not watch._thread.run(watch._look_for_failure):
         pass
     assert watch.failure is None
     watch.stop()

@@ -57,14 +57,14 @@ def choose_interface(environment: Environment) -> None:
     if environment.num_nodes == 1:
         name = interface_to(_LOCALHOST) if environment.address in (_LOCALHOST, "localhost", "::1") else None
         if name is not None:
-            os.environ |= {_GLOO: name, _CHOSEN: name}
+            os.environ.update({_GLOO: name, _CHOSEN: name})
         return
     if not _is_loopback(socket.gethostname()):
         return
     targets = [_ANYWHERE] if _is_loopback(environment.address) else [environment.address, _ANYWHERE]
     interface = next((name for name in map(interface_to, targets) if name is not None), None)
     if interface is not None:
-        os.environ |= {_GLOO: interface, _CHOSEN: interface}
+        os.environ.update({_GLOO: interface, _CHOSEN: interface})
         report.info(
             f"The name of this machine resolves to a loopback address: {_GLOO}={interface} is set, so that other "
             "machines can reach it."

@@ -103,13 +103,13 @@ class SLURMEnvironment:
 def _call(command: str, job: str, requested: str, patience: float) -> bool:
     line = [command, "requeue", job]
     try:
-        done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=patience)  # noqa: S603
-        reason = (done.stderr or done.stdout).strip() or f"code {done.returncode}"
+        subprocess.run(line, check=True, capture_output=True, text=True, timeout=patience)  # noqa: S603
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr or error.stdout).strip() or f"code {error.returncode}"
     except (OSError, subprocess.TimeoutExpired) as error:
-        report.warn(f"{requested} `scontrol requeue {job}` failed: {error}")
-        return False
-    if done.returncode:
-        report.warn(f"{requested} `scontrol requeue {job}` failed: {reason}")
-        return False
-    report.info(f"SLURM job {job} is requeued.")
-    return True
+        reason = str(error)
+    else:
+        report.info(f"SLURM job {job} is requeued.")
+        return True
+    report.warn(f"{requested} `scontrol requeue {job}` failed: {reason}")
+    return False

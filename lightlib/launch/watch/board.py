@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import distributed
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch.distributed import Store  # type: ignore[attr-defined]  # torch's stubs do not export it
 
 __all__ = ["Board", "StoreGoneError"]
 
@@ -82,6 +82,7 @@ def _own_connection(store: Any) -> Any:
     """Return a separate connection, so that another thread's blocking call does not block this one."""
     with contextlib.suppress(AttributeError, RuntimeError):
         return store.clone()
-    if isinstance(store, distributed.TCPStore):  # before torch 2.7 there was no `clone`
-        return distributed.TCPStore(store.host, store.port, is_master=False, wait_for_workers=False)
+    kind: Any = getattr(distributed, "TCPStore", ())
+    if isinstance(store, kind):  # before torch 2.7 there was no `clone`
+        return kind(store.host, store.port, is_master=False, wait_for_workers=False)
     return store  # a HashStore or FileStore, which does not block

@@ -45,24 +45,14 @@ _LATE = ("timed out", "timeout")
 
 @dataclass(frozen=True)
 class Failure:
-    """The reason why a run ends on all ranks.
+    """The reason why a run ends on all ranks."""
 
-    Attributes:
-        rank: The rank that failed; None if it is unknown.
-        kind: ``"exception"``, ``"interrupt"`` (Ctrl-C, twice), ``"death"``, ``"hang"`` or ``"lost"``: the connection
-            to another process is gone.
-        summary: One line, for the other ranks.
-        text: The full report, headed by the rank; printed as the last lines on the terminal.
-        time: Seconds since the epoch.
-        round: The number of the run in this program, from 1; 0 before the first.
-    """
-
-    rank: int | None
-    kind: str
-    summary: str
-    text: str
-    time: float = field(default_factory=time.time)
-    round: int = 0
+    rank: int | None  # that failed; None if it is unknown
+    kind: str  # "exception", "interrupt" (Ctrl-C, twice), "death", "hang", or "lost": another process is out of reach
+    summary: str  # one line, for the other ranks
+    text: str  # the full report, headed by the rank; printed as the last lines on the terminal
+    time: float = field(default_factory=time.time)  # seconds since the epoch
+    round: int = 0  # the number of the run in this program, from 1; 0 before the first
 
     @classmethod
     def of_error(cls, rank: int, error: BaseException) -> Failure:

@@ -20,10 +20,6 @@ def next_after(position: Position) -> Position:
     """Return the first boundary that can follow `position`: its last number plus one.
 
     It is greater than `position` and at most the next boundary, which raises the last number too, or an earlier one.
-
-    Example:
-        >>> next_after((3, 7))
-        (3, 8)
     """
     return (*position[:-1], position[-1] + 1)
 
@@ -51,7 +47,7 @@ class StopConsensus:
         self.requested_at: float | None = None
         self.decided = threading.Event()
         self.decision: Position = END
-        self._requested = False  # may be set in a signal handler: without a lock
+        self.requested_here = False  # by this process; may be set in a signal handler: without a lock
         self._exact: Position | None = None
         self._bound: Position | None = None
         self._arrived = False
@@ -60,21 +56,16 @@ class StopConsensus:
     @property
     def pending(self) -> bool:
         """Whether it is requested and not decided."""
-        return (self._requested or self.requested_at is not None) and not self.decided.is_set()
-
-    @property
-    def requested_here(self) -> bool:
-        """Whether this process has requested it, maybe before any other rank can know."""
-        return self._requested
+        return (self.requested_here or self.requested_at is not None) and not self.decided.is_set()
 
     def request(self) -> None:
         """Request the stop. Safe in a signal handler."""
-        self._requested = True
+        self.requested_here = True
 
     def arrive(self, position: Position) -> None:
         """Note that the main thread waits at this boundary, and request the stop; the first call counts."""
         self._exact = self._exact or position
-        self._requested = True
+        self.requested_here = True
 
     def step(
         self, board: Board, raise_flag: Callable[[str], None], position: Callable[[], Position], left: str
@@ -106,7 +97,7 @@ class StopConsensus:
 
     def _is_requested(self, board: Board) -> bool:
         if self.requested_at is None:
-            if self._requested:
+            if self.requested_here:
                 board.write(f"{self.path}/asked", "")
             elif board.read(f"{self.path}/asked") is None:
                 return False

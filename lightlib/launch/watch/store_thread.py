@@ -18,14 +18,19 @@ class StoreThread:
         step: Called at each interval, or sooner after `wake`. It calls `run_tasks`.
         lost: Called with the error when the process that hosts the store is gone.
         pause: Returns the seconds until the next step.
+        timeout: Seconds for the store to complete a task of another thread.
     """
 
     def __init__(
-        self, step: Callable[[], None], lost: Callable[[StoreGoneError], None], pause: Callable[[], float]
+        self,
+        step: Callable[[], None],
+        lost: Callable[[StoreGoneError], None],
+        pause: Callable[[], float],
+        timeout: float,
     ) -> None:
         self.gone = False  # whether the process that hosts the store is gone
         self.closed = False
-        self._step, self._lost, self._pause = step, lost, pause
+        self._step, self._lost, self._pause, self._timeout = step, lost, pause, timeout
         self._tasks: deque[tuple[Callable[[], None], threading.Event]] = deque()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="lightlib-watch", daemon=True)
@@ -49,8 +54,8 @@ class StoreThread:
         """Whether the thread still runs tasks."""
         return not self.gone and not self.closed and self._thread.is_alive()
 
-    def run(self, task: Callable[[], None], timeout: float) -> bool:
-        """Have the thread run a task that uses the store; return whether it was completed within `timeout` seconds."""
+    def run(self, task: Callable[[], None]) -> bool:
+        """Have the thread run a task that uses the store; return whether it was completed in time."""
         if not self.usable:
             return False
         done, completed = threading.Event(), []
@@ -61,12 +66,12 @@ class StoreThread:
 
         self._tasks.append((noted, done))
         self._wake.set()
-        return done.wait(timeout) and bool(completed)
+        return done.wait(self._timeout) and bool(completed)
 
-    def run_here_or_there(self, task: Callable[[], None], timeout: float) -> bool:
+    def run_here_or_there(self, task: Callable[[], None]) -> bool:
         """Run a task as `run` does; on the thread itself, run it directly."""
         if threading.current_thread() is not self._thread:
-            return self.run(task, timeout)
+            return self.run(task)
         try:
             task()
         except StoreGoneError:

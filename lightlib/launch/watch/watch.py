@@ -26,7 +26,7 @@ from lightlib.launch.watch.store_thread import StoreThread
 from lightlib.launch.watch.timing import PRODUCTION, Timing
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch.distributed import Store  # type: ignore[attr-defined]  # torch's stubs do not export it
 
 __all__ = ["END", "Failure", "OtherRankError", "Watch"]
 
@@ -97,7 +97,7 @@ class Watch:
         self._news = -1
         self._look_again = False  # whether the next step reads the store although nothing is new
         self._ending, self._round_lock = threading.Lock(), threading.Lock()
-        self._thread = StoreThread(self._step, self._on_store_gone, self._pause)
+        self._thread = StoreThread(self._step, self._on_store_gone, self._pause, timing.store)
         self._thread.start()
         atexit.register(self._at_exit)
 
@@ -131,11 +131,11 @@ class Watch:
         self._position, self._on_request = position, on_request
         self._hang_detector.begin(position, describe)
         self._end_of_data.begin(str(self._round))
-        self._on_thread(lambda: self._board.write(f"{self._round}/here/{self.rank}", ""))
+        self._thread.run(lambda: self._board.write(f"{self._round}/here/{self.rank}", ""))
         self._look_again = True
         self._running = True
         if self._exited:
-            self._on_thread(self._announce_exited)
+            self._thread.run(self._announce_exited)
         self._thread.wake()
 
     def stop(self) -> None:
@@ -150,7 +150,7 @@ class Watch:
             self._board.write(f"{self._round}/left/{self.rank}", "")
             self._step_stops()
 
-        self._left = self._on_thread(leave)
+        self._left = self._thread.run(leave)
         self._running = False
 
     def close(self) -> None:
@@ -163,7 +163,9 @@ class Watch:
         """On rank 0, which may host the store, wait for the ranks that are in the run, and report how it ended."""
         self.stop()
         if not self._left:
-            self._on_thread(lambda: None)  # the store was slow: without this the launcher would report the rank missing
+            self._thread.run(
+                lambda: None
+            )  # the store was slow: without this the launcher would report the rank missing
         if self.rank == 0 and self._first.failure is None and self._round:
             self._linger()
             if (failure := self.look()) is not None:
@@ -188,7 +190,7 @@ class Watch:
 
         deadline = time.monotonic() + self.timing.linger
         while left[0] < self.world_size and time.monotonic() < deadline:
-            if not self._on_thread(count) or self._thread.gone:
+            if not self._thread.run(count) or self._thread.gone:
                 break
             time.sleep(self.timing.busy_poll)
 
@@ -258,14 +260,14 @@ class Watch:
                 outcomes.append(outcome)
                 known.set()
 
-        self._on_thread(lambda: self._end_of_data.publish(batches))
+        self._thread.run(lambda: self._end_of_data.publish(batches))
         pause = _SECONDS_TO_LOOK_AGAIN[0]
         while not known.wait(pause):
             if self._first.failure is not None:
                 raise OtherRankError(self._first.failure)
             if not self._thread.usable:
                 return {}
-            self._on_thread(look)
+            self._thread.run(look)
             pause = min(2 * pause, _SECONDS_TO_LOOK_AGAIN[1])
         return outcomes[0]
 
@@ -277,7 +279,7 @@ class Watch:
 
     def look(self) -> Failure | None:
         """Ask the store whether a rank has failed, even when no run is watched here."""
-        self._on_thread(self._look_for_failure)
+        self._thread.run(self._look_for_failure)
         return self._first.failure
 
     def fail(self, error: BaseException, lethal: bool = False) -> Failure:
@@ -334,7 +336,7 @@ class Watch:
         failure = Failure.of_death(rank, returncode, tail)
         if returncode == 0:
             self._exited[rank] = failure
-            self._on_thread(self._announce_exited)
+            self._thread.run(self._announce_exited)
         else:
             self._announce(failure, lethal=True)
 
@@ -363,19 +365,17 @@ class Watch:
         is_first = failure.rank == self.rank
         failures.write_error_file(failure, self.rank)
         if is_first:
-            self._best_effort(lambda: self._board.write(f"gone/{self.rank}", ""))
+            self._thread.run_here_or_there(lambda: self._board.write(f"gone/{self.rank}", ""))
         elif "TORCHELASTIC_ERROR_FILE" in os.environ and failure.kind in ("exception", "hang"):
             self._wait_until_gone(failure)
         self._wait_until_seen()
         in_full = self.rank == 0 or not self._first.in_store or (is_first and not self._first.in_run)
         text = failure.text if in_full else f"Rank {self.rank} ends: {failure.summary.rstrip('.…')}."
         interrupted = failure.kind == "interrupt"
-        code = 130 if interrupted else failures.exit_code(self._local_error) or self._signal_code(failure) or 1
+        # of the signal that ends this process, if the failure is a rank that obeyed it sooner
+        of_signal = self._stops.signal_code if failure.kind == "lost" and self._stops is not None else 0
+        code = 130 if interrupted else failures.exit_code(self._local_error) or of_signal or 1
         failures.end_process("" if interrupted else text, self.before_end, code, self.timing)
-
-    def _signal_code(self, failure: Failure) -> int:
-        """Return the code of the signal that ends this process, if the failure is a rank that obeyed it sooner."""
-        return self._stops.signal_code if failure.kind == "lost" and self._stops is not None else 0
 
     def _wait_until_gone(self, failure: Failure) -> None:
         """Let the rank that failed first end first: torchrun takes it for the root cause."""
@@ -386,7 +386,7 @@ class Watch:
                 gone.set()
 
         deadline = self._first.known_at + 2 * self.timing.grace + 1
-        while not gone.is_set() and time.monotonic() < deadline and self._best_effort(look):
+        while not gone.is_set() and time.monotonic() < deadline and self._thread.run_here_or_there(look):
             time.sleep(self.timing.look)
         time.sleep(self.timing.summary)
 
@@ -395,7 +395,7 @@ class Watch:
         while not self._first.known.wait(self.timing.look) and not self._thread.gone:
             if time.monotonic() - begun >= self.timing.reason:
                 break
-            self._on_thread(self._look_for_failure)
+            self._thread.run(self._look_for_failure)
 
     def _announce(self, failure: Failure, lethal: bool) -> None:
         def write() -> None:
@@ -406,7 +406,7 @@ class Watch:
                 first = self._board.write_first("failure", first)
             self._learn(Failure.from_json(first), lethal, in_store=True)
 
-        if not self._best_effort(write):
+        if not self._thread.run_here_or_there(write):
             self._learn(failure, lethal)
 
     def _learn(self, failure: Failure, lethal: bool = False, in_store: bool = False) -> None:
@@ -422,12 +422,6 @@ class Watch:
                 self._learn(Failure.from_json(note), lethal, in_store=True)
 
     # the thread
-    def _on_thread(self, task: Callable[[], None]) -> bool:
-        return self._thread.run(task, self.timing.store)
-
-    def _best_effort(self, task: Callable[[], None]) -> bool:
-        return self._thread.run_here_or_there(task, self.timing.store)
-
     def _pause(self) -> float:
         stop_pending = self._stops is not None and self._stops.pending
         busy = self._hang_detector.pending or self._end_of_data.pending or stop_pending
