@@ -1,4 +1,4 @@
-"""Corruption campaign: what was cut or has other bits than were written is never a checkpoint."""
+"""Corruption campaign: a file that was truncated or altered never loads as a checkpoint."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def written(folder: Path, form: str, width: int = 24) -> Path:
     return path
 
 
-# what is done to the bytes of a file: each gets them and a source of chance, and returns others
+# Ways to damage the bytes of a file: each takes the bytes and a random generator, and returns the damaged bytes.
 
 
 def _cut(data: bytearray, chance: random.Random) -> bytearray:
@@ -128,7 +128,7 @@ FREQUENT = (_cut, _cut_near_the_end, _flip, _flip, _flip)
 
 
 def damage(path: Path, chance: random.Random) -> str:
-    """Damage a checkpoint at random; return what was done."""
+    """Damage a checkpoint at random; return a description of the damage."""
     file = path
     if path.is_dir():
         files = sorted(part for part in path.rglob("*") if part.is_file())
@@ -143,11 +143,11 @@ def damage(path: Path, chance: random.Random) -> str:
         if data != before:
             file.write_bytes(data)
             places = [k for k, (one, other) in enumerate(zip(before, data, strict=False)) if one != other][:3]
-            return f"{file.name}{kind.__name__} {len(before)} -> {len(data)} bytes, first others at {places}"
+            return f"{file.name}{kind.__name__} {len(before)} -> {len(data)} bytes, first differences at {places}"
 
 
 def seen_by(path: Path) -> dict[str, str]:
-    """Return what each way to read a checkpoint says about it; nothing where it noticed nothing."""
+    """Return the error that each way of reading a checkpoint reports, or "" if it noticed none."""
     ways: dict[str, Callable[[], object]] = {
         "load": lambda: read_tensors(formats.load(str(path), "cpu")),
         "verify": lambda: formats.verify(str(path)),
@@ -163,7 +163,7 @@ def seen_by(path: Path) -> dict[str, str]:
 
 
 def random_damages(form: str, count: int, seed: int, folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield what was done to copies of a checkpoint, and what was said about each."""
+    """Damage copies of a checkpoint; yield each damage and the errors that it caused."""
     good = written(folder, form)
     assert not any(seen_by(good).values())
     for k in range(count):
@@ -176,7 +176,7 @@ def random_damages(form: str, count: int, seed: int, folder: Path) -> Iterator[t
 
 
 def every_bit(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the same for every bit, and every length, of a small single file."""
+    """Yield the same for every flipped bit and every truncated length of a small single-file checkpoint."""
     path = folder / "small.ckpt"
     formats.save({"state_dict": {"a": torch.arange(20.0), "b": torch.ones(3)}, "lightlib": {"format": 2}}, str(path),
                  formats.Label(run="1f", step=3))  # fmt: skip
@@ -198,7 +198,7 @@ def _said(data: bytes) -> str:
 
 
 def falls_back(form: str, seed: int, folder: Path) -> str:
-    """Damage the newest checkpoint of a run, or the newest two, and go on with "auto"; return what went wrong."""
+    """Damage the newest one or two checkpoints of a run and resume with "auto"; return the failure."""
     chance = random.Random(f"{seed} {form} auto")
     keep: dict[str, Any] = {"every_n_train_steps": 2, "save_top_k": -1, "filename": "{step}", "format": form}
     run = trainer(folder, max_steps=8, callbacks=[ModelCheckpoint(folder / "kept", **keep)])
@@ -212,18 +212,18 @@ def falls_back(form: str, seed: int, folder: Path) -> str:
     resumed = trainer(folder, max_steps=8, callbacks=[ModelCheckpoint(folder / "kept", **keep)])
     other = Net()
     try:
-        with _heard(said):
+        with _collect_warnings(said):
             resumed.fit(other, batches(), ckpt_path="auto")
     except Exception as error:  # noqa: BLE001  a finding
         return f"{done}: {type(error).__name__}: {error}"
     newest = broken[-1].name
     if not any(newest in text and "skipped" in text for text in said):
-        return f"{done}: nothing was said of {newest}: {said}"
+        return f"{done}: no warning names {newest}: {said}"
     same = all(torch.equal(value, other.state_dict()[name]) for name, value in net.state_dict().items())
     return "" if same else f"{done}: the run ended otherwise"
 
 
-class _heard:  # noqa: N801  used as a function
+class _collect_warnings:  # noqa: N801  used as a function
     """Collect warnings of lightlib."""
 
     def __init__(self, said: list[str]) -> None:
@@ -237,11 +237,11 @@ class _heard:  # noqa: N801  used as a function
 
 
 def command(arguments: list[str] | None = None) -> int:
-    """Run the campaign as the command line says; return the exit code."""
+    """Run the campaign with these command-line arguments; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.campaign_corruption", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--count", type=int, default=3000, help="random damages of each format")
-    parser.add_argument("--resumes", type=int, default=25, help='runs of each format that go on with "auto"')
+    parser.add_argument("--resumes", type=int, default=25, help='runs of each format that resume with "auto"')
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--small", action="store_true", help="not every bit of a file")
     given = parser.parse_args(arguments)
@@ -264,7 +264,7 @@ def command(arguments: list[str] | None = None) -> int:
             place = folder / f"auto-{form}-{seed}"
             place.mkdir()
             wrong += [f"seed {seed}: {text}" for text in [falls_back(form, seed, place)] if text]
-        done = f'{form}: {given.resumes} runs went on with "auto", {len(wrong)} wrongly'
+        done = f'{form}: {given.resumes} runs resumed with "auto", {len(wrong)} of them incorrectly'
         print(done, *wrong[:20], sep="\n    ", flush=True)
         unseen += len(wrong)
     print(f"{time.monotonic() - begun:.0f} s, {unseen} not right")

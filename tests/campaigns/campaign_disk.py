@@ -1,4 +1,4 @@
-"""Disk campaign: full at many positions of a save, nothing earlier is lost, and the run goes on."""
+"""Disk campaign: a save that fills the disk at any byte loses no checkpoint, and the run resumes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REASONS = ("No space left on device", "File too large", "Input/output error")
 
 
 def contents(folder: str) -> dict[str, bytes]:
-    """Return every file below a folder, hidden ones included; not what a process has claimed it with."""
+    """Return every file below a folder, hidden ones included, but not the lock and ballast files."""
     files = [
         path for path in Path(folder).rglob("*") if path.is_file() and path.name not in (".lightlib.lock", ".ballast")
     ]
@@ -40,10 +40,10 @@ def positions(size: int, count: int) -> list[int]:
 
 
 def saves(disk: Any, folder: str, format: str, count: int) -> tuple[int, list[str]]:  # noqa: A002
-    """Within one run, try a save at each of `count` positions; the run then goes on to its end.
+    """Within one run, try a save at each of `count` positions; then train to the end.
 
     Returns:
-        How many saves were tried, and what is wrong.
+        The number of saves tried, and the problems found.
     """
     expected = state_of(train(epochs=1))
     found: list[str] = []
@@ -82,7 +82,8 @@ def places(disk: Any, like: str, count: int) -> list[int]:
     """Return at how many bytes a disk of this kind is full during a save of the size of `like`."""
     if isinstance(disk, Disk):
         return positions(filesystem.size_of(like), count)
-    # A limit is for each file, and a block is either there or not: with little less than the whole, it may be saved.
+    # A limit applies to each file, and a tmpfs block exists or does not: a save can succeed with slightly less room
+    # than the full size.
     files = [filesystem.join(like, name) for name in filesystem.names_in(like)] or [like]
     return sorted({int(room * 0.8) for room in positions(max(map(filesystem.size_of, files)), count)})
 
@@ -97,9 +98,9 @@ def _unclear(error: CheckpointWriteError, path: str) -> Iterator[str]:
         "earlier checkpoints are unchanged",
     ):
         if part not in text:
-            yield f"the error does not say {part!r}: {text}"
+            yield f"the error does not contain {part!r}: {text}"
     if not any(reason in text for reason in REASONS):
-        yield f"the error says no reason: {text}"
+        yield f"the error gives no reason: {text}"
 
 
 def _changes(before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[str]:
@@ -109,7 +110,10 @@ def _changes(before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[str]
 
 
 def run(disk: Any, folder: str, room: int, expected: dict[str, Any], **how: Any) -> list[str]:
-    """A run whose save after step 8 finds so much room; it ends or goes on as it is told, and is resumed if it ends."""
+    """Train with only `room` bytes left for the save after step 8; return the problems found.
+
+    The run ends or continues, depending on `save_errors`. If it ends, it is resumed.
+    """
     callback = checkpoints(folder, save_top_k=-1, **how)
     kept: dict[str, bytes] = {}
 
@@ -139,7 +143,7 @@ def run(disk: Any, folder: str, room: int, expected: dict[str, Any], **how: Any)
         hidden = [name for name in contents(folder) if name.rpartition("/")[2].startswith(".") or name.startswith(".")]
         problems += lost + [f"left behind {name}" for name in hidden]
         if how["save_errors"] == "warn" and not any("could not be written" in str(one.message) for one in said):
-            problems.append("nothing was said")
+            problems.append("there was no warning")
         if trainer is None:
             trainer = train(checkpoints(folder, save_top_k=-1, **how), ckpt_path="last")
     problems += [f"at the end: {part}" for part in differences(expected["state"], state_of(trainer))]
@@ -170,7 +174,7 @@ def campaign(disk: Any, folder: str, count: int, words: str) -> tuple[int, int]:
             for errors in ("raise", "warn"):
                 how = {"format": form, "save_errors": errors, "async_save": asynchronous}
                 name = f"{folder}/{form}-{errors}-{asynchronous}"
-                # A name as long as the others: it is within the files.
+                # This name must be as long as those of the other runs: it is stored in the files.
                 state = state_of(train(checkpoints(f"{name}-expected", save_top_k=-1, format=form)))
                 expected = {"state": state, "weights": weights_in(f"{name}-expected")}
                 rooms = places(disk, f"{name}-expected/step={FULL_AT}.ckpt", count)
@@ -187,7 +191,7 @@ def campaign(disk: Any, folder: str, count: int, words: str) -> tuple[int, int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the campaign as the command line says; return the exit code."""
+    """Run the campaign with these command-line arguments; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.campaign_disk", description=__doc__)
     parser.add_argument("--positions", type=int, default=60, help="of a save at which the disk is full")
     parser.add_argument("--only", choices=("file object", "limit", "tmpfs"), nargs="+", help="kinds of full disks")

@@ -29,31 +29,31 @@ OTHER_DEVICE = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Variant:
-    """What runs, and how it dies.
+    """A run and the way it is killed.
 
     Attributes:
-        how: The run.
-        elsewhere: Whether the folder for temporary files is on another device than the checkpoints.
-        torn: Whether a write is done by half before the death, and not at all.
+        how: Configuration of the run.
+        other_device: Whether the folder for temporary files is on another device than the checkpoints.
+        torn: Whether half of a write is done before the kill, instead of none of it.
     """
 
     how: Configuration
-    elsewhere: bool
+    other_device: bool
     torn: bool
 
     @property
     def name(self) -> str:
-        """What the report calls it."""
-        parts = [self.how.name, *(["elsewhere"] if self.elsewhere else []), *(["torn"] if self.torn else [])]
+        """Name of this variant in the report."""
+        parts = [self.how.name, *(["other-device"] if self.other_device else []), *(["torn"] if self.torn else [])]
         return "/".join(parts)
 
 
 def variants(epochs: int = 2) -> list[Variant]:
     """Both formats, with everything that they can be combined with."""
     return [
-        Variant(Configuration(format=form, epochs=epochs, asynchronous=asynchronous), elsewhere, torn)
+        Variant(Configuration(format=form, epochs=epochs, asynchronous=asynchronous), other_device, torn)
         for form in ("file", "directory")
-        for asynchronous, elsewhere, torn in (
+        for asynchronous, other_device, torn in (
             (False, False, False),
             (False, False, True),
             (False, True, False),
@@ -79,7 +79,7 @@ def compiled(folder: Path) -> Path:
 def program(variant: Variant, where: Path, k: int, trace: Path | None = None) -> None:
     """Run, and die at the k-th file operation; 0: never. Operations are written to `trace`."""
     temporary = OTHER_DEVICE / f"lightlib-campaign-{where.name}"
-    if variant.elsewhere:
+    if variant.other_device:
         temporary.mkdir(exist_ok=True)
         os.environ["TMPDIR"], tempfile.tempdir = str(temporary), None
     out = -1 if trace is None else os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -96,7 +96,7 @@ def operations(variant: Variant, folder: Path) -> tuple[Path, list[str]]:
     trace = where.with_suffix(".trace")
     ended = run(partial(program, variant, where, 0, trace), 1, where)
     if not ended.well:
-        raise RuntimeError(f"{variant.name}: the run that nobody kills ended with {ended.codes}\n{output(where)}")
+        raise RuntimeError(f"{variant.name}: the reference run ended with {ended.codes}\n{output(where)}")
     _clean(where)
     lines = trace.read_text().splitlines()
     return where, [line.split(" ", 1)[1].replace(str(where), "") for line in lines]
@@ -107,7 +107,7 @@ def _clean(where: Path) -> None:
 
 
 def one(variant: Variant, k: int, reference: Path, folder: Path) -> tuple[Ended, str, list[str]]:
-    """Kill at the k-th operation, start again; return how it died, what was wrong, and where it differs."""
+    """Kill at operation `k` and restart; return how it ended, the problem, and the differences."""
     where = folder / f"{variant.name.replace('/', '-')}-{k}"
     killed = run(partial(program, variant, where, k, where.with_suffix(".trace")), 1, where)
     again = run(partial(program, variant, where, 0), 1, where)
@@ -167,7 +167,7 @@ def _tell(folder: Path, variant: Variant, k: int, name: str, killed: Ended, prob
 
 
 def summary(records: list[dict[str, Any]]) -> str:
-    """Return the table: per variant how many kills, and what came of them."""
+    """Return a table of each variant's kills and their outcomes."""
     lines = [f"{'variant':48} {'kills':>5} {'equal':>5} {'differ':>6} {'failed':>6}"]
     by_name: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
     for record in records:
@@ -183,7 +183,7 @@ def summary(records: list[dict[str, Any]]) -> str:
 
 
 def command(arguments: list[str] | None = None) -> int:
-    """Run the campaign as the command line says; return the exit code."""
+    """Run the campaign with these command-line arguments; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.campaign_files", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[], help="names, or beginnings of names, of variants")
     parser.add_argument("--every", type=int, default=1, help="only every n-th operation")
@@ -198,7 +198,7 @@ def command(arguments: list[str] | None = None) -> int:
         return 1
     folder = Path(given.folder or tempfile.mkdtemp(prefix="campaign_files-")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    if not hasattr(ctypes.CDLL(None), "interpose_arm"):  # begin anew, with it loaded before everything else
+    if not hasattr(ctypes.CDLL(None), "interpose_arm"):  # restart this program with the library preloaded
         options = [*(arguments if arguments is not None else sys.argv[1:]), "--folder", str(folder)]
         variables = {**os.environ, "LD_PRELOAD": str(compiled(folder))}
         os.execve(sys.executable, [sys.executable, "-m", "tests.campaigns.campaign_files", *options], variables)

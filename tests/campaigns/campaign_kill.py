@@ -54,7 +54,7 @@ TRIES = 3  # kills that came after the end are drawn again
 
 @dataclass
 class Reference:
-    """The run that nobody kills."""
+    """The reference run, which is not killed."""
 
     where: Path
     seconds: float
@@ -62,7 +62,7 @@ class Reference:
 
 
 class CampaignError(Exception):
-    """The campaign itself does not work here: the run that nobody kills fails, or is not always the same."""
+    """The campaign cannot run here: its reference run fails, or two reference runs differ."""
 
 
 def reference(how: Configuration, folder: Path, twice: bool = False) -> Reference:
@@ -71,9 +71,9 @@ def reference(how: Configuration, folder: Path, twice: bool = False) -> Referenc
     for where in places:
         ended = run(partial(main, how, where), how.processes, where)
         if not ended.well:
-            raise CampaignError(f"{how.name}: the run that nobody kills ended with {ended.codes}\n{output(where)}")
+            raise CampaignError(f"{how.name}: the reference run ended with {ended.codes}\n{output(where)}")
     if twice and (differing := compare(places[0], places[1])):
-        raise CampaignError(f"{how.name}: two runs that nobody kills differ:\n" + "\n".join(differing[:20]))
+        raise CampaignError(f"{how.name}: two reference runs differ:\n" + "\n".join(differing[:20]))
     return Reference(places[0], ended.seconds, ended.counts)
 
 
@@ -101,15 +101,15 @@ def drawn(how: Configuration, known: Reference, rng: random.Random, share: float
 
 @dataclass
 class Case:
-    """One run that is killed once or several times in a row, and then ends.
+    """One run that is killed once or several times in a row and then runs to its end.
 
     Attributes:
-        how: What runs.
-        number: Together with the seed it says everything.
-        kills: What was done to it, and where each kill hit.
-        problem: What was wrong at the end; empty: nothing.
-        differing: Where the outcome differs.
-        seconds: How long all took.
+        how: Configuration of the run.
+        number: Number of the case; with the seed it determines everything.
+        kills: Each kill, and the phase of the run that it hit.
+        problem: The problem at the end; empty if there was none.
+        differing: Differences from the reference run.
+        seconds: Total duration.
     """
 
     how: Configuration
@@ -120,13 +120,13 @@ class Case:
     seconds: float = 0.0
 
     def command(self, seed: int) -> str:
-        """What to type to see it again."""
+        """Command that repeats this case."""
         which = f"--seed {seed} --only {self.how.name} --case {self.number}"
         return f"python -m tests.campaigns.campaign_kill {which} --keep"
 
 
 def one_case(how: Configuration, number: int, seed: int, known: Reference, folder: Path) -> Case:
-    """Kill a run as the seed says, start it again until it ends by itself, and compare."""
+    """Kill a run at moments drawn from the seed, restart it until it ends by itself, and compare."""
     rng = random.Random(f"{seed}/{how.name}/{number}")
     where = folder / f"{how.name}-{number}"
     case = Case(how, number, [])
@@ -158,12 +158,12 @@ def one_case(how: Configuration, number: int, seed: int, known: Reference, folde
 
 
 def _unexpected(ended: Ended, kill: Kill) -> str:
-    """Say what is wrong with how a killed run ended; a Python error, for one, is no answer to a signal."""
+    """Return the problem with the exit codes of a killed run: a signal must not end in a Python error."""
     polite = {signal.SIGTERM: 143, signal.SIGINT: 130}
     if kill.number == signal.SIGKILL or kill.rank is not None or (kill.trigger and not kill.trigger.everybody):
         return ""
     allowed = {0, -kill.number, polite[signal.Signals(kill.number)]}
-    if ended.by_launcher:  # who waits for another process to come, deep in torch, hears no signal
+    if ended.by_launcher:  # a rank that waits for a peer inside torch cannot handle the signal
         allowed.add(-signal.SIGKILL)
     return "" if set(ended.codes) <= allowed else f"exit codes {ended.codes} after {kill}"
 
@@ -176,7 +176,7 @@ def _ends(program: Callable[[], None], how: Configuration, where: Path) -> str:
 
 
 def output(where: Path, lines: int = 30) -> str:
-    """Return the end of what the processes of a run have printed."""
+    """Return the last lines that the processes of a run have printed."""
     paths = sorted(where.parent.glob(f"{where.name}.rank*.txt"))
     return "\n".join("\n".join([f"{path.name}:", *path.read_text().splitlines()[-lines:]]) for path in paths)
 
@@ -250,7 +250,7 @@ def _record(folder: Path, case: Case, seed: int) -> None:
 
 
 def summary(records: list[dict[str, Any]]) -> Iterator[str]:
-    """Return the table: per configuration how many kills, where they hit, and what came of it."""
+    """Return a table of each configuration's kills, where they hit, and their outcomes."""
     where = ("start", "train", "validate", "save", "delete", "end")
     columns = "  ".join(f"{phase:>8}" for phase in where)
     yield f"{'configuration':44} {'kills':>5}  {columns}  {'equal':>5} {'differ':>6} {'failed':>6}"
@@ -271,7 +271,7 @@ def summary(records: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def preload() -> None:
-    """Import what a run needs, so that a fork has it."""
+    """Import all modules that a run needs, so that forked processes have them."""
     import importlib
     import pkgutil
 
@@ -284,7 +284,7 @@ def preload() -> None:
 
 
 def command(arguments: list[str] | None = None) -> int:
-    """Run the campaign as the command line says; return the exit code."""
+    """Run the campaign with these command-line arguments; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.campaign_kill", description=__doc__)
     parser.add_argument("--kills", type=int, default=300, help="at least so many; default 300")
     parser.add_argument("--seed", type=int, default=1)
@@ -294,7 +294,7 @@ def command(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="where the runs write; default: a temporary folder")
     parser.add_argument("--keep", action="store_true", help="keep the folders of all runs, not only of failed ones")
     parser.add_argument(
-        "--once", action="store_true", help="take for granted that a run that nobody kills is always the same"
+        "--once", action="store_true", help="train the reference run once, without a check that it is reproducible"
     )
     parser.add_argument("--list", action="store_true", help="list the configurations")
     given = parser.parse_args(arguments)

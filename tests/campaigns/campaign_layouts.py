@@ -1,4 +1,4 @@
-"""Layout campaign: a training saved under each strategy goes on under each other."""
+"""Layout campaign: a run saved under each strategy resumes under each other strategy."""
 
 from __future__ import annotations
 

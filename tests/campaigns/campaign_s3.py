@@ -18,7 +18,7 @@ from tests.campaigns.short_run import checkpoints, differences, state_of, train,
 
 
 def compare_with_local(store: Store, there: str, here: str, width: int = 64, **given: Any) -> list[str]:
-    """Train to the middle and then to the end, into a store and onto a disk; return in what the two differ."""
+    """Train halfway and then to the end, with a store and with a disk; return the differences."""
     local, remote = ({}, {})
     for folder, found in ((here, local), (there, remote)):
         for epochs in (1, 2):
@@ -37,7 +37,7 @@ def compare_with_local(store: Store, there: str, here: str, width: int = 64, **g
     objects = {key.removeprefix(start).split("/")[0] for key in store.names() if key.startswith(start)}
     if objects != {name for name in filesystem.names_in(here) if not name.startswith(".")}:
         problems.append(f"names: {sorted(objects)} and {filesystem.names_in(here)}")
-    # One that was begun, and of which the answer that names it was lost, nobody can give up.
+    # If the answer to CreateMultipartUpload is lost, the upload's id is unknown, so the client cannot abort it.
     lost = sum(
         n for (kind, fault), n in store.faults.met.items() if kind == "CreateMultipartUpload" and fault in UNKNOWN
     )
@@ -50,7 +50,7 @@ UNKNOWN = ("lost answer", "cut answer", "delayed")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the campaign as the command line says; return the exit code."""
+    """Run the campaign with these command-line arguments; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.campaign_s3", description=__doc__)
     parser.add_argument("--runs", type=int, default=40, help="how many runs")
     parser.add_argument("--share", type=float, default=0.2, help="of the requests that meet a fault")

@@ -31,7 +31,7 @@ CONFIGURATIONS = (
     "fsdp-workers0-accumulate1-fp32-async-directory-epochs1",
 )
 PATIENCE = 400.0  # seconds for a run with all its restarts; only one that hangs takes so long
-WEIGHTS = {"agreement": 4, "instant": 3, "group": 2, "setup": 2}  # how often an event is drawn; others: once
+WEIGHTS = {"agreement": 4, "instant": 3, "group": 2, "setup": 2}  # of events in the draw; default 1
 
 
 @dataclass
@@ -84,13 +84,13 @@ class Case:
     """One run with one to three kills.
 
     Attributes:
-        setup, name: How torchrun's agents meet, and what is trained.
-        number: Together with the seed it says everything, but for kills at an instant.
-        kills: What was to be done, for each attempt.
-        hits: What was done.
-        problem: What was wrong at the end; empty: nothing.
-        differing: Where the outcome differs.
-        seconds: How long it took.
+        setup, name: The rendezvous of torchrun's agents, and the configuration of the run.
+        number: Number of the case; with the seed it determines everything except kills at an instant.
+        kills: The planned kill of each attempt.
+        hits: The kills that hit.
+        problem: The problem at the end; empty if there was none.
+        differing: Differences from the reference run.
+        seconds: Total duration.
     """
 
     setup: str
@@ -103,7 +103,7 @@ class Case:
     seconds: float = 0.0
 
     def command(self, seed: int) -> str:
-        """What to type to see it again."""
+        """Command that repeats this case."""
         return (
             f"python -m tests.campaigns.campaign_torchrun --seed {seed} --only {self.setup} --case {self.number} --keep"
         )
@@ -111,7 +111,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Reference:
-    """A run that nobody kills: its folder, how often each event happened on each rank, and how long it took."""
+    """The reference run, which is not killed: its folder, event counts per rank, and duration."""
 
     where: Path
     counts: list[dict[str, int]]
@@ -123,7 +123,7 @@ def reference(name: str, folder: Path) -> Reference:
     where = folder / f"{name}-reference"
     ended = run("static", name, where, [])
     if ended.code != 0:
-        raise RuntimeError(f"{name}: the run that nobody kills ended with {ended.code}\n{ended.text}")
+        raise RuntimeError(f"{name}: the reference run ended with {ended.code}\n{ended.text}")
     notes = where.with_name(f"{where.name}.notes")
     return Reference(where, [json.loads((notes / f"counts{rank}.json").read_text()) for rank in (0, 1)], ended.seconds)
 
@@ -141,7 +141,7 @@ def drawn(known: Reference, rng: random.Random) -> list[Kill]:
 
 
 def one_case(setup: str, number: int, seed: int, known: dict[str, Reference], folder: Path) -> Case:
-    """Kill a run as the seed says and compare how it ends."""
+    """Kill a run at moments drawn from the seed, and compare its outcome with the reference run."""
     rng = random.Random(f"{seed}/{setup}/{number}")
     name = rng.choice(CONFIGURATIONS)
     case, where = Case(setup, name, number), folder / f"{setup}-{number}"
@@ -206,7 +206,7 @@ def record(folder: Path, case: Case, seed: int) -> None:
 
 
 def summary(records: list[dict[str, Any]]) -> Iterator[str]:
-    """Return the table: per setup how many kills, of which ranks, and what came of it."""
+    """Return a table of each setup's kills, the ranks that were killed, and the outcomes."""
     yield f"{'setup':12} {'kills':>5}  {'rank 0':>6} {'rank 1':>6}  {'equal':>5} {'differ':>6} {'failed':>6}"
     for setup in (*SETUPS, "all"):
         cases = [record for record in records if setup in (record["setup"], "all")]
@@ -224,7 +224,7 @@ def summary(records: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def command(arguments: list[str] | None = None) -> int:
-    """Run the campaign as the command line says; return the exit code."""
+    """Run the campaign with these command-line arguments; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.campaign_torchrun", description=__doc__)
     parser.add_argument("--kills", type=int, default=60, help="at least so many; default 60")
     parser.add_argument("--seed", type=int, default=1)

@@ -33,16 +33,16 @@ KINDS = (
     "throttled 429",
     "broken 500",
     "dropped",  # the connection ends before anything was done
-    "cut upload",  # it ends when half of what is sent was received
-    "lost answer",  # it ends when all was done, so that nobody knows
-    "cut answer",  # it ends in the middle of the answer
+    "cut upload",  # the connection ends after half of the upload
+    "lost answer",  # the connection ends after the work is done, before the client learns of it
+    "cut answer",  # the connection ends in the middle of the answer
     "delayed",  # the answer comes when the client has given up waiting
 )
 
 
 @dataclass
 class Request:
-    """What a client asks."""
+    """One request of a client."""
 
     method: str
     path: str
@@ -51,7 +51,7 @@ class Request:
 
     @property
     def kind(self) -> str:
-        """What S3 calls it, as far as it matters here."""
+        """S3's name for this kind of request, as far as it matters here."""
         query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
         if "partNumber" in query:
             return "UploadPart"
@@ -68,18 +68,18 @@ class Request:
 
 @dataclass
 class Faults:
-    """Decides what happens to each request.
+    """Chooses the fault for each request.
 
     Attributes:
-        share: Of the requests that meet a fault, drawn by a generator of its own.
-        kinds: Of the faults.
-        seed: Of the draw.
-        planned: Faults that the next requests of a kind meet: ("UploadPart", "dropped"); "" is any kind.
-        always: A fault that all requests of some kinds meet, by request kind; "" is any kind.
-        limit: So many faults at most follow each other at the same kind of request and object, so that a client that
-            tries often enough gets through.
-        met: How often each fault was met, by (request kind, fault).
-        asked: How often each kind of request was made.
+        share: Share of requests that get a fault, drawn by a separate generator.
+        kinds: Kinds of faults to draw from.
+        seed: Seed of the generator.
+        planned: Faults for the next requests of a kind, such as ("UploadPart", "dropped"); "" is any kind.
+        always: Fault for all requests of a kind, by request kind; "" is any kind.
+        limit: Maximum number of consecutive faults for the same kind of request, so that a client that retries often
+            enough succeeds.
+        met: Number of times each fault occurred, by (request kind, fault).
+        asked: Number of requests of each kind.
     """
 
     share: float = 0.0
@@ -121,14 +121,14 @@ class Faults:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Passes a request on to the store, or does to it what the faults say."""
+    """Forward a request to the store, with the fault that was chosen for it."""
 
     protocol_version = "HTTP/1.1"
     faults: Faults
     behind: tuple[str, int]
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base's name
-        """Say nothing."""
+        """Print nothing."""
 
     def _handle(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
@@ -210,7 +210,7 @@ class _Proxy(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: connections that break are what this is for."""
+        """Print nothing: broken connections are the purpose of this server."""
 
 
 @dataclass
@@ -245,12 +245,12 @@ class Store:
             return [one["Key"] for page in pages for one in page.get("Contents", [])]
 
     def open_uploads(self) -> list[str]:
-        """Return the names of what was begun to be uploaded and neither completed nor given up."""
+        """Return the names of uploads that were begun but neither completed nor aborted."""
         with self.client() as client:
             return [one["Key"] for one in client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])]
 
     def abort_uploads(self) -> None:
-        """Do what a store's rule for incomplete uploads does."""
+        """Abort all incomplete uploads, as a store's lifecycle rule does."""
         with self.client() as client:
             for one in client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", []):
                 client.abort_multipart_upload(Bucket=BUCKET, Key=one["Key"], UploadId=one["UploadId"])
@@ -264,7 +264,7 @@ def store(faults: Faults | None = None) -> Iterator[Store]:
     import s3fs
     from moto.server import ThreadedMotoServer
 
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it says every request
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs every request
     faults = faults or Faults()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -295,7 +295,7 @@ def store(faults: Faults | None = None) -> Iterator[Store]:
         with found.client() as client:
             client.create_bucket(Bucket=BUCKET)
         fsspec.core.url_to_fs(f"s3://{BUCKET}")[0].ls(BUCKET)  # starts the thread that fsspec keeps
-        handler.faults = faults  # only now: nobody tries again what was asked until here
+        handler.faults = faults  # only now: the requests above are not retried
         yield found
     finally:
         _forget(s3fs.S3FileSystem)

@@ -17,12 +17,12 @@ ENOUGH = 2**40
 
 
 class Disk:
-    """A disk with room for so many bytes: files opened by `os.fdopen` say that it is full when they are gone.
+    """A disk of limited size: files opened by `os.fdopen` raise ENOSPC once it is full.
 
     Attributes:
-        room: What is left, bytes.
-        written: What has been written since it was set.
-        refuses: Names of functions of `os` that fail as well, as on a disk that breaks: "fsync", "replace".
+        room: Bytes left.
+        written: Bytes written since `room` was set.
+        refuses: Functions of `os` that fail too, as on a broken disk: "fsync", "replace".
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Disk:
 
 
 class _File:
-    """A file on such a disk. As on a real one, what still fits is written."""
+    """A file on such a disk. As on a real disk, the bytes that still fit are written."""
 
     def __init__(self, file: Any, disk: Disk) -> None:
         self._file, self._disk = file, disk

@@ -1,4 +1,4 @@
-"""What came out of a run, and where two runs differ."""
+"""The outcome of a run, and the differences between two outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.campaigns.program import OUTCOME
 # What differs between two runs and may: names and times; which event files there are, not what is in them together; and
 # in a checkpoint what was still to be deleted when it was taken.
 MAY_DIFFER = ("run", "serial", "torch", "version", "loggers")
-SET_ASIDE = r"^checkpoints/|/events\.out\.|/metrics-v\d+\.csv$"  # by a run that found no checkpoint to go on from
+SET_ASIDE = r"^checkpoints/|/events\.out\.|/metrics-v\d+\.csv$"  # by a run that found no checkpoint to resume from
 IN_CHECKPOINTS = ("evicted", "latest")
 
 
@@ -41,7 +41,7 @@ def collect(where: Path) -> dict[str, Any]:
 
 
 def content(path: Path) -> Any:
-    """Return what is in a checkpoint; what cannot be read is said in its place."""
+    """Return the content of a checkpoint, or the error if it cannot be read."""
     try:
         found = formats.load(str(path))
     except Exception as error:  # noqa: BLE001
@@ -61,7 +61,7 @@ def whole(value: Any) -> Any:
 
 
 def without(value: Any, names: tuple[str, ...]) -> Any:
-    """Return a value whose dictionaries do not have these keys."""
+    """Return a value with these keys removed from its dictionaries."""
     if isinstance(value, Mapping):
         return {key: without(item, names) for key, item in value.items() if key not in names}
     return value
@@ -81,7 +81,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return what TensorBoard shows of a run."""
+    """Return the scalars that TensorBoard shows of a run."""
     if not folder.is_dir():
         return {}
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -131,7 +131,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def moved(value: Any, old: str, new: str) -> Any:
-    """Return a value whose paths begin in another folder."""
+    """Return a value with this folder replaced in all its paths."""
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, Mapping):
@@ -145,7 +145,7 @@ _collected_once = functools.lru_cache(maxsize=32)(collect)  # a reference is com
 
 
 def compare(expected: Path, found: Path) -> list[str]:
-    """Return where the outcomes of two runs in two folders differ, what matters most first; `expected` has ended."""
+    """Return the differences between the outcomes of two runs, most important first; `expected` has ended."""
     one, other = _collected_once(expected), moved(collect(found), str(found) + os.sep, str(expected) + os.sep)
     other = moved(other, str(found), str(expected))
     one = moved(one, str(expected), str(expected))

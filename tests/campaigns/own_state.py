@@ -1,4 +1,4 @@
-"""What users keep in objects of their own, none of it saved by a method of theirs."""
+"""State that users keep in objects of their own, which no method of theirs saves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ChangesData", "Epochs", "KeepsOwnState"]
 
 @dataclass
 class Pace:
-    """How strongly the loss counts, and what it was."""
+    """The weight of the loss, and its history."""
 
     factor: float = 1.0
     past: list[float] = field(default_factory=list)
@@ -40,13 +40,13 @@ class KeepsOwnState:
     freezes: bool  # layers, from the second epoch on: not with DDP, which waits for their gradients
 
     def keep(self) -> None:
-        """Make what is kept."""
+        """Create all the state."""
         self.pace, self.memory, self.level = Pace(), Memory(), 0
         self.noise, self.table = torch.Generator().manual_seed(7), np.zeros(3)
         self.by_hand = MulticlassAccuracy(3)
 
     def on_train_epoch_start(self) -> None:
-        """Set what is not set again when a run resumes within the epoch."""
+        """Change settings that a run resumed within the epoch does not set again."""
         module: Any = self
         self.level += 1
         module.model[-2].p = 0.1 * self.level

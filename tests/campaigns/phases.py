@@ -1,4 +1,4 @@
-"""Where a run is, told to the campaign through shared memory; and the signal sent at the n-th event."""
+"""Reports where a run is through shared memory, and sends a signal at the n-th event."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trigger:
     def fire(self) -> None:
         if not self.everybody:
             os.kill(os.getpid(), self.number)
-        elif os.fork() == 0:  # as somebody else does: workers are told by whom a signal comes
+        elif os.fork() == 0:  # from another process: workers check the sender of a signal
             os.killpg(0, self.number)
             os._exit(0)
         if self.number == signal.SIGKILL:
@@ -49,7 +49,7 @@ class Trigger:
 
 
 class Board:
-    """What the processes of a run write and the campaign reads; it survives their death."""
+    """Memory that the processes of a run write and the campaign reads; it survives their death."""
 
     def __init__(self, processes: int) -> None:
         self.memory = mmap.mmap(-1, SIZE * processes)
@@ -99,7 +99,7 @@ def event(name: str, after: bool = False) -> None:
 
 
 def watch(board: Board, rank: int, folder: Path, trigger: Trigger | None) -> None:
-    """From now on tell the board what this process does, also to files below `folder`."""
+    """From now on report to the board where this process is and its operations on files below `folder`."""
     global _board, _at, _trigger  # one process is one rank
     _board, _at, _trigger = board, SIZE * rank, trigger
     inside = str(folder) + os.sep

@@ -59,7 +59,7 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """What the reports call it; `named` is the way back."""
+        """Name of this configuration in the reports; `named` parses it."""
         parts = [self.strategy, f"workers{self.workers}", f"accumulate{self.accumulate}", self.precision]
         parts += ["async" if self.asynchronous else "sync", *([self.format] if self.format else [])]
         parts += [f"epochs{self.epochs}"] if self.epochs != 3 else []
@@ -175,7 +175,7 @@ class MovingAverage(Callback):
 
 
 class TellsPhase(Callback):
-    """Tells the campaign where the run is; it has no state."""
+    """Reports to the campaign where the run is; it has no state."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         phases.enter("train")
@@ -225,7 +225,7 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
 
 
 def main(how: Configuration, where: Path) -> None:
-    """Train, or go on training, and write down what came out."""
+    """Train, or resume training, and save the outcome."""
     L.seed_everything(5, verbose=False)
     batch_norm = how.strategy in ("one", "ddp", "ddp3")
     module = Owner(batch_norm, freezes=how.strategy == "one") if how.own else Classifier(batch_norm)
@@ -262,7 +262,7 @@ def main(how: Configuration, where: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("where", type=Path, help="an empty folder; or that of a run that was killed, which goes on")
+    parser.add_argument("where", type=Path, help="an empty folder, or the folder of a killed run to resume")
     parser.add_argument("name", nargs="?", default=Configuration().name, help="as campaign_kill names it")
     given = parser.parse_args()
     torch.set_num_threads(1)

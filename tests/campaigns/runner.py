@@ -21,9 +21,9 @@ import torch
 from lightlib.launch.environment.environment import HeldPort
 from tests.campaigns import phases
 
-PATIENCE = 400.0  # seconds for a run that nobody kills; only one that hangs takes so long
-LAUNCHERS_PATIENCE = 8.0  # seconds in which the others must end when one has died before they have met
-PATIENCE_AFTER_DEATH = 300.0  # seconds in which the others must end when one is dead
+PATIENCE = 400.0  # seconds for a run that is not killed; only a hung run takes so long
+LAUNCHERS_PATIENCE = 8.0  # seconds for the other ranks to end after one died before the rendezvous
+PATIENCE_AFTER_DEATH = 300.0  # seconds for the other ranks to end after one died
 NOT_FOR_CHILDREN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -36,7 +36,7 @@ class Kill:
         at: Seconds after the start; None when `trigger` does it.
         rank: Which process gets it; None: all, and their workers.
         trigger: An event at which the process itself sends it.
-        twice: Send it again after 30 ms, as somebody in a hurry does.
+        twice: Send it again after 30 ms, as a user in a hurry does.
     """
 
     number: int

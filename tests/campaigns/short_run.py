@@ -65,7 +65,7 @@ def checkpoints(folder: str, **more: Any) -> ModelCheckpoint:
 
 
 def train(*callbacks: Callback, ckpt_path: str | None = None, width: int = 64, epochs: int = EPOCHS) -> L.Trainer:
-    """Train from a fixed seed, or go on from a checkpoint; return the trainer when it is done."""
+    """Train from a fixed seed or resume from a checkpoint; return the trainer when it is done."""
     logging.getLogger("lightlib").setLevel(logging.ERROR)
     L.seed_everything(3, verbose=False)
     trainer = L.Trainer(
@@ -93,14 +93,14 @@ def state_of(trainer: L.Trainer) -> dict[str, torch.Tensor]:
 
 
 def differences(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> list[str]:
-    """Return the names of what is not the same in both, bit for bit."""
+    """Return the names of tensors that are not equal in both, bit for bit."""
     return sorted(
         name for name in {*one, *other} if name not in one or name not in other or not one[name].equal(other[name])
     )
 
 
 def weights_in(folder: str) -> dict[str, dict[str, torch.Tensor]]:
-    """Return the weights in every checkpoint of a folder, read whole, by the checkpoint's name."""
+    """Return the full weights in every checkpoint of a folder, by the checkpoint's name."""
     found = {}
     for name in filesystem.names_in(folder):
         if not name.startswith("."):

@@ -1,4 +1,4 @@
-"""What the torchrun campaign draws and prints; kills are in tests/distributed/test_restarts.py."""
+"""Draws and reports of the torchrun campaign; kills are in tests/distributed/test_restarts.py."""
 
 from __future__ import annotations
 

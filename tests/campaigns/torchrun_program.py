@@ -42,13 +42,13 @@ class Kill:
 
 
 class Killed:
-    """Counts what happens in this process, and kills it where it is to be killed.
+    """Counts the events of this process, and kills it at one of them.
 
     Args:
-        notes: The folder for what the campaign reads: how often each event has happened, and that a kill has hit.
-        rank: Of this process.
-        number: Of this attempt.
-        kill: None: this attempt comes to its end.
+        notes: Folder for the campaign's files: the number of times each event occurred, and the kill if it hit.
+        rank: Rank of this process.
+        number: Number of this attempt.
+        kill: The kill of this attempt; None if it runs to its end.
     """
 
     def __init__(self, notes: Path, rank: int, number: int, kill: Kill | None) -> None:
@@ -100,7 +100,7 @@ class Store:
 
 
 class TellsMore(Callback):
-    """Tells of what comes before and between batches on every rank."""
+    """Reports events before and between batches on every rank."""
 
     def __init__(self, event: Callable[[str], None]) -> None:
         self.event = event
@@ -119,7 +119,7 @@ class TellsMore(Callback):
 
 
 def tell_of_the_rendezvous(killed: Killed) -> None:
-    """Count what happens before there is a process group."""
+    """Count the events before there is a process group."""
     agree, join = attempt.agree_on_attempt, distributed.init_process_group
 
     def agreeing(store: Any, *args: Any) -> str:
@@ -137,7 +137,7 @@ def tell_of_the_rendezvous(killed: Killed) -> None:
 
 
 def tell_of_the_run(killed: Killed, where: Path) -> None:
-    """Count what happens in the program of the campaigns."""
+    """Count the events in the program of the campaigns."""
     phases.watch(phases.Board(killed.rank + 1), killed.rank, where, None)
     phases.event = killed.event
     before = program.callbacks
