@@ -48,7 +48,7 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _while_importing() -> bool:
-    """Whether a module is being imported: what that does is done in whichever test imports it first."""
+    """Whether a module is being imported: the first test that imports it does this work for all."""
     frame = sys._getframe()
     while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back

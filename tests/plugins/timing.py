@@ -28,14 +28,14 @@ def _note(name: str, kind: str, wall: float, cpu: float) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note what it took to come here: pytest, torch, lightlib and all test files imported."""
+    """Record the time until collection ends: pytest, torch, lightlib and all test files are imported."""
     if session.items:  # only the workers collect
         _note("collection", "collection", time.time() - _begun, _cpu())
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Note what a test takes, with its fixtures."""
+    """Record the time of a test, with its fixtures."""
     wall, cpu = time.time(), _cpu()
     try:
         return (yield)

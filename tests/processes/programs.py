@@ -106,7 +106,7 @@ def run(
     new_session: bool = True,
     starts: int = 0,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; one that hangs is killed, with its session, and fails the test with what it printed."""
+    """Run a program to its end; if it hangs, kill its session and fail the test with its output."""
     program = Program(*command, env=env, cwd=cwd, merged=merged, new_session=new_session, starts=starts)
     try:
         out, err = program.communicate()
@@ -131,16 +131,16 @@ def _launch(words: list[str], starts: int) -> None:
 
 
 def _main(words: list[str]) -> None:
-    """Do what ``python`` does with these words, and end."""
+    """Behave as ``python`` with these arguments, then exit."""
     _leave(_run(words))
 
 
 def _leave(code: int) -> None:
-    """End as Python does: wait for threads, call what is registered, flush; only the heap is not taken apart."""
+    """Exit as Python does, with threads, atexit functions and flushes, but without freeing the heap."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or the program has closed it
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone, or the program has closed it
             stream.flush()
     os._exit(code)
 

@@ -19,11 +19,11 @@ from lightlib.launch.environment.environment import HeldPort
 from tests.processes import warm
 
 HANGS_AFTER = 500.0  # seconds; only a hung test takes so long
-GRACE = 20.0  # seconds that the other ranks have to say what they saw after one has failed
+GRACE = 20.0  # seconds for the other ranks to report their errors after one has failed
 
 
 def ranks(size: int, function: Callable[..., Any], *args: Any) -> list[Any]:
-    """Return what ``function(rank, *args)`` returns on each of `size` ranks.
+    """Return the result of ``function(rank, *args)`` on each of `size` ranks.
 
     Each rank is a new process with the variables that a launcher sets, an empty working folder, and one thread. When
     one fails, so does the test, with the traceback of each rank that raised.
@@ -107,14 +107,14 @@ def _run(connection_fd: int, function: Callable[..., Any], rank: int, args: Any)
     torch.set_num_threads(1)
     try:
         outcome = ("returned", function(rank, *args))
-    except BaseException:  # noqa: BLE001  the test is told whatever it is
+    except BaseException:  # noqa: BLE001  the test reports every exception
         outcome = ("raised", traceback.format_exc())
     data = io.BytesIO()
     torch.save(outcome, data)
     connection.send_bytes(data.getvalue())
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()  # a rank that waits for this one in a collective fails now
-    if rank == 0:  # it keeps the store in which the others look as long as they run
+    if rank == 0:  # it hosts the store, which the other ranks use until they end
         with contextlib.suppress(EOFError):
             connection.recv_bytes()
     os._exit(0)

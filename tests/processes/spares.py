@@ -78,7 +78,7 @@ def _execute_child(  # the arguments are those of the method that it replaces, f
 
 
 def _understood(args: list[str], variables: dict[str, str]) -> tuple[list[str], bool]:
-    """Return what follows ``python``, if a fork can do the same, and whether it is to die with its parent."""
+    """Return the words after ``python`` that a fork can run, and whether it must die with its parent."""
     if args[:1] != [sys.executable]:
         return [], False
     words = args[1:]

@@ -143,7 +143,7 @@ class _Server:
             os.close(its_status)
         if len(answer) < _HEADER.size:
             os.close(status)
-            raise RuntimeError("The warm process has ended; what it wrote to stderr says why.")
+            raise RuntimeError("The warm process has ended; see its stderr for the reason.")
         return Child(_HEADER.unpack(answer)[0], status)
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ _servers: list[_Server] = []
 
 # in the warm process
 def _serve(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork for each request; return in each child, with what it is to do."""
+    """Fork for each request; return the request in each child."""
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     os.set_blocking(wake, False)
@@ -207,15 +207,15 @@ def _reap(running: dict[int, int]) -> None:
         if pid == 0:
             return
         fd = running.pop(pid)
-        with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+        with contextlib.suppress(BrokenPipeError):  # no process waits for it any more
             os.write(fd, _STATUS.pack(os.waitstatus_to_exitcode(status)))
         os.close(fd)
 
 
 def become(fds: list[int], env: Mapping[str, str], cwd: str, *, new_session: bool) -> None:
-    """Take over the standard streams, the variables, the folder and maybe a session, as a new process has them.
+    """Adopt the standard streams, variables, folder and maybe a session, as a new process has them.
 
-    What a program's first import of lightlib notes of these is noted again.
+    State that lightlib records at its first import is recorded again.
     """
     if new_session:
         os.setsid()

@@ -1,4 +1,4 @@
-"""What the tests of bad input share: a small run that counts its steps, and how an error is compared."""
+"""Shared by tests of bad input: a small run that counts its steps, and a comparison of errors."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Validated(Net):
 
 
 def with_methods(base=Net, **methods):
-    """Return a module whose class is named Given and has these methods in place of those of `base`."""
+    """Return a module of a class named Given, with these methods in place of those of `base`."""
     return type("Given", (base,), methods)()
 
 
 def trainer(**arguments):
-    """A Trainer that says and writes nothing."""
+    """A Trainer that prints and writes nothing."""
     return Trainer(**{**QUIET, **arguments})
 
 
@@ -90,7 +90,7 @@ def refuses_fit(module, *data, error, steps=0, **arguments):
 
 @pytest.fixture
 def said(monkeypatch):
-    """What is said through `report.info`."""
+    """Lines that are printed through `report.info`."""
     lines: list[str] = []
     monkeypatch.setattr(report, "info", lines.append)
     return lines

@@ -1,4 +1,4 @@
-"""Modules that log, and runs of them whose logger keeps everything."""
+"""Modules that log, and runs of them with a logger that keeps everything."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def loader(n, size=4, **arguments):
 
 
 class Unsized:
-    """An iterable of batches that cannot tell how many there are."""
+    """An iterable of batches without a length."""
 
     def __init__(self, items):
         self.items = items
@@ -50,7 +50,7 @@ class Unsized:
 
 
 class Rows(Logger):
-    """A logger that keeps what it is given."""
+    """A logger that keeps all its rows."""
 
     name = "rows"
     version = 0
@@ -68,7 +68,7 @@ class Rows(Logger):
 
 
 class Net(Module):
-    """A classifier; `configure` is given its parameters and returns what configure_optimizers is to return."""
+    """A classifier; `configure` gets its parameters and returns the result of configure_optimizers."""
 
     def __init__(self, configure=None, dropout=0.0):
         super().__init__()
@@ -84,7 +84,7 @@ class Net(Module):
 
 
 def quiet_trainer(**arguments):
-    """A Trainer that writes and says nothing."""
+    """A Trainer that writes and prints nothing."""
     return Trainer(**{**QUIET, "max_epochs": 1, **arguments})
 
 

@@ -1,4 +1,4 @@
-"""Writes down which hooks a run calls, in which order: one line per hook, with all who were called."""
+"""Records the hooks that a run calls, in order: one line per hook, with the objects that have it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MODULE = (
 
 
 class Recorder:
-    """Makes objects whose hooks write themselves down.
+    """Makes objects that record the calls of their hooks.
 
     Args:
-        ignored: Hooks that are left as they are.
+        ignored: Hooks that are not recorded.
     """
 
     def __init__(self, ignored=()):

@@ -36,7 +36,7 @@ class Noisy(Dataset):
 
 
 class Everything(Module):
-    """A classifier whose run depends on every state that there is."""
+    """A classifier with a run that depends on every kind of state."""
 
     def __init__(self):
         super().__init__()
@@ -123,7 +123,7 @@ def fresh(seed=1):
 
 
 class WaitsForSignal(Callback):
-    """In the second epoch, says so and waits until the signal has been sent."""
+    """In the second epoch, prints a line and waits until the signal has been sent."""
 
     def __init__(self, folder):
         self.sent = Path(folder) / "sent"

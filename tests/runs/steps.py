@@ -1,4 +1,4 @@
-"""A module with all steps, a data module, a logger that remembers, a schedule: what several tests use."""
+"""Shared by several tests: a module with all steps, a data module, a logger and a schedule."""
 
 from __future__ import annotations
 
