@@ -1,4 +1,4 @@
-"""The rule for the subjects of commits: what it accepts and what it refuses."""
+"""The rule for the subjects of commits: accepted and refused examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The repository holds what people wrote: nothing that a run, a test or a tool left."""
+"""The repository holds only files that people wrote, none that a run, a test or a tool left."""
 
 from __future__ import annotations
 

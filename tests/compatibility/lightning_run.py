@@ -1,6 +1,6 @@
-"""A small run that Lightning and lightlib train alike, saved in every hook; makes lightning_2_6_6.zip.
+"""A small run, saved in every hook, that lightlib trains as Lightning does; makes lightning_2_6_6.zip.
 
-``python -m tests.compatibility.lightning_run`` writes the stored files anew, with the Lightning that is installed.
+``python -m tests.compatibility.lightning_run`` writes the stored files again, with the installed Lightning.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Shuffled:
 
 
 def batch_of(number: int) -> torch.Tensor:
-    """Two samples, of which the first number says which batch it is."""
+    """Two samples that begin with the number of their batch."""
     return torch.tensor([[float(number), 1.0, -2.0], [float(number), -1.0, 0.5]])
 
 
 @dataclass
 class Record:
-    """What a run did."""
+    """Record of a run."""
 
     module: Any
     trainer: Any
@@ -183,7 +183,7 @@ def train(framework: Any, name: str, folder: Path | None = None, ckpt_path: Path
 
 
 def make(framework: Any, folder: Path, kept: bool = True) -> list[Path]:
-    """Train all runs, saved in every hook; return the files, of which the others than `KEPT` are removed if `kept`."""
+    """Train all runs, saved in every hook; return the files, only those in `KEPT` if `kept`."""
     for name in RUNS:
         (folder / name).mkdir(parents=True)
         train(framework, name, folder / name)

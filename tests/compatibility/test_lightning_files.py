@@ -1,6 +1,6 @@
-"""Files that Lightning wrote, in every hook: they load, and runs go on from exactly where they were.
+"""Files that Lightning wrote in every hook: they load, and runs resume exactly where they stopped.
 
-Without Lightning the stored files of version 2.6.6 are read; where it is installed it writes them anew, and reads ours.
+Without Lightning, the stored files of version 2.6.6 are read. If it is installed, it writes new files and reads ours.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def weights_equal(one, other) -> bool:
 
 
 def done(file: Path, window: int = 1) -> int:
-    """How many batches lie before the place where a run goes on."""
+    """Return the number of batches before the place where a run resumes."""
     epoch, *rest = file.stem.split("-")
     batches = BATCHES if rest[0] == "epoch" else int(rest[0]) + 1
     return int(epoch) * BATCHES + batches // window * window
@@ -118,7 +118,7 @@ def test_schedules_and_optimizers_are_taken_over(files, whole):
 
 def test_the_data_module_gets_its_state(files):
     resumed = train(lightlib, "plain", ckpt_path=files / "plain" / "1-2-batch.ckpt")
-    assert resumed.trainer.datamodule.asked == 2  # once by Lightning, once by the run that went on
+    assert resumed.trainer.datamodule.asked == 2  # once by Lightning, once by the resumed run
 
 
 def test_weights_and_hyperparameters_load(files):

@@ -16,7 +16,7 @@ from lightlib.errors import MisconfigurationException
 
 LIST = json.loads(pathlib.Path(__file__).with_name("lightning_2_6.json").read_text(encoding="utf-8"))
 STATUSES = {"same", "different", "ignored", "absent"}
-# Ours beside Lightning's: every hook and argument more needs a decision record.
+# Ours in addition to Lightning's: each additional hook and argument needs a decision record.
 OUR_ARGUMENTS = {"global_batch_size", "save_user_state"}
 OUR_HOOKS = {"on_accumulation_end", "on_checkpoint_written", "on_fit_epoch_end", "on_log"}
 
@@ -43,7 +43,7 @@ def trainer():
 
 
 def owner_of(section, trainer):
-    """What has the names of a section as attributes."""
+    """Return the object that has the names of a section as attributes."""
     return {
         "Trainer methods": lightlib.Trainer,
         "Trainer properties": trainer,
@@ -124,7 +124,7 @@ def test_the_trainer_has_the_listed_arguments_and_no_other():
 
 
 def differences(listed, function):
-    """What differs between listed arguments and a signature, as sentences."""
+    """Return the differences between the listed arguments and a signature, as sentences."""
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in {"self", "cls"}]
     ours = {written(p): p for p in parameters}
     for position, (name, entry) in enumerate(listed.items()):

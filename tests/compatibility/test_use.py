@@ -1,4 +1,4 @@
-"""A program for Lightning 2.6 runs once its imports are changed, and finds what it reads."""
+"""A program for Lightning 2.6 runs with changed imports, and finds every attribute that it reads."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ gan_trainer.fit(gan, DataLoader(TensorDataset(torch.randn(32, 2)), batch_size=8)
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """What is left in the program's globals after it ran with its three imports changed."""
+    """Return the globals of the program after it ran with its three imports changed."""
     assert PROGRAM.count("lightning") == len(SWAP)
     text = PROGRAM
     for theirs, ours in SWAP.items():
@@ -346,7 +346,7 @@ def test_the_program_finds_its_files(program):
         columns = set(next(csv.reader(file)))
     assert {"epoch", "step", "train/loss_step", "train/loss_epoch", "val/loss", "batches"} <= columns
     assert "plateau" in columns  # LearningRateMonitor takes the name that the schedule was given
-    assert not (folder / "logs/blobs/version_1").exists()  # the resumed run goes on with its logs
+    assert not (folder / "logs/blobs/version_1").exists()  # the resumed run continues its logs
 
 
 def test_the_program_restores(program):
@@ -427,7 +427,7 @@ class Reader(L.Callback):
         self.read(trainer, "predict")
 
 
-# All public attributes that the programs of others read, the most frequent first.
+# All public attributes that users' programs read, the most frequent first.
 READ = (
     "fit", "global_step", "predict", "callback_metrics", "current_epoch", "logger", "strategy", "datamodule",
     "max_epochs", "sanity_checking", "test", "is_global_zero", "checkpoint_callback", "global_rank", "loggers",

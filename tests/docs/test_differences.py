@@ -1,4 +1,4 @@
-"""What docs/differences.md says of lightlib, tried: the name of a test is what a row says."""
+"""Tests of the rows of docs/differences.md: the name of a test is the statement of a row."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Validated(Net):
 
 
 class Recorder(Logger):
-    """Keeps what it is given."""
+    """Keeps the metrics that it receives."""
 
     name, version = "recorder", 0
 

@@ -1,4 +1,4 @@
-"""The pages: every block of Python runs, every link leads somewhere, and every deviation is told."""
+"""The pages: every block of Python runs, every link works, and every deviation is documented."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 CODE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 SCRIPTS = ("strategies", "launching")  # pages that start a second process, which runs the page again
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
-# What the pages of Lightning users have to be told, each by words that its row must contain.
+# Deviations that the pages must explain to users of Lightning, each with words that its row must contain.
 DEVIATIONS = {
     "gradients are zeroed first": ["zeroed", "`training_step`"],
     "loaders before optimizers, once": ["`configure_optimizers`", "once per `fit`"],

@@ -62,7 +62,7 @@ class Classifier(L.Module):
         return self.forward(batch[0]).argmax(-1)
 
     def on_train_epoch_end(self) -> None:
-        """Write a picture, if there is somebody to write it."""
+        """Write a picture, if there is a TensorBoard logger."""
         if isinstance(self.logger, TensorBoardLogger):
             self.logger.experiment.flush()
 

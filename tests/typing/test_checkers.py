@@ -26,7 +26,7 @@ PYRIGHT = Path(sys.executable).with_name("basedpyright")
 
 
 def output_of(*command):
-    """What a checker prints. It finds lightlib as an installed package, whose types count by the file py.typed."""
+    """Return the output of a checker, which finds lightlib as an installed package with py.typed."""
     done = subprocess.run(
         [*map(str, command), *map(str, PROGRAMS)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
