@@ -5,7 +5,7 @@ Run it:
     python examples/gan.py
     python examples/gan.py --max_epochs 5 --picture few_epochs.png
 
-The generator paints handwritten digits of 8x8 pixels, the discriminator tells them from real ones.
+The generator paints handwritten digits of 8x8 pixels; the discriminator learns to distinguish them from real ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import lightlib as L
 
 
 class Digits(L.DataModule):
-    """1797 real digits, without saying which."""
+    """1797 real digits, without labels."""
 
     def __init__(self, batch_size: int = 64) -> None:
         super().__init__()

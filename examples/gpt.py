@@ -7,7 +7,7 @@ Run it, for half a minute or longer:
     python examples/gpt.py --strategy fsdp --devices 2
 
 The same module trains under every strategy: "ddp", "fsdp", "hsdp", "zero1", "tensor", "pipeline", … The loss is
-weighted by its number of tokens, also over accumulated batches; the schedule is told how long the run is.
+weighted by its number of tokens, also over accumulated batches; the schedule gets the length of the run.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Embed(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention to what came before, then a small network at every place."""
+    """Attention to earlier characters, then a small network at every position."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class GPT(L.Module):
         self.model = nn.Sequential(Embed(width), *blocks, nn.LayerNorm(width), nn.Linear(width, 128))
 
     def parallel_plan(self) -> L.ParallelPlan:
-        """Say which matrices are split by columns and which by rows; all else is found in the nn.Sequential."""
+        """Return the matrices split by columns and by rows; the rest is found in the nn.Sequential."""
         columns = ("query", "key", "value", "network.0")
         return L.ParallelPlan(
             tensor={
@@ -121,7 +121,7 @@ class GPT(L.Module):
 
     @torch.inference_mode()
     def sample(self, prompt: str, length: int, temperature: float = 0.7) -> str:
-        """Go on writing after `prompt`."""
+        """Continue the text after `prompt`."""
         text = torch.tensor([list(prompt.encode())], device=self.device)
         for _ in range(length):
             scores = self(text[:, -CONTEXT:])[:, -1] / temperature
@@ -167,7 +167,7 @@ def main() -> None:
     )
     trainer.fit(GPT(), Text())
 
-    if trainer.is_global_zero:  # the checkpoint holds the whole model, however it was spread over processes
+    if trainer.is_global_zero:  # the checkpoint holds the full model, however it was sharded
         loss, steps = trainer.callback_metrics["val_loss"], trainer.global_step
         print(f"validation loss {loss:.3f}; after {steps} steps it writes:\n")
         model = GPT.load_from_checkpoint(trainer.checkpoint_callback.best_model_path)

@@ -20,7 +20,7 @@ MAX_EPOCHS, BATCH_SIZE, CLASSES = 12, 64, 10
 
 
 class Residual(nn.Module):
-    """Two convolutions beside a shortcut."""
+    """Two convolutions with a shortcut around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from lightlib.strategies import MeshStrategy, Pipeline
 
 
 def main() -> None:
-    """Train for a while, and say where everything was."""
+    """Train for a while, then print the loss and the path of the checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for axis in ("pipeline", "shard", "tensor"):
         parser.add_argument(f"--{axis}", type=int, default=2)
@@ -49,7 +49,7 @@ def main() -> None:
     trainer.fit(GPT(depth=4), Text())
     if trainer.is_global_zero:
         print(f"validation loss {trainer.callback_metrics['val_loss']:.3f} after {trainer.global_step} steps")
-        print(f"one whole checkpoint: {trainer.checkpoint_callback.best_model_path}")
+        print(f"one full checkpoint: {trainer.checkpoint_callback.best_model_path}")
 
 
 if __name__ == "__main__":

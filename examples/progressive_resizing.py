@@ -4,7 +4,7 @@ Run it:
 
     python examples/progressive_resizing.py
 
-Epochs, steps, logs and checkpoints go on counting from call to call; only `trainer.max_epochs` is raised.
+Epochs, steps, logs and checkpoints keep counting from call to call; only `trainer.max_epochs` is raised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lightlib.callbacks import ModelCheckpoint
 
 
 class Digits(L.DataModule):
-    """Handwritten digits in the size that is asked for."""
+    """Handwritten digits in the requested size."""
 
     def __init__(self, size: int, batch_size: int = 64) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ Run it:
 
     python examples/segmentation.py
 
-Handwritten digits lie on noisy canvases; a mask says for each pixel 0, the background, or 1 to 5, the digits 0 to 4.
+Handwritten digits lie on noisy canvases; a mask labels each pixel 0, the background, or 1 to 5, the digits 0 to 4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The same program with a script of its own: what `lightlib` cannot know is said here.
+"""The same program with its own script, for facts that the command `lightlib` cannot know.
 
 Run it:
 
@@ -16,7 +16,7 @@ from lightlib.cli import LightningArgumentParser, LightningCLI
 
 
 class CLI(LightningCLI):
-    """Knows that a model has as many classes as the data, and says in the end how good it became."""
+    """Sets the model's number of classes to that of the data, and prints the test accuracy."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.link_arguments("data.init_args.classes", "model.init_args.classes")

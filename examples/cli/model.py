@@ -1,4 +1,4 @@
-"""The network and what it is trained for. With which optimizer is said in config.yaml."""
+"""The network and its training steps. The optimizer is set in config.yaml."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import lightlib as L
 
 
 class Classifier(L.Module):
-    """A small convolutional network that says which digit an image shows.
+    """A small convolutional network that recognizes the digit in an image.
 
     Args:
         classes: Number of classes.
         width: Channels of the first layer; the second has twice as many.
         dropout: Share of the features that are left out, at random, in training.
-        activation: What stands behind each layer; in a configuration any class of torch.nn, by its path.
+        activation: Layer after each convolution; in a configuration any class of torch.nn, by its path.
     """
 
     def __init__(

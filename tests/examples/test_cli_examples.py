@@ -1,4 +1,4 @@
-"""The examples are driven by YAML alone, and the folder to copy does what its README says."""
+"""The examples run from YAML alone, and the folder to copy works as its README describes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The dataloader:lightlib.report.P
 
 @pytest.fixture(autouse=True)
 def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Import the programs of the examples for one test, by the names that they have for those who run them."""
+    """Import the programs of the examples for one test, under the names that they have when run."""
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     monkeypatch.setattr(sys, "argv", ["lightlib"])
@@ -48,7 +48,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fit(name: str, *words: str) -> dict[str, list[float]]:
-    """Train an example from its configuration and return what was logged, by its name."""
+    """Train an example from its configuration and return its logged values by name."""
     assert main(["fit", "--config", str(CONFIGS / f"{name}.yaml"), *QUIET, *CSV, *words]) == 0
     return logged()
 

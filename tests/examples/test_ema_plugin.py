@@ -85,7 +85,7 @@ def trained(rank: int, strategy: str, before: Path | None = None, after: Path | 
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:The checkpoint was written by")
 def test_it_averages_sharded_weights(tmp_path: Path) -> None:
-    """Under FSDP it ends as on one device, also when it resumes what one device has saved."""
+    """Under FSDP it matches one device, also when it resumes a checkpoint of one device."""
     path = tmp_path / "one.ckpt"
     loss, average, weights = ranks(1, trained, "auto")[0]
     ranks(1, trained, "auto", None, path)

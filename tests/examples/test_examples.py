@@ -1,4 +1,4 @@
-"""Each example is one short file, uses only what is public, and does what it says."""
+"""Each example is one short file, uses only the public API, and works as its docstring describes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 
 
 def run(name: str, *arguments: str, starts: int = 0) -> str:
-    """Run an example in the current folder, as a user would, and return what it says; `starts`: other ranks."""
+    """Run an example in the current folder, as a user would; return its output; `starts`: other ranks."""
     path = EXAMPLES / f"{name}.py"
     done = programs.run(path, *arguments, env=programs.environment(MPLBACKEND="Agg"), starts=starts)
     assert done.returncode == 0, done.stderr
@@ -125,7 +125,7 @@ def test_parallel_gpt_trains_over_a_mesh(schedule: str) -> None:
     sizes = ["--pipeline", "2", "--shard", "1", "--tensor", "2"]
     said = run("parallel_gpt", *sizes, "--schedule", schedule, "--microbatches", "4", "--max_steps", "12", starts=3)
     assert number_after("validation loss", said) < 4.6
-    checkpoint = re.search(r"one whole checkpoint: (\S+)", said)
+    checkpoint = re.search(r"one full checkpoint: (\S+)", said)
     assert checkpoint
     assert Path(checkpoint[1]).is_file()
 
