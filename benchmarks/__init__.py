@@ -1,1 +1,1 @@
-"""What lightlib costs, measured against plain PyTorch and other frameworks: `python -m benchmarks`."""
+"""The cost of lightlib next to plain PyTorch and other frameworks: `python -m benchmarks`."""

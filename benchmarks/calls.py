@@ -1,4 +1,4 @@
-"""(a) Python calls per batch, exactly: what lightlib adds to a plain loop."""
+"""(a) Python calls per batch, counted exactly: those that lightlib adds to a plain loop."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def calls_per_batch(train: Callable[[Task], Any], batches: int, switches: Switch
 
 
 def count_calls(work: Callable[[], Any]) -> int:
-    """Return how many Python functions were called, on this thread; a generator is called each time it goes on."""
+    """Return the number of Python calls on this thread; a generator counts each time it is resumed."""
     profile = cProfile.Profile(builtins=False)
     profile.runcall(work)
     return sum(entry.callcount for entry in profile.getstats())

@@ -40,7 +40,7 @@ class _Contestant:
     times: list[float] = field(default_factory=list)
 
     def measure(self, path: Path) -> None:
-        """Save once to a new file, and let the disk do all its work before anybody else comes."""
+        """Save once to a new file, then wait for the disk before the next contestant is measured."""
         began = perf_counter()
         self.save(path)
         self.times.append(perf_counter() - began)
@@ -88,7 +88,7 @@ def _results(contestants: list[_Contestant], megabytes: float) -> Iterator[Resul
 
 
 def _ratio(times: list[float], others: list[float]) -> float:
-    """Return the median of the ratios within a turn: what slows a turn slows both."""
+    """Return the median of the ratios within a turn: a disturbance in a turn slows both."""
     return median(one / other for one, other in zip(times, others, strict=True))
 
 

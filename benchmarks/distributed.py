@@ -84,7 +84,7 @@ def _measure(output: Path, size: Size) -> None:
         if peer.installed:
             contestants[peer.name] = _framework(import_module(name))
     times: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(-1, size.rounds + 1):  # the first to warm up; a last plain loop after all others
+    for turn in range(-1, size.rounds + 1):  # the first to warm up; one more plain loop at the end
         for name, train in contestants.items():
             if turn < size.rounds or name == PLAIN.name:
                 taken = _microseconds(train, size)

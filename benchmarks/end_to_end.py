@@ -1,4 +1,4 @@
-"""(f) How much longer a whole run of a small CNN and a small GPT takes than the plain loop."""
+"""(f) How much longer a full run of a small CNN and a small GPT takes than the plain loop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(size: Size) -> Iterator[Result]:
         yield Row(f"ms per step of the plain loop itself: {name}", PLAIN.name, plain, "ms")
         for peer in (LIGHTLIB, LIGHTNING):
             note = "" if peer.installed else NOT_INSTALLED
-            yield Row(f"whole run over plain: {name}, realistic", peer.name, ratios.get(peer, []), "times", note)
+            yield Row(f"full run over plain: {name}, realistic", peer.name, ratios.get(peer, []), "times", note)
 
 
 def _seconds(peer: Peer, new_task: Callable[[int, Path], Task], steps: int) -> float:

@@ -1,4 +1,4 @@
-"""(c) What an import costs over `import torch`, in time and memory, each in a process of its own."""
+"""(c) The cost of an import over `import torch`, in time and memory, each in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is measured, what a measurement is, and when a target is met."""
+"""Sizes of the benchmarks, rows of measured values, and targets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["FULL", "QUICK", "Result", "Row", "Size", "Target", "load"]
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """Number of measurements, and length of each.
 
     Attributes:
-        rounds: How often tiny steps are measured, in turns.
-        fewer_rounds: How often that is measured which takes longer.
+        rounds: Number of measurements of tiny steps, in turns.
+        fewer_rounds: Number of measurements of everything that takes longer.
         steps: Steps per measurement of a tiny model.
         warm_up: Steps before the clock starts.
         counted: Steps whose calls are counted.
         large_steps: Steps per measurement of the models of `end_to_end`.
-        processes: How many processes are started per import and per start of a run.
+        processes: Number of processes started per import and per start of a run.
         all_imports: Whether all imports are measured, or only lightlib's and Lightning's.
     """
 

@@ -14,8 +14,8 @@ from benchmarks.terminal import terminal
 
 __all__ = ["over_plain", "run", "targets"]
 
-_BESIDE = (LIGHTLIB, IGNITE)  # measured beside every group of others, for what is said of them is the tightest
-_AT_A_TIME = 3  # so many others between two measurements of the plain loop
+_IN_EVERY_GROUP = (LIGHTLIB, IGNITE)  # measured with every group of peers, for their targets are the tightest
+_AT_A_TIME = 3  # peers between two measurements of the plain loop
 
 
 def run(size: Size) -> Iterator[Result]:
@@ -42,8 +42,8 @@ def over_plain(peers: Sequence[Peer], switches: Switches, size: Size) -> list[Ro
     data = ", data in memory" if switches.in_memory else ""
     what = "µs per step over plain: " + ("realistic" if switches.bar else "everything off") + data
     installed = [peer for peer in (LIGHTLIB, *peers) if peer.installed]
-    beside = [peer for peer in installed if peer in _BESIDE]
-    others = [peer for peer in installed if peer not in _BESIDE]
+    beside = [peer for peer in installed if peer in _IN_EVERY_GROUP]
+    others = [peer for peer in installed if peer not in _IN_EVERY_GROUP]
     plain: list[float] = []
     costs: dict[Peer, list[float]] = {peer: [] for peer in installed}
     failed: dict[Peer, str] = {}
@@ -79,7 +79,7 @@ def _rotated(peers: Sequence[Peer], turn: int) -> list[Peer]:
 
 
 def _microseconds(peer: Peer, switches: Switches, size: Size) -> float:
-    """Return what a step takes: as a rule with everything off, on average where something is done seldom."""
+    """Return the time of a step in µs: the mean if some steps draw the bar, otherwise the median."""
     with tempfile.TemporaryDirectory() as folder:
         task = tiny(size.steps, size.warm_up, switches, Path(folder))
         gc.collect()
@@ -88,7 +88,7 @@ def _microseconds(peer: Peer, switches: Switches, size: Size) -> float:
 
 
 def targets(what: str, medians: dict[str, float]) -> Iterator[Target]:
-    """Yield what is promised of these costs per step, as far as the frameworks were measured that are named in it."""
+    """Yield the targets for these costs per step, if all frameworks in them were measured."""
     own = medians[LIGHTLIB.name]
     part = 15 if what == "everything off" else 10
     if LIGHTNING.name in medians:

@@ -71,7 +71,7 @@ def _aligned(table: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def versions() -> str:
-    """Return one line: what was measured, and on what."""
+    """Return one line with the versions of Python and all packages measured, and the platform."""
     parts = [f"Python {platform.python_version()}", f"torch {torch.__version__}"]
     seen = set()
     for peer in (LIGHTLIB, *PEERS):

@@ -1,4 +1,4 @@
-"""What every framework is given to train: a network, data, a loss, the services that are on."""
+"""The task that every framework trains: a network, data, a loss, and the services that are on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Switches:
-    """What is done besides forward, backward and the optimizer's step.
+    """Services in addition to forward, backward and the optimizer's step.
 
     Attributes:
         log: The arguments of `self.log("loss", loss, …)`; None for no such call.
@@ -33,7 +33,7 @@ class Switches:
         accuracy: A torchmetrics Accuracy is updated at every step.
         clip: Gradients are clipped to the norm 1.
         schedule: A learning-rate schedule advances at every step.
-        in_memory: Data are read as most scripts on small data do it: a TensorDataset, and nothing said about batches.
+        in_memory: Data are read as in most scripts on small data: from a TensorDataset, without batched fetching.
     """
 
     log: dict[str, bool] | None = None
@@ -66,7 +66,7 @@ class Rows(Dataset[Batch]):
         return self.inputs[index], self.targets[index]
 
     def __getitems__(self, indices: list[int]) -> Batch:
-        first, count = indices[0], len(indices)  # they are asked for in order
+        first, count = indices[0], len(indices)  # a loader requests them in order
         return self.inputs[first : first + count], self.targets[first : first + count]
 
 
@@ -96,14 +96,14 @@ class Clock:
 
     @property
     def typical(self) -> float:
-        """Seconds of the median step: nothing disturbed it, and nothing was done in it that is done seldom."""
-        assert len(self.times) == self.last - self.first + 1, f"only {self.seen} batches were asked for"
+        """Seconds of the median step: without disturbances, and without work that only some steps do."""
+        assert len(self.times) == self.last - self.first + 1, f"only {self.seen} batches were requested"
         return median(after - before for before, after in pairwise(self.times))
 
     @property
     def mean(self) -> float:
-        """Processor seconds per step, of all threads, with what is done seldom; other programs do not count."""
-        assert len(self.times) == self.last - self.first + 1, f"only {self.seen} batches were asked for"
+        """Processor seconds per step, of all threads in this program, with the work that only some steps do."""
+        assert len(self.times) == self.last - self.first + 1, f"only {self.seen} batches were requested"
         return self.worked / (self.last - self.first)
 
 
@@ -176,7 +176,7 @@ def decay(step: int) -> float:
 
 
 def tiny(steps: int, warm_up: int, switches: Switches, folder: Path) -> Task:
-    """Return a task whose step is so small that what a framework adds can be seen."""
+    """Return a task with steps so small that the overhead of a framework is visible."""
     batch_size, features, classes = 16, 32, 2
     generator = torch.Generator().manual_seed(0)
     count = batch_size * (warm_up + steps + 1)

@@ -1,4 +1,4 @@
-"""A terminal that somebody reads: what a progress bar draws goes there, as it would on a screen."""
+"""A terminal with a reader: progress bars draw to it as they would to a screen."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _COLUMNS, _LINES = 120, 30
 
 @contextlib.contextmanager
 def terminal() -> Iterator[None]:
-    """Send standard output and error to a pseudo-terminal, emptied by another process; to nowhere where there is none.
+    """Send standard output and error to a pseudo-terminal, which another process reads.
 
-    Bars are cheap when nobody looks: lightlib draws no bar into a file, and rich none without a terminal.
+    Without a terminal the measurement would be too favorable: lightlib draws no bar into a file, and rich draws none at
+    all. Where pseudo-terminals do not exist, the output is discarded.
     """
     if not hasattr(os, "openpty"):
         with open(os.devnull, "w", encoding="utf-8") as nowhere, _redirected(nowhere):

@@ -1,4 +1,4 @@
-"""lightlib: what this repository holds."""
+"""lightlib, from this repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same module and Trainer for lightlib and Lightning, whose names and arguments are the same."""
+"""The same module and Trainer for lightlib and Lightning, which share names and arguments."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def evaluated(framework: ModuleType, task: Task) -> Any:
 
 
 def trainer(framework: ModuleType, task: Task) -> Any:
-    """Return a Trainer with the task's services, and all others off."""
+    """Return a Trainer with the task's services, and everything else off."""
     switches, logger = task.switches, False
     if switches.tensorboard:
         logger = import_module(f"{framework.__name__}.loggers").TensorBoardLogger(task.folder)

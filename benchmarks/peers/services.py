@@ -12,11 +12,11 @@ __all__ = ["Services"]
 
 
 class Services:
-    """What is switched on, done once per step.
+    """The services that are switched on, run once per step.
 
     Args:
-        task: Whose switches decide.
-        bar: Whether to show a tqdm bar; for a framework that has its own: False.
+        task: Its `switches` select the services.
+        bar: Whether to show a tqdm bar; False for a framework that has its own.
     """
 
     def __init__(self, task: Task, bar: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Every benchmark runs, at its smallest, and what it says of a target is right."""
+"""Every benchmark runs at its smallest size and reports correctly whether a target is met."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = Peer("Missing", "no_such_framework", "no_such_file", "import no_such_f
 
 @pytest.fixture(autouse=True)
 def only_lightlib(monkeypatch):
-    """Measure no other framework: what is installed besides must not decide how long the tests take."""
+    """Measure only lightlib: installed frameworks must not decide how long the tests take."""
     for module in (calls, checkpoints, imports, first_step, evaluation, end_to_end, step):
         if hasattr(module, "LIGHTNING"):
             monkeypatch.setattr(module, "LIGHTNING", MISSING)
@@ -164,7 +164,7 @@ assert work.clock.typical > 0
 def test_an_installed_peer_runs_every_batch(peer, tmp_path):
     if not peer.installed:
         pytest.skip(NOT_INSTALLED)
-    for switches in ("BARE", "REALISTIC"):  # in another process: what others leave behind is not judged here
+    for switches in ("BARE", "REALISTIC"):  # in another process: leftovers of a framework are not tested here
         command = [sys.executable, "-W", "ignore", "-c", TRAIN_A_PEER, peer.file, switches, str(tmp_path)]
         done = subprocess.run(command, cwd=imports.ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -174,7 +174,7 @@ def test_the_clock_refuses_a_run_that_was_too_short(tmp_path):
     task = tiny(5, 1, BARE, tmp_path)
     task.clock.last += 1
     PLAIN.train(task)
-    with pytest.raises(AssertionError, match="only 7 batches were asked for"):
+    with pytest.raises(AssertionError, match="only 7 batches were requested"):
         _ = task.clock.typical
 
 
