@@ -25,7 +25,7 @@ STEPS = {
 
 
 class Progress:
-    """The line: what pip does now, the packages found so far, and the seconds since the start."""
+    """The progress line: pip's current action, the packages found so far, and the elapsed seconds."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -75,7 +75,7 @@ def short(text: str) -> str:
 
 
 def main(python: str, *arguments: str) -> int:
-    """Run pip and return its exit status; its whole output is printed if it fails."""
+    """Run pip and return its exit status; print its full output if it fails."""
     command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *arguments]
     lines = []
     pip = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
