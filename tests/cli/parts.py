@@ -1,4 +1,4 @@
-"""What the command lines of these tests build, and the loop to compare with."""
+"""Modules and data that the command lines of these tests build, and a plain loop to compare with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUIET = [
 
 
 class BareLine(Module):
-    """A straight line; what optimizes it is said elsewhere."""
+    """A straight line; its optimizer is configured separately."""
 
     def __init__(self, width: int = 3):
         super().__init__()
@@ -137,7 +137,7 @@ class AroundLine(SteepLine):
 
 @dataclass
 class Shape:
-    """What a layer is like."""
+    """Settings of a layer."""
 
     width: int = 3
     bias: bool = True
@@ -145,7 +145,7 @@ class Shape:
 
 @dataclass
 class Plan:
-    """What training is like."""
+    """Settings of training."""
 
     lr: float = 0.05
     shapes: dict[str, int] = field(default_factory=dict)
@@ -200,7 +200,7 @@ def points(count, width=3):
 
 
 def by_hand(make, configure, epochs=2, seed=7, count=16, size=4, step=None):
-    """Return what a plain loop makes of the module that `make` returns, seeded as a command line does it.
+    """Train the module that `make` returns in a plain loop, seeded as a command line does it.
 
     Args:
         make: Returns the module.

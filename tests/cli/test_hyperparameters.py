@@ -1,4 +1,4 @@
-"""Hyperparameters under the command line: what was configured is kept, and built from again."""
+"""Hyperparameters under the command line: configured values are saved, and rebuild the module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIGURED = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "
 
 
 def fitted(*words, module=SteepLine, **options):
-    """What `fit` makes of a line, and its checkpoint."""
+    """Return the CLI after `fit`, and the hyperparameters in its checkpoint."""
     cli = LightningCLI(module, PointsOfLine, args=["fit", *QUIET, *words], save_config_callback=None, **options)
     cli.trainer.save_checkpoint("line.ckpt")
     return cli, torch.load("line.ckpt", weights_only=True)["hyper_parameters"]

@@ -1,4 +1,4 @@
-"""LightningCLI: classes, functions and class paths; what is configured is what is built and run."""
+"""LightningCLI: classes, functions and class paths; it builds and runs exactly its configuration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HERE = "tests.cli.parts"
 
 
 def built(*words, **options):
-    """What is built from a line without sub-commands."""
+    """Return the CLI built from arguments without a sub-command."""
     options = {"model_class": SteepLine, "datamodule_class": PointsOfLine, **options}
     return LightningCLI(args=["--seed_everything=7", *words], run=False, **options)
 

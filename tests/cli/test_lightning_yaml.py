@@ -25,12 +25,12 @@ HERE = "tests.cli.parts"
 
 
 def built(*words, kind=LightningCLI, **options):
-    """What is built from a line without sub-commands."""
+    """Return the CLI built from arguments without a sub-command."""
     return kind(SteepLine, PointsOfLine, run=False, args=["--seed_everything=7", *words], **options)
 
 
 def printed(capsys, call, *words, **options):
-    """What is printed where a program ends well."""
+    """Return the output of a program that exits successfully."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         call(*words, **options)

@@ -18,7 +18,7 @@ from tests.runs.plain import same_weights
 
 
 def fitted(*words, kind=LightningCLI, module=BareLine, **options):
-    """What `fit` makes of a line."""
+    """Return the CLI after `fit`."""
     return kind(module, PointsOfLine, args=["fit", *QUIET, *words], **options)
 
 

@@ -1,4 +1,4 @@
-"""The configuration of a run beside its logs: it repeats the run, and is never overwritten."""
+"""The configuration of a run next to its logs: it repeats the run, and is never overwritten."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUN = Path("lightning_logs/version_0")
 
 
 def fitted(*words, module=SteepLine, kind=LightningCLI, verb="fit", **options):
-    """What a run makes of a line."""
+    """Return the CLI after a run."""
     return kind(module, PointsOfLine, args=[verb, *words], **options)
 
 

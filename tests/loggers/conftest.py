@@ -1,4 +1,4 @@
-"""What several tests of loggers use."""
+"""Fixtures of several logger tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def memory():
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    """What a ModelCheckpoint with one file looks like to a logger."""
+    """A stand-in for a ModelCheckpoint with one file, as a logger sees it."""
     path = tmp_path / "epoch=1.ckpt"
     path.write_text("weights")
     return SimpleNamespace(

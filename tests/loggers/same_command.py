@@ -45,7 +45,7 @@ class Kill(Callback):
 
 
 def main():
-    """Begin or go on, in the current folder."""
+    """Start or resume, in the current folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kill", type=int, default=0)
     parser.add_argument("--version")

@@ -1,4 +1,4 @@
-"""Fanout: one logger's failure is nobody else's."""
+"""Fanout: one logger's failure does not affect the rest."""
 
 from __future__ import annotations
 

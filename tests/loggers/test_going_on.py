@@ -17,14 +17,14 @@ KINDS = (CSVLogger, TensorBoardLogger)
 
 
 def saved(*loggers):
-    """What core does when it writes a checkpoint; the state has been through a file."""
+    """Save as core does for a checkpoint; return the state after a round trip through JSON."""
     fanout = Fanout(loggers)
     fanout.save()
     return json.loads(json.dumps(fanout.state_dict()))
 
 
 def resumed(states, *loggers):
-    """What core does before a run that goes on."""
+    """Restore the loggers as core does before a resumed run; return the first one."""
     Fanout(loggers).load_state_dict(states)
     for logger in loggers:
         logger.prepare()
@@ -39,7 +39,7 @@ def begun(logger, **params):
 
 
 def left(logger):
-    """What a run that has ended leaves: its state."""
+    """Return the state that an ended run leaves."""
     state = saved(begun(logger))
     logger.finalize("failed")
     return state
@@ -184,7 +184,7 @@ class TestTensorBoard:
         logger.log_metrics({"loss": values, "several": {"a": values, "b": -values}}, step)
 
     def test_each_value_once(self, tmp_path):
-        """Also values of one step before and after the checkpoint, which a step to purge from cannot tell apart."""
+        """Also values of one step before and after the checkpoint, which purging by step would mix up."""
 
         def run(logger, first, last):
             for number in range(first, last):
