@@ -16,7 +16,7 @@ from lightlib.command.main import main
 __all__ = ["CONFIG", "status_of", "written_project"]
 
 MODEL = '''
-"""A model so small that a run takes no time. It says what it was built from."""
+"""A model so small that a run takes no time. It prints the settings it was built from."""
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`lightlib doctor` and `lightlib env`: what is here, what is wrong, what to do."""
+"""`lightlib doctor` and `lightlib env`: the environment, its problems and their fixes."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def written(folder, template="classifier"):
 
 
 def commands(readme):
-    """Return what stands in the code blocks of a README, one command each."""
+    """Return the commands in the code blocks of a README."""
     blocks = re.findall(r"^```\n(.*?)^```$", readme.read_text(), re.MULTILINE | re.DOTALL)
     return [line for block in blocks for line in block.splitlines()]
 
@@ -50,7 +50,7 @@ def in_a_shell(command, folder):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A small copy of the default project as the current folder; what is imported from it is forgotten afterwards."""
+    """Make a small copy of the default project the current folder; forget its modules afterwards."""
     folder = written(tmp_path / "project")
     config = folder / "config.yaml"
     text = config.read_text()

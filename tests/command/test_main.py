@@ -1,4 +1,4 @@
-"""A table of command lines of `lightlib`, right and wrong: what they return, print and build."""
+"""A table of right and wrong `lightlib` command lines: their exit status, output and objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEV = f"{RUN} --trainer.fast_dev_run true"
 
 
 class Line(NamedTuple):
-    """One command line: its words, its exit status, and what must be printed."""
+    """One command line: its words, its exit status, and texts that must be printed."""
 
     words: str
     status: int

@@ -120,7 +120,7 @@ def fit(folder, max_epochs, ckpt_path=None):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run that was stopped after two epochs and went on to four, in both kinds of logs."""
+    """A run that was stopped after two epochs and resumed to four, in both kinds of logs."""
     folder = tmp_path_factory.mktemp("runs")
     fit(folder, 2)
     fit(folder, 4, ckpt_path="last")
@@ -129,7 +129,7 @@ def trained(tmp_path_factory):
 
 def test_a_run_is_drawn_from_either_log_alike(trained, tmp_path, capsys):
     events = [one for one in os.listdir(trained / "tensorboard" / "version_0") if "tfevents" in one]
-    assert len(events) == 2, "the run went on in a second file"
+    assert len(events) == 2, "the resumed run wrote a second file"
     for kind in ("csv", "tensorboard"):
         assert call(trained / kind / "version_0", "--output", tmp_path / kind) == 0
     pages = [tmp_path / kind / "curves.html" for kind in ("csv", "tensorboard")]
@@ -298,7 +298,7 @@ def test_of_a_step_that_was_logged_twice_the_later_value_counts(tmp_path, capsys
     ("arguments", "what"),
     [
         (["simpel"], r"'simpel' does not exist. Did you mean 'simple'\?\n.*Expected: the folder of a run"),
-        (["elsewhere/version_0"], r"'elsewhere/version_0' does not exist\.\n"),
+        (["absent/version_0"], r"'absent/version_0' does not exist\.\n"),
         (["simple/version_3"], r"'simple/version_3' does not exist\."),
         (["notes.txt"], r"'notes.txt' is not a log of a run\."),
         (["nothing"], r"There are no logs in 'nothing'\.\n.*metrics.csv"),

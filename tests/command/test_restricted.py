@@ -1,4 +1,4 @@
-"""With --allow, a configuration that is out to do harm does none: no file is left by what it names."""
+"""With --allow, a malicious configuration does no harm: the calls that it names leave no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a constructor raises while a configuration is built: the error itself, nothing else."""
+"""Errors that a constructor raises while a configuration is built: they are raised unchanged."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ FILES = {
     "before.yaml": "keeper:\n  hours: 3\n",
     "below.yaml": "feed:\n  keeper:\n    hours: ten\n",
     "animal.yaml": "animal:\n  class_path: zoo.Cat\n  init_args:\n    lifes: 9\n",
-    "beside.yaml": "animal:\n  class_path: zoo.Cat\n  lives: 9\n",
+    "extra_keys.yaml": "animal:\n  class_path: zoo.Cat\n  lives: 9\n",
     "no_class.yaml": "animal:\n  init_args:\n    lives: 9\n",
     "missing.yaml": "animal:\n  class_path: zoo.Cat\n",
     "list.yaml": "keeper:\n  animals:\n  - zoo.Dog\n"
@@ -158,8 +158,8 @@ CASES = {
         zoo.Cat has no argument 'lifes' (part.yaml, line 3). Did you mean 'lives'?
           Expected: one of friends, lives, name.
           Fix: lives: 9""",
-    "feed -c beside.yaml": """
-        animal (beside.yaml, line 1) has other keys next to `class_path`.
+    "feed -c extra_keys.yaml": """
+        animal (extra_keys.yaml, line 1) has other keys next to `class_path`.
           Expected: class_path, init_args and dict_kwargs.
           Fix: indent the arguments of the class below `init_args:`.""",
     "feed -c no_class.yaml": """
@@ -353,7 +353,7 @@ class ParserError(Exception):
 
 
 class Parser(jsonargparse.ArgumentParser):
-    """As LightningArgumentParser: remembers what was read, and explains."""
+    """Like LightningArgumentParser: remembers the values that it reads, and explains errors."""
 
     sources: Sources
     file: str | None = None
@@ -462,7 +462,7 @@ def test_an_environment_variable_is_named(zoo, monkeypatch) -> None:
 
 
 UNKNOWN = [
-    "something that no version says today",
+    "something that no version prints today",
     'Parser key "keeper.hours":\n  something else\n    with more lines',
     "Config file loop detected: a.yaml -> b.yaml -> a.yaml",
     'Parser key "x":\n  Does not validate against any of the Union subtypes',

@@ -139,7 +139,7 @@ def test_arguments_of_a_class_that_was_said_before(value):
 
 def test_the_names_that_are_offered_can_be_built():
     class Local(Callback):
-        """Nobody can import it."""
+        """A local class, which cannot be imported."""
 
     with pytest.raises(UnknownNameError) as caught:
         class_path("callbacks", "Nothing")

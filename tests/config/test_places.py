@@ -1,4 +1,4 @@
-"""Errors of constructors name the place in the configuration of what they were given."""
+"""Errors of constructors name the place in the configuration that set the arguments."""
 
 from __future__ import annotations
 

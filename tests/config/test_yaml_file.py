@@ -1,4 +1,4 @@
-"""Reading configuration files: jsonargparse's values, and the place of what is refused."""
+"""Reading configuration files: jsonargparse's values, and the place of a refused value."""
 
 from __future__ import annotations
 
