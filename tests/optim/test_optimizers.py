@@ -1,4 +1,4 @@
-"""Lion, LAMB and LARS: the formulas of their papers, and what every optimizer must do."""
+"""Lion, LAMB and LARS: the formulas of their papers, and the requirements on every optimizer."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def trained(kind, batches, module=None, optimizer=None):
 
 @every
 def test_the_state_survives(kind, tmp_path):
-    """Through `state_dict` on disk, through a copy and through pickle: training goes on as if it had not stopped."""
+    """Saved to disk, copied or pickled, the state continues training as if it had never stopped."""
     data = batches(8)
     whole, _ = trained(kind, data)
     module, optimizer = trained(kind, data[:4])

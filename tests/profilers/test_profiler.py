@@ -112,7 +112,7 @@ def test_the_folder_is_that_of_the_logs_once_they_are_known(tmp_path: Path, monk
     profiler.setup("fit", log_dir=str(tmp_path))
     assert profiler.dirpath == tmp_path
     profiler.describe()
-    assert said == ["what was measured"]  # it was not asked for a file
+    assert said == ["what was measured"]  # no file was requested
     profiler.dirpath = tmp_path / "own"
     profiler.describe()
     assert (tmp_path / "own" / "fit-fixed-0.txt").exists()

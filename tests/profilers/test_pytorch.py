@@ -1,4 +1,4 @@
-"""PyTorchProfiler: which batches are recorded, what is written, and that nothing stays behind."""
+"""PyTorchProfiler: the batches recorded, the files written, and nothing left behind."""
 
 from __future__ import annotations
 

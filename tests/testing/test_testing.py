@@ -1,4 +1,4 @@
-"""What third parties get: a small module, and the tests of a strategy, in one process."""
+"""Tools for third parties: a small module, and the tests of a strategy, in one process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TestBoringModule:
 
 
 class Halving(SingleDeviceStrategy):
-    """Wrong in the respects that it is told."""
+    """A strategy with the errors that `wrong` names."""
 
     wrong = ""
 
