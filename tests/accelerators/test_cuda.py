@@ -1,4 +1,4 @@
-"""GPUs: what is asked of torch.cuda, with stand-ins; one test needs a real one."""
+"""GPUs: the calls to torch.cuda, with stand-ins; one test needs a real GPU."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What `devices=` may be, and what is refused."""
+"""Values of `devices=`: the valid ones, and the refused ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The GPU of an Apple machine, with a stand-in for what torch says of it."""
+"""The GPU of an Apple machine, with a stand-in for torch's functions."""
 
 import pytest
 import torch

@@ -87,7 +87,7 @@ class Pretend(Accelerator):
 
 
 class Modest(CPUAccelerator):
-    """Says nothing of itself, so it is used only by its name."""
+    """An accelerator without a priority, so it is used only by its name."""
 
     priority = 0
 

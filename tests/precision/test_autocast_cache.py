@@ -1,4 +1,4 @@
-"""Autocast's cache of weights that were cast: what torch guarantees, and what lightlib adds."""
+"""Autocast's cache of cast weights: torch's guarantees, and lightlib's additions."""
 
 import pytest
 import torch
@@ -88,7 +88,7 @@ def test_the_cache_can_be_switched_off():
 
 
 def second_output(make_context, prepare=lambda optimizer: None):
-    """What a model computes after an optimizer stepped in the same context, as manual optimization does."""
+    """Return a model's output after an optimizer step in the same context, as in manual optimization."""
     torch.manual_seed(0)
     model, x = nn.Linear(4, 4), torch.randn(2, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)

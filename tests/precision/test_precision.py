@@ -1,4 +1,4 @@
-"""Precision against plain torch: names, conversion, contexts, and what a dtype does to a step."""
+"""Precision against plain torch: names, conversion, contexts, and the effect of a dtype on a step."""
 
 import collections
 import dataclasses

@@ -145,7 +145,7 @@ def test_several_optimizers_of_which_one_overflows():
 
 
 def test_a_new_loss_after_a_step_begins_a_new_iteration():
-    """Manual optimization: one optimizer steps several times in a batch and nobody calls `update`."""
+    """Manual optimization: one optimizer steps several times in a batch, without a call of `update`."""
     model, plain = make_model(), make_model()
     optimizer, plain_optimizer = OPTIMIZERS["adamw"](model.parameters()), OPTIMIZERS["adamw"](plain.parameters())
     scaler, plain_scaler = LossScaler(SETTINGS, "cpu"), torch.amp.GradScaler("cpu", **SETTINGS)
@@ -302,7 +302,7 @@ def test_float16_parameters_are_refused():
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_no_more_waiting_for_the_device_than_torch(monkeypatch, name):
-    """`Tensor.item` is what waits; on a GPU ours may not call it more often than GradScaler itself does."""
+    """`Tensor.item` blocks; on a GPU ours may not call it more often than GradScaler does."""
     model, plain = make_model(), make_model()
     optimizer, plain_optimizer = OPTIMIZERS[name](model.parameters()), OPTIMIZERS[name](plain.parameters())
     scaler, plain_scaler, x = LossScaler(SETTINGS, "cpu"), torch.amp.GradScaler("cpu", **SETTINGS), next(batches())
