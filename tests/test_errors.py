@@ -1,4 +1,4 @@
-"""Every error says what happened, what was expected and how to fix it."""
+"""Every error states the problem, the expected value and the fix."""
 
 from __future__ import annotations
 

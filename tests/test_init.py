@@ -1,4 +1,4 @@
-"""`import lightlib`: sub-packages are imported on first use, and dir() lists what users need."""
+"""`import lightlib`: sub-packages are imported on first use, and dir() lists the users' names."""
 
 from __future__ import annotations
 

@@ -39,15 +39,15 @@ def installed(monkeypatch):
     return declare
 
 
-class Elsewhere(CPUAccelerator):
+class Distant(CPUAccelerator):
     """The CPU under another name."""
 
     @staticmethod
     def name():
-        return "elsewhere"
+        return "distant"
 
     def describe(self, device):
-        return "a machine elsewhere"
+        return "a distant machine"
 
 
 class Counting(Strategy):
@@ -110,7 +110,7 @@ def wide():
 
 
 def callback():
-    """What a package adds to every Trainer."""
+    """A callback that a package adds to every Trainer."""
     from lightlib.callbacks import LambdaCallback
 
     return LambdaCallback(on_train_start=lambda trainer, module: module.greeted.append("one"))
@@ -136,8 +136,8 @@ def test_every_built_in_name_can_be_imported(group):
 
 def test_names_are_sorted_and_complete(installed):
     assert registry.names("accelerators") == ["cpu", "cuda", "mps"]
-    installed(accelerators=[("elsewhere", f"{HERE}:Elsewhere"), ("another", f"{HERE}:Elsewhere")])
-    assert registry.names("accelerators") == ["another", "cpu", "cuda", "elsewhere", "mps"]
+    installed(accelerators=[("distant", f"{HERE}:Distant"), ("another", f"{HERE}:Distant")])
+    assert registry.names("accelerators") == ["another", "cpu", "cuda", "distant", "mps"]
 
 
 def test_unknown_name(installed):
@@ -157,8 +157,8 @@ def test_the_error_says_what_is_unknown_in_the_singular(group, word):
 
 
 def test_a_plugin_may_not_take_a_built_in_name(installed):
-    installed(accelerators=[("cpu", f"{HERE}:Elsewhere")])
-    with pytest.raises(MisconfigurationException, match=r"'cpu' = .*Elsewhere.* taken by 'lightlib.accelerators.cpu"):
+    installed(accelerators=[("cpu", f"{HERE}:Distant")])
+    with pytest.raises(MisconfigurationException, match=r"'cpu' = .*Distant.* taken by 'lightlib.accelerators.cpu"):
         registry.get("accelerators", "cuda")
 
 
@@ -220,7 +220,7 @@ class TestOptimizersAndSchedulers:
         assert set(registry.BUILT_IN["callbacks"]) == public - bases
 
     def test_those_of_packages(self):
-        """D-Adaptation 3, Lion 1, Sophia 4, bitsandbytes 11 and those whose name clashes, Ascend 9."""
+        """D-Adaptation 3, Lion 1, Sophia 4, bitsandbytes 11 and those with a clashing name, Ascend 9."""
         counted = Counter(place.partition(":")[0] for place in registry.BUILT_IN["optimizers"].values())
         assert {module: counted[module] for module in counted if not module.startswith(("torch.", "lightlib."))} == {
             "dadaptation": 3,
@@ -274,7 +274,7 @@ def packages(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-OPTIMIZER = "import torch\nclass {}(torch.optim.SGD):\n    'From elsewhere.'\n"
+OPTIMIZER = "import torch\nclass {}(torch.optim.SGD):\n    'From another package.'\n"
 
 
 class TestPackagesOfOptimizers:
@@ -282,7 +282,7 @@ class TestPackagesOfOptimizers:
         packages({"dadaptation.py": OPTIMIZER.format("DAdaptSGD")})
         registry.get("optimizers", "SGD")
         assert "dadaptation" not in sys.modules
-        assert registry.get("optimizers", "DAdaptSGD").__doc__ == "From elsewhere."
+        assert registry.get("optimizers", "DAdaptSGD").__doc__ == "From another package."
 
     def test_a_clashing_name_has_a_prefix(self, packages):
         both = OPTIMIZER.format("Adam") + OPTIMIZER.format("Adam8bit")
@@ -348,11 +348,11 @@ class TestPackagesOfOptimizers:
 
 class TestPluginsInARun:
     def test_accelerator(self, installed):
-        installed(accelerators=[("elsewhere", f"{HERE}:Elsewhere")])
-        trainer = quiet_trainer(accelerator="elsewhere")
+        installed(accelerators=[("distant", f"{HERE}:Distant")])
+        trainer = quiet_trainer(accelerator="distant")
         module = Net()
         trainer.fit(module, batches(3))
-        assert type(trainer.accelerator) is Elsewhere
+        assert type(trainer.accelerator) is Distant
         assert module.device == torch.device("cpu")
 
     def test_strategy(self, installed):

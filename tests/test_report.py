@@ -22,7 +22,7 @@ def rank(monkeypatch):
 
 
 def python(code, **environment):
-    """Run a program of its own and return what it wrote to stdout and stderr."""
+    """Run code in a new interpreter; return its stdout and stderr."""
     done = programs.interpreter("-c", code, env={"PYTHONPATH": ":".join(sys.path), **environment})
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

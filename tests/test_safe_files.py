@@ -1,4 +1,4 @@
-"""What lightlib writes in a folder where others may write goes to no other file through a link."""
+"""In a folder that other users can write to, lightlib never writes through a link."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_pipe_is_refused_without_waiting_for_its_other_end(shared):
     os.mkfifo(shared / "pipe")
     with pytest.raises(OSError, match="a pipe and not a file"):
         safe_files.descriptor(shared / "pipe", os.O_RDONLY)
-    with pytest.raises(OSError, match="No such device"):  # nobody reads
+    with pytest.raises(OSError, match="No such device"):  # no process reads
         safe_files.descriptor(shared / "pipe", os.O_WRONLY)
 
 
