@@ -1,4 +1,4 @@
-"""The audit: what is in a checkpoint, what the user holds that is not, and no false alarm."""
+"""The audit: the content of a checkpoint, user state that is missing from it, and no false alarm."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def looked(module, *data, callbacks=(), **arguments):
 
 
 def changes(found):
-    """What had changed and is saved."""
+    """Return the names of state that changed and is saved."""
     return found.captured.get("changed since training began", "").split(", ")
 
 
@@ -302,7 +302,7 @@ class TestOthers:
 
 
 class Unlike(tuple):
-    """A tuple that refuses what tuples can do, as the irreps of e3nn."""
+    """A tuple that refuses all operations of tuples, like the irreps of e3nn."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Copies of a Trainer, by pickle and deepcopy: before, during and after a run, and what they can do."""
+"""Copies of a Trainer, by pickle and deepcopy: before, during and after a run, and their abilities."""
 
 from __future__ import annotations
 

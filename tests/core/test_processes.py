@@ -1,4 +1,4 @@
-"""Of two failures that belong together, each process raises the one that says why."""
+"""Of two failures that belong together, each process raises the one that gives the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HANG = "No progress for 3 s. Rank 0 has been at step 5."
         (Failure.of_error(0, OWN), OWN, str(OWN)),
         (Failure.of_error(1, ValueError("of another")), GONE, "of another"),
         (Failure.of_echo(0, GONE), GONE, str(GONE)),
-        (Failure.hang(0, "late", HANG), GONE, HANG),  # it was late, and the others had gone when it came
+        (Failure.hang(0, "late", HANG), GONE, HANG),  # rank 0 was late, and the other ranks had left when it arrived
         (Failure.hang(0, "late", HANG), OWN, str(OWN)),
         (Failure.hang(1, "late", HANG), GONE, HANG),
     ],

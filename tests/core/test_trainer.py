@@ -1,4 +1,4 @@
-"""The Trainer's verbs: what they return, what they leave, and what can be read and done in between."""
+"""The Trainer's verbs: return values, final state, and attributes readable in between."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class TestEvaluation:
 
 class TestBestWeights:
     def trained(self, tmp_path):
-        """A trainer whose best weights are those of the first epoch."""
+        """Return a trainer that has its best weights from the first epoch."""
 
         class Worse(Steps):
             def validation_step(self, batch, batch_idx):

@@ -1,4 +1,4 @@
-"""When a fit validates: every form of the interval; and when loaders are asked for again."""
+"""When a fit validates, for every form of the interval; and when loaders are created again."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class TestClock:
 
 
 class Reloads(DataModule):
-    """Counts how often its loaders were asked for; epoch e has e + 1 more training batches with `grows`."""
+    """Counts the calls for its loaders; epoch e has e + 1 more training batches with `grows`."""
 
     def __init__(self, grows=False):
         super().__init__()

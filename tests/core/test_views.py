@@ -1,4 +1,4 @@
-"""What may be read from a Trainer, its helpers, and the moments at which a checkpoint may be taken."""
+"""Attributes of a Trainer, its helpers, and the moments at which a checkpoint may be taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be handed to `self.log`, and what is said about anything else."""
+"""Values that `self.log` accepts, and the errors for all other values."""
 
 from __future__ import annotations
 

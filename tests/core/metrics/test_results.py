@@ -1,4 +1,4 @@
-"""`self.log`: where it may be called, what becomes of the values, and who can read them when."""
+"""`self.log`: where it may be called, how values are reduced, and when they can be read."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class TestReductions:
         run(Logs(), limit_val_batches=0)
 
     def test_now_and_then(self):
-        """What one epoch does not log does not come from the epoch before."""
+        """An epoch that logs no value does not log the value of the epoch before."""
 
         class Logs(Base):
             def training_step(self, batch, batch_idx):

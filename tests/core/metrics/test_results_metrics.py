@@ -1,4 +1,4 @@
-"""torchmetrics in `self.log`: computed once per epoch, reset, equal to what they give by hand."""
+"""torchmetrics in `self.log`: computed once per epoch, reset, equal to results computed by hand."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from tests.runs.plain import Net, batches, quiet_trainer, same_weights
 from tests.runs.steps import Steps
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # what torch's compiler says when it is imported
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # said and hidden again by torch's compiler
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # importing torch's compiler raises some
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # raised and suppressed by torch's compiler
 ]
 
 

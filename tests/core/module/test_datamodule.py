@@ -1,4 +1,4 @@
-"""DataModule.from_datasets: what its loaders give, and what its `__init__` gets."""
+"""DataModule.from_datasets: the batches of its loaders, and the arguments of its `__init__`."""
 
 from __future__ import annotations
 

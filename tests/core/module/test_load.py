@@ -1,4 +1,4 @@
-"""load_from_checkpoint of modules and data modules: hyperparameters, overrides, places, what fits."""
+"""load_from_checkpoint of modules and data modules: hyperparameters, overrides, paths, mismatches."""
 
 from __future__ import annotations
 

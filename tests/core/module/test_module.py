@@ -384,7 +384,7 @@ class PickledNet(Module):
 class TestExport:
     @pytest.fixture(autouse=True)
     def no_thread(self, monkeypatch):
-        """The exporter draws bars with tqdm, whose monitor would stay."""
+        """Turn off tqdm's monitor: the exporter draws bars with tqdm, and its thread would stay."""
         monkeypatch.setattr(pytest.importorskip("tqdm").tqdm, "monitor_interval", 0)
 
     @pytest.fixture
@@ -438,7 +438,7 @@ class TestExport:
             module.to_torch_export(input_sample="not a tensor")
         assert [part.training for part in module.modules()] == [True, True, True, True, False]
 
-    @pytest.mark.filterwarnings("ignore")  # what torch's and onnxscript's insides say
+    @pytest.mark.filterwarnings("ignore")  # warnings from inside torch and onnxscript
     @pytest.mark.parametrize("as_path", [str, lambda path: path], ids=["string", "path"])
     def test_to_onnx(self, module, tmp_path, as_path):
         onnx = pytest.importorskip("onnx", reason="onnx is not installed")

@@ -1,4 +1,4 @@
-"""Bad input: what is no module, modules that lack something, and misspelt hooks."""
+"""Bad input: objects that are no modules, modules that lack something, and misspelt hooks."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TestBaseClass:
 
 
 class TestSteps:
-    """A module without what a stage calls."""
+    """A module without the methods that a stage calls."""
 
     @pytest.mark.parametrize(
         ("call", "needed", "arguments"),
@@ -294,7 +294,7 @@ class TestEvalMode:
 
 
 class TestAutomaticOptimization:
-    """Manual optimization, and what leaves it to the user."""
+    """Manual optimization, and the arguments that need the automatic one."""
 
     @pytest.mark.parametrize(
         ("argument", "value", "fix"),
@@ -333,7 +333,7 @@ class TestAutomaticOptimization:
 
 
 class TestOutsideOfARun:
-    """What a module can do only in a run."""
+    """Methods of a module that work only in a run."""
 
     @pytest.mark.parametrize(
         "read", [lambda net: net.trainer, lambda net: net.optimizers(), lambda net: net.all_gather(torch.ones(1))]
@@ -381,7 +381,7 @@ HOOKS = [
 
 
 class TestHooks:
-    """Methods that are almost hooks are warned of; training goes on."""
+    """Methods that are almost hooks cause a warning; training continues."""
 
     @pytest.mark.parametrize(("name", "hint"), HOOKS)
     def test_of_a_module(self, name, hint):

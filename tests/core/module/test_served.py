@@ -1,4 +1,4 @@
-"""A data set in place of a loader: the error of a step says what lightlib has made of it."""
+"""A data set in place of a loader: the error of a step names the batches that lightlib made of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that configure_optimizers may return: its forms, factories, and what does not fit the run."""
+"""Everything that configure_optimizers may return: forms, factories, and mismatches with the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAN = Plan(num_batches=10, max_epochs=3, accumulate=2)
 
 
 class Returns(torch.nn.Module):
-    """Returns what the test wants; `configure_optimizers` is all that is asked of it."""
+    """A module with a `configure_optimizers` that returns the value given by the test."""
 
     automatic_optimization = True
 
@@ -335,7 +335,7 @@ class TestMisfit:
 
 # Regressions
 class Seen(Net):
-    """Keeps what its batches were."""
+    """Keeps its batches."""
 
     not_in_checkpoint = ("seen",)
 

@@ -1,4 +1,4 @@
-"""When schedules step, what plateau schedulers read, and what is said about them."""
+"""The steps of schedules, the values that plateau schedulers read, and the warnings about both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: what configure_optimizers returns, and schedules that do not fit the run."""
+"""Bad input: return values of configure_optimizers, and schedules that do not fit the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A_DICT = "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}"
 
 
 def configured(returned, base=Net):
-    """Return a module whose `configure_optimizers` returns `returned(module, optimizer)`."""
+    """Return a module with a `configure_optimizers` that returns `returned(module, optimizer)`."""
     return with_methods(base, configure_optimizers=lambda self: returned(self, SGD(self.parameters(), lr=0.1)))
 
 
@@ -306,7 +306,7 @@ def test_what_may_be_returned(returned):
 
 
 class AsksFor:
-    """A scheduler whose `step` needs an argument, as timm's do."""
+    """A scheduler that needs an argument in `step`, like timm's."""
 
     def __init__(self, optimizer):
         self.optimizer = optimizer

@@ -1,4 +1,4 @@
-"""The table of what is due: one row per documented combination of limits and intervals."""
+"""The table of due work: one row per documented combination of limits and intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint file holds and how it is written; and resuming from one that Lightning wrote."""
+"""The content of a checkpoint file, how it is written, and resuming from a file of Lightning."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Extra(Callback):
 
 
 def saved(path, module=None, weights_only=None, data=None, **arguments):
-    """Fit for two epochs, save, and return what the file holds."""
+    """Fit for two epochs, save, and return the content of the file."""
     trainer = quiet_trainer(**{"max_epochs": 2, **arguments})
     trainer.fit(module or Scheduled(), datamodule=data or Data())
     trainer.save_checkpoint(path, weights_only)
@@ -389,7 +389,7 @@ class TestPath:
 
 
 def of_lightning(module, *, epochs, batches_done, is_last_batch, steps, ended=False):
-    """What Lightning 2.6 writes, in its own layout; `epochs` were begun, the last one has had `batches_done`."""
+    """Return a checkpoint in Lightning 2.6's layout, after `batches_done` batches of the last epoch."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
 
     def counts(number, *names, total=None):

@@ -1,4 +1,4 @@
-"""Bad input: checkpoints that are missing, damaged, from elsewhere, or of another model."""
+"""Bad input: checkpoints that are missing, damaged, from another program, or of another model."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def refuses(path, what, expected, fix, kind=BROKEN, module=Net):
 
 
 class TestPaths:
-    """What `ckpt_path` may be."""
+    """Values of `ckpt_path`."""
 
     @pytest.mark.parametrize("given", [3, True, "", b"good.ckpt", ["good.ckpt"]])
     @pytest.mark.parametrize("call", ["fit", "validate", "test", "predict"])
@@ -156,7 +156,7 @@ class TestPaths:
 
 
 class TestDamaged:
-    """Files that are not whole, or no checkpoints."""
+    """Files that are incomplete, or no checkpoints."""
 
     @pytest.mark.parametrize("part", range(20))
     def test_truncated(self, saved, part):
@@ -177,13 +177,13 @@ class TestDamaged:
 
     @staticmethod
     def refusal(path, whole, place):
-        """Return what is said about a file with one bit flipped; nothing when it can be read."""
+        """Return the error for a file with one bit flipped; "" if the file can be read."""
         damaged = bytearray(whole)
         damaged[place] ^= 1 << random.randrange(8)
         path.write_bytes(damaged)
         try:
             Net.load_from_checkpoint(str(path))
-        except CheckpointError as error:  # and no other error
+        except CheckpointError as error:  # any other error fails the test
             return str(error)
         return ""
 
@@ -279,7 +279,7 @@ class TestCode:
 
 
 class TestFit:
-    """Files that are whole, but of another run."""
+    """Files that are complete, but from another run."""
 
     def changed(self, **changes):
         content = torch.load("good.ckpt")

@@ -195,7 +195,7 @@ class TestEveryStep:
             begun = Begun()
             module, _ = run(Two(), trainer_for(begun), data(), tmp_path / f"{epoch}.ckpt", seed=5)
             assert same_weights(module, whole), f"resumed in epoch {epoch}"
-            assert begun.epochs == list(range(epoch + 1, trainer.current_epoch)), "it was told of this epoch before"
+            assert begun.epochs == list(range(epoch + 1, trainer.current_epoch)), "the hook ran twice"
 
     @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
     @pytest.mark.parametrize("kind", ["NAdam", "ASGD"])
@@ -412,7 +412,7 @@ class TestFiles:
 
 
 class TestStartedAgain:
-    """Under a launcher that starts the same command again after a failure, one line begins and goes on."""
+    """A launcher restarts the same command after a failure: one line of code starts and resumes."""
 
     def trainer(self, folder, epochs=2):
         keeps = ModelCheckpoint(folder, every_n_train_steps=2, save_last=True)

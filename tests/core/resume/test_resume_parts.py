@@ -1,4 +1,4 @@
-"""Which parts of a checkpoint a fit takes over, and what it says of a run that has changed since."""
+"""The parts of a checkpoint that a fit restores, and its warnings about a run that has changed."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class TestWishes:
 
     @pytest.mark.parametrize("where", ["outside", "a file of something else"])
     def test_a_forged_save_replaces_no_file(self, tmp_path, where):
-        """Reading a checkpoint is safe, so what it asks for may not write to where its author likes."""
+        """Reading a checkpoint is safe, so a save that it requests may not write to a path of its author."""
         _, trainer = run(fresh(), trainer_for(max_epochs=1), loaders())
         (tmp_path / "run").mkdir()
         trainer.save_checkpoint(tmp_path / "run" / "a.ckpt")
@@ -249,7 +249,7 @@ class Numbers(Dataset):
 
 
 class Seen(Net):
-    """Keeps what its batches were."""
+    """Keeps its batches."""
 
     not_in_checkpoint = ("seen",)
 
@@ -282,7 +282,7 @@ class Stateful:
 
 
 def saved_and_resumed(tmp_path, make_loader, step, **arguments):
-    """What an uninterrupted run saw, and what it saw after step `step` when it was resumed there."""
+    """Return the batches after step `step`, of an uninterrupted run and of one resumed there."""
     path = tmp_path / "a.ckpt"
     whole = Seen()
     quiet_trainer(callbacks=SaveAtStep(path, step), **arguments).fit(whole, make_loader())

@@ -21,7 +21,7 @@ FIT, TEST = TrainerFn.FITTING, TrainerFn.TESTING
 
 
 def write(path, run="r", serial=1, batch=1, time=None, **more):
-    """A checkpoint with a label, and the time that its file says it was written at."""
+    """Write a checkpoint with a label and, if given, a modification time; return its path."""
     content = {"state_dict": {"w": torch.ones(2)}, "lightlib": {"format": 2}}
     formats.save(content, str(path), Label(run=run, serial=serial, batch=batch, step=batch, **more))
     if time is not None:
@@ -204,7 +204,7 @@ class TestLast:
 
     def test_weights_alone_are_taken_when_there_is_nothing_else(self, tmp_path):
         path = write(tmp_path / "last.ckpt", batch=9, weights_only=True)
-        assert find("last", tmp_path).path == path, "reading it says why it cannot be resumed"
+        assert find("last", tmp_path).path == path, "reading it raises the reason"
         write(tmp_path / "interrupted.ckpt", batch=1)
         assert paths(find("last", tmp_path)) == ["interrupted.ckpt"]
 

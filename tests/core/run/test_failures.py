@@ -1,4 +1,4 @@
-"""What happens around an error: who is told, that it is told once, and that training can go on."""
+"""Errors in a run: each object is notified once, and training can continue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Told(DummyLogger):
 
 
 class Watching(Callback):
-    """Notes what it is told at the end of a run."""
+    """Records its calls at the end of a run."""
 
     def __init__(self, fails_in=()):
         self.told = []
@@ -51,7 +51,7 @@ class Watching(Callback):
 
 
 class Data(DataModule):
-    """Notes what it is told at the end of a run."""
+    """Records its calls at the end of a run."""
 
     def __init__(self):
         super().__init__()
@@ -115,7 +115,7 @@ def test_in_an_evaluation(call):
 
 @pytest.mark.parametrize("hook", ["on_exception", "teardown"])
 def test_the_first_error_is_the_one_that_is_seen(hook):
-    """A second one, on the way out, is a warning; the others are told all the same."""
+    """A second error during teardown becomes a warning, and the remaining objects are still notified."""
     error = Mine("first")
     first, second, logger = Watching(fails_in=[hook]), Watching(), Told()
     run = trainer(callbacks=[first, second], logger=logger)
@@ -144,7 +144,7 @@ def test_an_error_in_teardown_of_a_run_that_went_well():
 
 
 def test_bad_input_tells_nobody_of_a_run():
-    """What is found before there are hooks ends no run."""
+    """An error found before there are hooks ends no run."""
     watching, logger = Watching(), Told()
     with pytest.raises(MisconfigurationException):
         trainer(callbacks=watching, logger=logger).fit(Net(), 3)

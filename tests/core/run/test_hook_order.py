@@ -1,7 +1,7 @@
-"""Who is called when: literal lists for every way to run, held against Lightning's order.
+"""The order of calls: literal lists for every way to run, compared with Lightning's order.
 
 A line names the objects that are called one after the other: D the data module, A and B the callbacks, M the module.
-The order is that of Lightning 2.6. Where it is not, the line says why.
+The order is that of Lightning 2.6. A comment on the line gives the reason for each difference.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def test_fit():
         D M prepare_data
         D A B M setup(fit)
         M configure_model
-        D train_dataloader           # before the optimizers, so that these can be told the number of steps
-        D val_dataloader             # asked for once, also when there is no sanity check
+        D train_dataloader           # before the optimizers, which may need the number of steps
+        D val_dataloader             # called once, also without a sanity check
         M configure_optimizers
         A B M on_fit_start
         A B on_sanity_check_start    # a hook of callbacks alone
@@ -136,7 +136,7 @@ def test_predict():
 
 
 def training(recorder, base, batches, **arguments):
-    """The lines of one epoch over so many batches, without what comes before and after every run."""
+    """Return the lines of one epoch over `batches`, without those before and after every epoch."""
     trainer = quiet_trainer(callbacks=recorder.callbacks(), **arguments)
     trainer.fit(recorder.module(base), Data(batches).loader())
     lines = recorder.lines()
@@ -342,7 +342,7 @@ def test_saving_and_resuming_within_an_epoch(tmp_path):
     assert again.lines()[:13] == lines_of(f"""
         D A B M setup(fit)
         M configure_model
-        D load_state_dict        # before it is asked for loaders, which may depend on it
+        D load_state_dict        # before its loaders, which may depend on it
         D train_dataloader
         D val_dataloader
         M A B on_load_checkpoint

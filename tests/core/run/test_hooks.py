@@ -1,4 +1,4 @@
-"""The table of hooks: who is in it, in which order, how deep, and the four moments of our own."""
+"""The table of hooks: the objects that have each one, their order, and our own four hooks."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class TestLimits:
 
 
 class TestRandomness:
-    """What draws from the global generator draws in the same order as in a plain loop."""
+    """Everything draws from the global generator in the same order as in a plain loop."""
 
     @pytest.mark.processes
     @pytest.mark.parametrize("workers", [0, 2])

@@ -185,7 +185,7 @@ class TestLBFGS:
 
 
 class Sharp(torch.optim.Optimizer):
-    """Evaluates the loss twice: where the weights are, and a little uphill, whose gradient it steps by."""
+    """Evaluates the loss twice, at the weights and a little uphill, and steps by the second gradient."""
 
     def __init__(self, parameters, lr=0.1, up=0.05):
         super().__init__(parameters, {"lr": lr, "up": up})
@@ -216,7 +216,7 @@ class Once(Sharp):
 
 
 class Needs(Sharp):
-    """Says in its signature that it needs a closure."""
+    """Needs a closure, according to its signature."""
 
     def step(self, closure):
         return super().step(closure)
@@ -383,7 +383,7 @@ class TestOverridden:
 
     def test_lr_scheduler_step(self):
         class Halves:
-            """A scheduler of nobody's library."""
+            """A scheduler of no library."""
 
             def __init__(self, optimizer):
                 self.optimizer, self.calls = optimizer, 0

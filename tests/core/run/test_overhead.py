@@ -1,4 +1,4 @@
-"""What a batch costs beyond plain PyTorch, in Python calls: the same number on every machine."""
+"""The cost of a batch beyond plain PyTorch, in Python calls: the same number on every machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def calls(function, *args):
 
 
 def per_batch(run):
-    """Python calls per batch of `run(number_of_batches)`; what it does once per run is not counted."""
+    """Return the Python calls per batch of `run(number_of_batches)`, without those made once per run."""
     run(10)
     return (calls(run, LONG) - calls(run, SHORT)) / (LONG - SHORT)
 
@@ -161,7 +161,7 @@ def test_a_checkpoint_per_epoch_calls_nothing_after_a_batch(tmp_path):
 
 
 class TestEvaluation:
-    """Ceilings are what was measured and a fifth more."""
+    """Ceilings are the measured values plus a fifth."""
 
     @pytest.mark.parametrize("verb", ["validate", "test"])
     def test_evaluate(self, forward, verb):

@@ -39,7 +39,7 @@ def reference(
 
 
 class Counts(Module):
-    """One weight, whose steps are counted, and the list of what happened."""
+    """One weight, a count of its steps, and a list of all events."""
 
     def __init__(self, stop_at):
         super().__init__()
@@ -158,7 +158,7 @@ class Draws(Counts):
 
 
 class SavesOnce(Callback):
-    """Saves at one optimizer step, and remembers what had happened before."""
+    """Saves at one optimizer step, and keeps the number of events before it."""
 
     not_in_checkpoint = ("happened",)
 

@@ -49,7 +49,7 @@ class TestNoted:
                 signal.raise_signal(INT)
 
     def test_ones_own_interrupt_after_that_of_another_process_is_not_the_second(self):
-        """Ctrl-C in a terminal reaches all processes, and the word of the others may be faster."""
+        """Ctrl-C in a terminal reaches all processes, and a notice from another rank may arrive first."""
         signals = Signals()
         with signals.noted():
             signals.receive("interrupt")

@@ -1,4 +1,4 @@
-"""Bad input at the first batch: what training_step returns, and what is handed to `self.log`."""
+"""Bad input at the first batch: return values of training_step, and values given to `self.log`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ A_PLACE = (
 
 
 def returning(change):
-    """Return a module whose training step returns `change(loss)`."""
+    """Return a module with a training step that returns `change(loss)`."""
 
     class Given(Net):
         def training_step(self, batch, batch_idx):
@@ -159,7 +159,7 @@ def test_backward_by_hand(change, what, expected, fix):
 
 
 class TestNothingIsTrained:
-    """Steps that change nothing, said once after the first epoch."""
+    """Steps that change nothing cause one warning, after the first epoch."""
 
     def test_a_forgotten_return(self):
         text = (
@@ -267,7 +267,7 @@ class TestALossThatIsNanAndLoggedNowhere:
 
 
 def logging(call):
-    """Return a module whose training step calls `call(self, loss)`."""
+    """Return a module with a training step that calls `call(self, loss)`."""
 
     class Given(Net):
         def training_step(self, batch, batch_idx):
@@ -533,7 +533,7 @@ class TestPlaces:
 
 
 class TestMonitors:
-    """Names that nobody logged, with those that were."""
+    """Names that were never logged; the error lists those that were."""
 
     @pytest.mark.parametrize(
         ("module", "hint", "expected"),

@@ -1,4 +1,4 @@
-"""User state: what changes in the user's objects is the same in a run that was stopped and resumed."""
+"""User state: changes of the user's objects survive a stop and a resume."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StopsAfter(L.Callback):
 
 
 class Net(L.Module):
-    """Two layers with dropout; a case below adds what is its own."""
+    """Two layers with dropout; each case below adds its own state."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ class Net(L.Module):
 
 
 class Losses(L.Callback):
-    """What is compared: every loss, and the weights at the end."""
+    """The values to compare: every loss; `run` adds the weights at the end."""
 
     not_in_checkpoint = ("losses",)
 
@@ -73,7 +73,7 @@ class Losses(L.Callback):
 
 
 def run(make, path=None, stop=None, **fit):
-    """One program: everything is made anew, as in another process."""
+    """Run one program, with all objects created again, as in another process."""
     torch.manual_seed(3)
     random.seed(3)
     numpy.random.seed(3)
@@ -309,7 +309,7 @@ def test_random_numbers_that_are_drawn_when_a_checkpoint_was_written(tmp_path):
 
 # settings of other kinds
 class Averages(L.Callback):
-    """Stochastic weight averaging by hand: a copy of the module, whose weights go back at an epoch's end."""
+    """Stochastic weight averaging by hand: a copy of the module gets its weights back at an epoch's end."""
 
     def __init__(self):
         self.taken = 0
@@ -418,7 +418,7 @@ class Augments:
 
 
 class Slows(Net):
-    """Changes a hyperparameter, and slows down by what validation found."""
+    """Changes a hyperparameter, and slows down as validation finds more."""
 
     def __init__(self, factor=1.0):
         super().__init__()
@@ -485,7 +485,7 @@ def test_what_on_train_start_sets_is_not_saved_unless_training_changes_it(tmp_pa
 
 # what is left to the user, and what is reported
 class OwnState(L.Callback):
-    """Counts, and says itself what is saved of it: not the cache."""
+    """Counts, and saves its count by a method of its own, without the cache."""
 
     not_in_checkpoint = ("cache",)
 
@@ -583,7 +583,7 @@ def test_on_checkpoint_written_is_told_what_it_changes_too_late(tmp_path):
 
 
 class Caches(Dataset):
-    """Keeps what it has computed: 20 MiB."""
+    """Keeps everything it has computed: 20 MiB."""
 
     def __init__(self):
         self.samples, self.cache = TensorDataset(*samples(8)), {}
@@ -688,7 +688,7 @@ def test_a_value_that_cannot_be_looked_at_is_reported_and_the_save_succeeds(tmp_
 
 
 class KeepsWhatItGets(Sampler):
-    """Goes on from what it has drawn; the list that it loads is the one that it extends."""
+    """Continues from its earlier draws; it extends the list that it loads, without a copy."""
 
     def __init__(self, n):
         self.n, self.past = n, []

@@ -1,4 +1,4 @@
-"""`Trainer(global_batch_size=…)`: what it resolves to, what it says, and what it refuses."""
+"""`Trainer(global_batch_size=…)`: the sizes it resolves to, its messages, and its errors."""
 
 # ruff: noqa: RUF001  a multiplication sign is meant
 

@@ -45,7 +45,7 @@ NO_PLUGIN = "leave it out; other kinds of plugins are not part of this version."
 
 
 class Junk:
-    """Something that nobody asked for."""
+    """A value that no argument accepts."""
 
     def __repr__(self):
         return "<junk>"
@@ -398,12 +398,12 @@ class TestWarnings:
 
 
 def test_a_callback_without_its_base_class():
-    class Alike:
+    class Similar:
         def on_fit_start(self, trainer, module):
             pass
 
-    with refused(TYPE, "callbacks holds an object of type Alike.", CALLBACKS, OWN):
-        trainer(callbacks=[Alike()])
+    with refused(TYPE, "callbacks holds an object of type Similar.", CALLBACKS, OWN):
+        trainer(callbacks=[Similar()])
 
 
 def test_callbacks_that_the_module_returns_are_checked():

@@ -1,4 +1,4 @@
-"""What the Trainer's arguments do to the loop: limits, ends, sanity check, steps, accumulation."""
+"""Effects of the Trainer's arguments on the loop: limits, ends, sanity check, accumulation."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class TestEnds:
         ("asked_at", "minimum", "steps"),
         [
             (3, {}, 3),
-            (3, {"min_steps": 7}, 10),  # min_steps alone also means a whole epoch, as in Lightning
+            (3, {"min_steps": 7}, 10),  # min_steps alone also means a full epoch, as in Lightning
             (3, {"min_steps": 7, "min_epochs": 0}, 7),
             (3, {"min_epochs": 1}, 10),
             (3, {"min_epochs": 2}, 20),

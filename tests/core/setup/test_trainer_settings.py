@@ -1,4 +1,4 @@
-"""What the Trainer's arguments set besides: torch's flags, folders, profilers, defaults."""
+"""Other effects of the Trainer's arguments: torch's flags, folders, profilers, defaults."""
 
 from __future__ import annotations
 

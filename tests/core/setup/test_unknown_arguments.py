@@ -84,7 +84,7 @@ class TestNames:
 
 
 class TestEnvironment:
-    """Defaults from the environment, and what is said about wrong ones."""
+    """Defaults from the environment, and warnings about invalid ones."""
 
     @pytest.mark.parametrize("prefix", ["PL_TRAINER_", "LIGHTLIB_"])
     @pytest.mark.parametrize(

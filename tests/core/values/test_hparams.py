@@ -1,4 +1,4 @@
-"""save_hyperparameters in all its forms, what is stored of them, and what the loggers get."""
+"""save_hyperparameters in all its forms, the stored values, and the values that loggers get."""
 
 from __future__ import annotations
 
