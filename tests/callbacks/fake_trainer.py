@@ -1,4 +1,4 @@
-"""A stand-in for the Trainer: what callbacks read of it, and a save that writes a small file."""
+"""A stand-in for the Trainer: the attributes that callbacks read, and a save of a small file."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class FakeTrainer:
         os.replace(f"{path}.part", path)
         self.written.append(os.path.basename(path))
 
-    # the loop, as far as a callback can tell
+    # the loop, as far as callbacks see it
 
     def start(self, callback, module=None):
         self.callback, self.module = callback, module

@@ -1,4 +1,4 @@
-"""A run that dies, as far as its files can tell, at its k-th file operation, and is started again."""
+"""A run that dies, judging by its files, at its k-th file operation, and is restarted."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Files:
 
 
 class Net(Module):
-    """Whatever may go wrong when a run goes on shows in its weights: dropout, momentum, an order of the data."""
+    """A resume that is not exact shows in the weights: dropout, momentum, order of the data."""
 
     def __init__(self, losses):
         super().__init__()
@@ -83,7 +83,7 @@ class Net(Module):
 
 
 def command(folder, callbacks, losses=(9.0, 1.0, 2.0, 3.0), ckpt="auto", **arguments):
-    """The program that is started again and again: it goes on if there is something to go on from."""
+    """Run the program that is restarted again and again; it resumes if there is a checkpoint."""
     seed_everything(1)
     data = TensorDataset(torch.arange(24.0).reshape(6, 4) / 24)
     made = callbacks()
@@ -102,7 +102,7 @@ def command(folder, callbacks, losses=(9.0, 1.0, 2.0, 3.0), ckpt="auto", **argum
 
 
 def outcome(folder, callbacks):
-    """What can be seen of a run: its files, the weights in them, and the callbacks' states."""
+    """Return the visible outcome of a run: its files, their weights, and the callbacks' states."""
     found = {}
     for path in sorted(Path(folder).rglob("*")):
         inside = any(parent.suffix == ".ckpt" and parent.is_dir() for parent in path.parents)

@@ -34,7 +34,7 @@ from lightlib.report import PossibleUserWarning
 
 
 class Line(Module):
-    """One weight; validation reports what the list says, then the number of the validation."""
+    """One weight; validation reports the values of the list, then the number of the validation."""
 
     not_in_checkpoint = ("losses", "validations")
 

@@ -1,4 +1,4 @@
-"""CheckpointGC: what is left of the checkpoints of a run, and of an experiment."""
+"""CheckpointGC: the checkpoints that remain of a run, and of an experiment."""
 
 from __future__ import annotations
 

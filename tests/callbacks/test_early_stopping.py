@@ -1,4 +1,4 @@
-"""EarlyStopping: when a run is ended, why, and what is said."""
+"""EarlyStopping: when and why a run ends, and the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is expected of an optimizer's state is what it keeps after its first step."""
+"""The expected memory of an optimizer's state equals its memory after the first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log handlers that were made before a bar: what they write stands above it, whole."""
+"""Log handlers that were made before a bar: their complete lines appear above it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ModelCheckpoint: what is saved when, what is kept, and that nothing is lost when a write fails."""
+"""ModelCheckpoint: when it saves, the files that it keeps, and no loss when a write fails."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ class TestBest:
         with pytest.warns(PossibleUserWarning, match="'m' is nan at epoch 0, step 2"):
             trainer.epoch(m=math.nan)
         worst = {"min": math.inf, "max": -math.inf}[mode]
-        assert callback.best_model_path.endswith("epoch=0-step=2.ckpt")  # there is no other
+        assert callback.best_model_path.endswith("epoch=0-step=2.ckpt")  # it is the only one
         assert callback.best_model_score == callback.current_score == worst
         trainer.epoch(m=1)
         assert callback.best_model_score == 1
@@ -697,7 +697,7 @@ class TestState:
     @pytest.mark.parametrize("where", ["kept/../precious.txt", "precious.txt", "kept/../kept/../precious.txt"])
     @pytest.mark.parametrize("part", ["best_k_models", "last_model_path", "latest", "evicted"])
     def test_a_forged_state_does_not_reach_files_elsewhere(self, tmp_path, part, where):
-        """Such as to have them replaced by a checkpoint, copied to where others read, or removed."""
+        """A forged path must not let a file be overwritten, copied to a shared folder, or removed."""
         precious = tmp_path / "precious.txt"
         precious.write_text("precious")
         options = {"monitor": "m", "save_top_k": 1, "save_last": "link" if part == "latest" else True}

@@ -1,4 +1,4 @@
-"""ModelSummary: what it counts and shows, and that it leaves everything as it was."""
+"""ModelSummary: its counts and its table; it leaves everything unchanged."""
 
 from __future__ import annotations
 

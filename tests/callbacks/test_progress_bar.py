@@ -1,4 +1,4 @@
-"""Progress bars: what they show, how often they draw, what a batch costs, and what they leave behind."""
+"""Progress bars: their text, how often they draw, the cost of a batch, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MODULE: Any = object()
 
 
 class Clock:
-    """Time that passes when told."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -51,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class FakeTrainer:
-    """What a bar reads of a trainer, and a training that calls the hooks as the loop does."""
+    """The attributes that a bar reads of a trainer, and a training that calls hooks as the loop does."""
 
     def __init__(self, clock: Clock | None = None, batches: float = 10, epochs: int | None = 3, **other: Any) -> None:
         self.clock = clock or Clock()
@@ -137,7 +137,7 @@ class FakeTrainer:
 
 
 class Recorder(TimedProgressBar):
-    """A bar that keeps what it was told to show."""
+    """A bar that keeps the moments it should draw."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class Recorder(TimedProgressBar):
 
 
 def screen(text: str) -> list[str]:
-    """What a terminal shows after `text`: only the sequences that the bars use are understood."""
+    """Return the screen of a terminal after `text`; it understands the sequences that the bars use."""
     lines, row, column = [""], 0, 0
     for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", text):
         if part == "\n":
@@ -260,7 +260,7 @@ def test_a_batch_costs_two_calls(bar: TimedProgressBar) -> None:
         sys.setprofile(lambda frame, event, argument: calls.append(event))
         hook()
         sys.setprofile(None)
-        # beside the hook and the clock there are the lambda around it and the call of sys.setprofile
+        # in addition to the hook and the clock, the lambda around it and sys.setprofile are called
         assert len([event for event in calls if event in {"call", "c_call"}]) - 2 <= 2
 
 
@@ -289,7 +289,7 @@ def test_switched_off_in_the_middle_a_bar_shows_nothing_until_switched_on(clock:
     assert [moment.batch for _, moment in bar.seen] == [4, 5, 6]
 
 
-# what it says
+# text of the bar
 
 
 def last(bar: Recorder) -> Any:
@@ -323,7 +323,7 @@ def test_the_remaining_time_includes_validations_and_the_rate_does_not(clock: Cl
     stage, moment = bar.seen[-1]
     assert (stage, moment.batch) == ("train", 5)
     assert moment.rate == pytest.approx(1.0)
-    assert moment.remaining == pytest.approx(25 + 5 * 12)  # one more in this epoch, and two in each of the others
+    assert moment.remaining == pytest.approx(25 + 5 * 12)  # one more in this epoch, and two in each later epoch
     assert ("validate", 4, 4) in [(stage, moment.batch, moment.total) for stage, moment in bar.seen]
 
 

@@ -1,4 +1,4 @@
-"""The time that remains of a run: what is left of it, and the validations between."""
+"""The remaining time of a run: its remaining batches, and the validations between them."""
 
 from __future__ import annotations
 

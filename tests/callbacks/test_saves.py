@@ -1,4 +1,4 @@
-"""Saves in the background, and saves that fail: what holds afterwards, who hears of it, and when."""
+"""Background saves and failed saves: the state afterwards, and when each rank is notified."""
 
 from __future__ import annotations
 
@@ -214,9 +214,9 @@ class TestFailuresInTheBackground:
         trainer.world_size = 2
         with pytest.warns(UserWarning, match="a save failed"):
             trainer.batch()
-        assert callback.best_model_score == 1  # as on the others
+        assert callback.best_model_score == 1  # as on the other ranks
         trainer.full = False
-        trainer.epoch(m=0)  # where it is not said again
+        trainer.epoch(m=0)  # without a second warning
         callback._saves.writer.join()
         assert kept(callback) == ["epoch=2-step=7.ckpt", "last.ckpt"]
 

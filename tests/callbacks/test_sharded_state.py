@@ -1,4 +1,4 @@
-"""Tensors that callbacks keep by parameter: saved and restored in one process, and what is refused."""
+"""Tensors that callbacks keep by parameter: saved and restored in one process, and errors."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from lightlib.callbacks.shared_clock import SharedClock
 
 
 class Pair:
-    """Two processes in turns: what rank zero broadcasts, the other receives; each has a clock of its own."""
+    """Two processes in turns: rank zero broadcasts and the other receives; each has its own clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.lag, self.sent, self.exchanges = 100.0, 0.0, None, 0

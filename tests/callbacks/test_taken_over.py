@@ -1,4 +1,4 @@
-"""The folder of a run that goes on: what it takes over, what it removes, and what it never touches."""
+"""The folder of a resumed run: the files that it adopts, removes, and never touches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timer: what is measured, and when the time is up."""
+"""Timer: the durations that it measures, and the end of a run when its time is up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loaders of all kinds, and the reading of them: whole, and resumed after every batch."""
+"""Loaders of all kinds, read in full, and resumed after every batch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Stream(IterableDataset):
 
 
 class SizedStream(Stream):
-    """A stream that says how long it is, rightly."""
+    """A stream that reports its length correctly."""
 
     def __len__(self):
         return self.n
@@ -109,7 +109,7 @@ class Knows:
 
 
 class Keeps(IterableDataset):
-    """A stream whose iterators have a state, generators included, which torchdata saves from every worker."""
+    """A stream with stateful iterators, generators included, which torchdata saves from every worker."""
 
     def __init__(self, n=22):
         self.n = n
@@ -185,12 +185,12 @@ def plain(batch):
 
 
 def step():
-    """What a training step draws, so that reading and training take turns at the generators."""
+    """Draw as a training step does, so that reading and training alternate on the generators."""
     return float(torch.rand(3).sum()) + random.random() + numpy.random.rand()
 
 
 def read_all(make, epochs=3, saves=True, **arguments):
-    """Read epochs, with draws in between; return what was read, and a checkpoint for each place."""
+    """Read epochs, with draws in between; return the items, and a checkpoint for each place."""
     seeded(11)
     data = TrainData(make, arguments.pop("limit", 1.0), None, **arguments)
     seen, saved = [], []
@@ -211,7 +211,7 @@ def read_all(make, epochs=3, saves=True, **arguments):
 
 
 def read_rest(make, epoch, batch, state, numbers, epochs=3, **arguments):
-    """Read what is left after a checkpoint, as another program that was seeded otherwise."""
+    """Read the rest after a checkpoint, as another program with a different seed."""
     seeded(99)
     data = TrainData(make, arguments.pop("limit", 1.0), None, **arguments)
     assert data.load_state_dict(state) == batch
@@ -228,7 +228,7 @@ def read_rest(make, epoch, batch, state, numbers, epochs=3, **arguments):
 
 
 def check(make, only=None, between=None, **arguments):
-    """Resume after every batch and between epochs, or at some of these places; compare with the run that went on.
+    """Resume after every batch and epoch, or at some of them; compare with an uninterrupted run.
 
     Args:
         only: The numbers of the batches, counted over all epochs.
@@ -256,7 +256,7 @@ def _check(make, only, between, arguments):
 
 
 class Told(IterableDataset):
-    """A stream whose order follows from the epoch that it was last told, or from a state that it was given."""
+    """A stream with an order that follows from the epoch last set, or from a loaded state."""
 
     def __init__(self, n):
         self.n, self.epoch, self.state = n, 1, None
@@ -271,10 +271,10 @@ class Told(IterableDataset):
 
 
 class CountsEpochs:
-    """A loader with a state, as litdata's: it tells its data set the epoch, by a count of its own that begins at 1.
+    """A loader with a state, like litdata's: it sets its data set's epoch by its own count, from 1.
 
-    A state at the end of an epoch is the beginning of the next. One that was loaded is written into when it is asked
-    for its state, and counts until it has been read to its end.
+    The state at the end of an epoch is the beginning of the next. A loaded state is updated in place whenever the state
+    is requested, and stays in use until it has been read to its end.
     """
 
     def __init__(self, n=7):

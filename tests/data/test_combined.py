@@ -138,7 +138,7 @@ class TestLengths:
 
     @pytest.mark.parametrize("mode", ["min_size", "max_size", "max_size_cycle", "sequential"])
     def test_places(self, mode):
-        """What is told by lengths is what is counted, and reading goes on from there."""
+        """The places while reading match those derived from lengths, and reading resumes from each."""
         combined, place = CombinedLoader([SHORT, range(5), LONG], mode), Place(3)
         begin = lambda loader: iter(combined.flattened[loader])  # noqa: E731
         whole, told = [], [combined.place_of(0).now]

@@ -1,4 +1,4 @@
-"""What may be given as data, how often it is read, and how a batch reaches the step."""
+"""Accepted forms of data, how often each is read, and how a batch reaches the step."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ class CountsIterators(Unsized):
 
 
 class SaysPid(Dataset):
-    """Samples that say which process read them."""
+    """Samples that hold the process id of their reader."""
 
     def __len__(self):
         return 8

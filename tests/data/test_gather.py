@@ -1,4 +1,4 @@
-"""Batches of data in memory are what a DataLoader gives, draws and raises, to the last bit."""
+"""Batches of data in memory equal a DataLoader's in values, draws and errors, to the last bit."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def data(n=22):
 
 
 def by_torch(samples):
-    """What a DataLoader does by itself, said in such a way that nobody knows."""
+    """The default collate function under another name, which lightlib does not recognize."""
     return default_collate(samples)
 
 
 def facts(batch):
-    """All that can be told of a batch."""
+    """Return every observable property of a batch."""
     if not isinstance(batch, torch.Tensor):
         return type(batch), [facts(one) for one in batch]
     own = batch.dtype, batch.shape, batch.stride(), batch.storage_offset(), batch.untyped_storage().nbytes()
@@ -61,7 +61,7 @@ def facts(batch):
 
 
 def pass_of(iterate, loader):
-    """What a pass gives, what it leaves of the generators after each batch, and its error."""
+    """Return the batches of a pass, the state of the generators after each, and its error."""
     seeded(5)
     found = []
     try:
@@ -104,7 +104,9 @@ LOADERS = {
     "random split": lambda: DataLoader(torch.utils.data.random_split(data(), [10, 12], own())[1], 5, shuffle=True),
     "lightlib's own, of arrays": lambda: serve((numpy.eye(40), numpy.arange(40)), "train", 16),
     "lightlib's own, of a data set": lambda: serve(data(), "val", None),
-    "views of memory that others write": lambda: DataLoader(TensorDataset(torch.arange(40.0)[7:].view(11, 3)), 4),
+    "views of memory that other tensors write": lambda: DataLoader(
+        TensorDataset(torch.arange(40.0)[7:].view(11, 3)), 4
+    ),
     "broadcast over nothing": lambda: DataLoader(TensorDataset(torch.empty(5, 0), torch.arange(5)), 2),
 }
 
@@ -125,7 +127,7 @@ def test_inference_mode_is_that_of_the_reader():
     with torch.inference_mode():
         found = pass_of(batches_of, LOADERS["shuffled"]())
         assert found == pass_of(iter, LOADERS["shuffled"]())
-    assert found != pass_of(iter, LOADERS["shuffled"]()), "and this can be told"
+    assert found != pass_of(iter, LOADERS["shuffled"]()), "and the facts show it"
 
 
 class Odd:

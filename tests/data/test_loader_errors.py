@@ -1,4 +1,4 @@
-"""Bad input: what is no loader, empty loaders, wrong lengths; data sets and arrays are served."""
+"""Bad input: objects that are no loaders, empty loaders, wrong lengths; data sets are served."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DATAMODULE = "an instance of lightlib.DataModule."
 
 
 class Nothing(IterableDataset):
-    """Yields nothing, and does not say so."""
+    """Yields nothing, and has no length."""
 
     def __iter__(self):
         return iter(())
@@ -69,7 +69,7 @@ def make_loader():
 
 
 def data(**methods):
-    """Return a data module whose class is named Data and has these methods."""
+    """Return a data module of a class named Data with these methods."""
     return type("Data", (DataModule,), {name: (lambda self, value=value: value) for name, value in methods.items()})()
 
 
@@ -126,7 +126,7 @@ def test_the_argument_is_named_as_it_was_written(call):
 
 
 class TestDataModules:
-    """The data module itself, and what it returns."""
+    """The data module itself, and its return values."""
 
     @pytest.mark.parametrize(
         ("given", "what", "fix"),
@@ -339,7 +339,7 @@ class TestLimits:
 
 
 class TestWrongLengths:
-    """Loaders that say another length than they have."""
+    """Loaders with a length that differs from their number of batches."""
 
     def test_a_sampler_that_ends_early(self):
         module = Net()
@@ -381,7 +381,7 @@ class TestWrongLengths:
 
 
 class TestServed:
-    """A data set or arrays in place of a loader are no error: they are served, and it is said how."""
+    """A data set or arrays in place of a loader are no error: lightlib serves them, with a message."""
 
     @pytest.mark.parametrize(
         "given",

@@ -1,4 +1,4 @@
-"""Loaders of every kind: a run that is resumed anywhere reads what it would have read."""
+"""Loaders of every kind: a run resumed anywhere reads the same data as one that never stopped."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class TestIsolate:
 
 
 class TestChooseSeed:
-    """For those who want no seed in particular."""
+    """A random seed, when none in particular is wanted."""
 
     def test_another_one_each_time(self):
         seeds = {seed_everything(choose_seed(), verbose=False) for _ in range(5)}

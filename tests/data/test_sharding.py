@@ -1,4 +1,4 @@
-"""Several processes in one: what each reads, together, is what one process reads with larger batches."""
+"""Several processes in one: together they read the same as one process with larger batches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.runs.plain import Unsized
 
 
 class Processes:
-    """Processes that run one after the other, each with generators of its own; the first one is heard by the others."""
+    """Processes that run one after the other, each with its own generators; rank 0 broadcasts."""
 
     def __init__(self, size, seed=3, deals=True):
         self.said, self.heard = [], [0] * size
@@ -73,7 +73,7 @@ class Processes:
         return [one[len(self.shown[rank]) - 1] for one in self.gathered]
 
     def each_of_all(self, run):
-        """Likewise, where processes gather different things: what they show is found out by a first pass."""
+        """Like `each`, where processes gather different objects: a rehearsal collects them first."""
         rehearsal = Processes(len(self.shares))
         for share in rehearsal.shares:
             run(share)
@@ -92,7 +92,7 @@ class Processes:
 
 
 def together(size, run, **arguments):
-    """Call `run(share)` in as many threads, which truly wait for each other; return what they return or raise."""
+    """Call `run(share)` in as many threads, which really wait for each other; return results or errors."""
     barrier, box, found = threading.Barrier(size), [None] * size, [None] * size
 
     def gather(rank, obj):
@@ -228,7 +228,7 @@ def read(data, epoch=0, batch=0, stop=math.inf):
 
 
 def interleaved(parts):
-    """The samples of one batch of every process, in the order in which they were dealt."""
+    """The samples of one batch of every process, in the order in which they were distributed."""
     longest = max(map(len, parts))
     return [part[i] for i in range(longest) for part in parts if i < len(part)]
 
@@ -255,7 +255,7 @@ class TestTraining:
                 assert not filled or k == len(whole) - 1
                 first = [sample for one in whole for sample in one][:size]
                 assert filled == [first[i % len(first)] for i in range(len(filled))]
-        if kind != "lazy":  # then the first process goes on as if it were alone
+        if kind != "lazy":  # then the first process continues as if it were alone
             assert processes.states[0]["torch"].equal(after)
 
     @settings(max_examples=100, derandomize=True, deadline=None)
@@ -460,7 +460,7 @@ class TestTraining:
 
 
 class TestUnequal:
-    """Processes that shard for themselves, and not alike."""
+    """Processes that shard by themselves, and differently."""
 
     def run(self, loaders, **arguments):
         return together(len(loaders), lambda share: train(loaders[share.rank], share, **dict(arguments)), deals=False)
@@ -529,7 +529,7 @@ class Ahead:
 
 
 class TestEndsOfStreams:
-    """Streams without a length that are dealt: each process reads all of its own, and they may differ."""
+    """Sharded streams without a length: each process reads all of its shard; lengths may differ."""
 
     def share(self, other=None, **arguments):
         return replace(Processes(2, **arguments).shares[0], ends=Told(other))
@@ -562,7 +562,7 @@ class TestEndsOfStreams:
         assert share.ends.asked == []
 
     @pytest.mark.parametrize(
-        ("loader", "deals"), [([[0], [1]], True), (Unsized([[0], [1]]), False)], ids=["a list", "not dealt"]
+        ("loader", "deals"), [([[0], [1]], True), (Unsized([[0], [1]]), False)], ids=["a list", "not sharded"]
     )
     def test_what_is_known_or_agreed_on_otherwise_is_not_compared(self, loader, deals):
         share = self.share(deals=deals)

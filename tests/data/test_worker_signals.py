@@ -1,4 +1,4 @@
-"""Signals that reach DataLoader workers, forked and spawned: the run goes on to its next step."""
+"""Signals that reach DataLoader workers, forked and spawned: the run continues to its next step."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_signals_of_forked_workers(name, lives, said):
 
 
 class Asked(Dataset):
-    """Says which signals a worker does not hear at its first sample."""
+    """Each sample lists the signals that its worker blocks."""
 
     def __len__(self):
         return 4
@@ -150,14 +150,14 @@ def started():
     data.at_start = blocked()
     return data
 
-def tell(queue):
+def report(queue):
     queue.put(blocked())
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(sys.argv[1])
     print(*resumable_loader(DataLoader(Data(), None, num_workers=1, multiprocessing_context=context)))
     queue = context.Queue()
-    process = context.Process(target=tell, args=(queue,))
+    process = context.Process(target=report, args=(queue,))
     process.start()
     print(queue.get(), blocked())
     process.join()

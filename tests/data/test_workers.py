@@ -1,4 +1,4 @@
-"""What workers draw at random follows from seed, epoch and place, and from nothing else."""
+"""Random draws of workers follow from seed, epoch and place, and from nothing else."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class TestWhatTheyFollowFrom:
 
 
 class SaysInfo(Dataset):
-    """What a worker knows of itself."""
+    """Samples that hold the worker's info."""
 
     def __len__(self):
         return 4
@@ -237,7 +237,7 @@ class TestEvaluation:
 
 
 def test_a_sampler_draws_what_it_draws_without_workers():
-    """Only what workers draw is seeded by us: the order is that of a plain loop."""
+    """Lightlib seeds only the draws of workers: the order is that of a plain loop."""
     seeded(5)
     plain = [row[0].item() for batch in of(shuffle=True) for row in batch]
     assert [row[0] for row in flat(rows(of(shuffle=True), seed=5))] == plain
