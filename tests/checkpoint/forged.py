@@ -24,7 +24,7 @@ class Call:
         return self.function, self.arguments
 
     def __call__(self):
-        """Nothing: pickle wants what is called to look as if it could be."""
+        """Do nothing: pickle requires an object that looks callable."""
 
 
 class Named:
@@ -34,7 +34,7 @@ class Named:
         self.name = name
 
     def __call__(self):
-        """Nothing: pickle wants what is called to look as if it could be."""
+        """Do nothing: pickle requires an object that looks callable."""
 
 
 class Storage:
@@ -58,7 +58,7 @@ class _Pickler(pickle._Pickler):
 
 
 def pickled(value, protocol=2):
-    """Return a pickle of what may hold `Call`, `Named` and `Storage`."""
+    """Return a pickle of a value that may hold `Call`, `Named` and `Storage`."""
     out = io.BytesIO()
     _Pickler(out, protocol).dump(value)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""Checkpoints as runs write them, made by hand, for what looks at them from outside."""
+"""Checkpoints as runs write them, made by hand, for tests of tools that read files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def same(one, other) -> bool:
 
 
 class Canary:
-    """What a malicious file would hold: reading it makes a file."""
+    """The object in a malicious file: reading it creates a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

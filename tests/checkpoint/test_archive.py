@@ -61,7 +61,7 @@ class TestWritten:
     def test_it_is_read_again(self, path):
         same(content(), archive.load(path))
         assert archive.label_of(path) == LABEL
-        assert archive.verify(path) == 1 + 9  # of the records that have bytes, and of all others
+        assert archive.verify(path) == 1 + 9  # one digest, and nine records with bytes
 
     @pytest.mark.parametrize("mmap", [False, True])
     def test_torch_reads_it(self, path, mmap):
@@ -129,7 +129,7 @@ class TestWritten:
         same(content(), archive.load(path))
 
     def test_two_at_once(self, tmp_path):
-        """What the user has set for torch.save is as before, also where it is the same for all threads."""
+        """The user's settings for torch.save are restored, also where all threads share them."""
         path = [tmp_path / f"{k}.ckpt" for k in range(4)]
         threads = [threading.Thread(target=archive.save, args=(content(), one, LABEL)) for one in path]
         for thread in threads:
@@ -150,7 +150,7 @@ class TestWritten:
 
 
 class TestAnotherTorch:
-    """A version whose files are made of other pieces: all bytes are in the digest then."""
+    """A version with another file layout: the digest then covers all bytes."""
 
     @pytest.fixture
     def whole(self, tmp_path, monkeypatch):

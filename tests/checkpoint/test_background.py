@@ -1,4 +1,4 @@
-"""BackgroundWriter: jobs in their order, one copy at a time, and an error that somebody gets."""
+"""BackgroundWriter: ordered jobs, one copy at a time, and errors that reach the caller."""
 
 from __future__ import annotations
 

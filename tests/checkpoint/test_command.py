@@ -1,4 +1,4 @@
-"""The command line: what it prints, and its exit codes."""
+"""The command line: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_nothing_from_a_file_reaches_the_terminal_as_a_command(folder, capsys):
 @pytest.mark.parametrize("line", ["inspect last.ckpt", "verify last.ckpt", "convert last.ckpt new"])
 def test_a_file_that_may_not_be_read(folder, capsys, monkeypatch, line):
     os.chmod("last.ckpt", 0)
-    if os.geteuid() == 0:  # whoever is root may read anything
+    if os.geteuid() == 0:  # root may read anything
         original = filesystem.open_for_reading
 
         def refuse(path):

@@ -53,7 +53,7 @@ def test_every_length(whole):
 
 
 def test_every_byte_of_the_end(whole):
-    """The list of records, the end of the zip file, and the trailer; also where it says that it is one."""
+    """The list of records, the end of the zip file, and the trailer, its marker included."""
     for place in range(len(whole) - 450, len(whole)):
         data = bytearray(whole)
         data[place] ^= 1 << place % 8

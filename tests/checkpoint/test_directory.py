@@ -1,4 +1,4 @@
-"""A checkpoint directory: whole or not there, read by any layout, every byte accounted for."""
+"""A checkpoint directory: complete or absent, read by any layout, every byte accounted for."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def rename_shard(given: dict[str, Any], name: str) -> None:
 
 
 HOSTILE = {
-    "a file elsewhere": lambda given: rename_shard(given, "../../secret"),
+    "a file outside": lambda given: rename_shard(given, "../../secret"),
     "an absolute file": lambda given: rename_shard(given, "/etc/passwd"),
     "an object": lambda given: given["content"].update(callbacks={"!": "object", "of": "os.system"}),
     "deep": lambda given: given["content"].update(a=json.loads("[" * 200 + "]" * 200)),
@@ -610,7 +610,7 @@ def test_one_of_several_writes_alone(tmp_path: Path):
 
 
 def beside(rank: int, folder: str) -> None:
-    """Write in a thread, over a group of its own, while this one goes on speaking to the others."""
+    """Write in a thread over its own group, while the main thread keeps running collectives."""
     joined()
     group = distributed.new_group(backend="gloo")
     errors: list[BaseException] = []
@@ -620,7 +620,7 @@ def beside(rank: int, folder: str) -> None:
             for number in range(5):
                 given = {"state_dict": {f"of {rank}": torch.full((1000,), float(number))}}
                 reader.save(given, f"{folder}/{number}", LABEL, group)
-        except BaseException as error:  # noqa: BLE001  told below
+        except BaseException as error:  # noqa: BLE001  checked below
             errors.append(error)
 
     thread = threading.Thread(target=work)

@@ -1,4 +1,4 @@
-"""A full disk: at any byte of a save nothing earlier is lost, and the run goes on if told to."""
+"""A full disk: a save loses nothing earlier at any byte, and the run continues if configured to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any nesting of plain values goes through JSON and comes back as it was; what is strange is refused."""
+"""Any nesting of plain values survives JSON unchanged; all other values are refused."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ SELF = "tests.checkpoint.test_malicious"
 
 
 def touched(*args, **kwargs):
-    """What files name as their class or function."""
+    """The class or function that files name."""
     Path(CANARY).touch()
     return {}
 
@@ -144,7 +144,7 @@ CALLS = {
     "a parameter with a state": lambda: Call(
         torch._utils._rebuild_parameter_with_state, tensor(), True, OrderedDict(), {"a": Named(f"{SELF}.Touching")}
     ),
-    "a whole module": lambda: Call(Named(f"{SELF}.Touching")),
+    "a full module": lambda: Call(Named(f"{SELF}.Touching")),
 }  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def _inner():
 
 
 def refused(path, needs_trust=True):
-    """Expect an error that says how a file is trusted, from every way in; return it."""
+    """Expect, from every way in, an error that explains how a file is trusted; return it."""
     texts = []
     ways = {
         "load": lambda: archive.load(path),
@@ -302,7 +302,7 @@ class TestOtherForms:
         refused("a.ckpt", needs_trust=True)
 
     def test_torch_before_0_2(self):
-        """A tar file of pickles, whose member names lead out of it."""
+        """A tar file of pickles with member names that lead out of it."""
         with tarfile.open("a.ckpt", "w") as file:
             for name in ("sys_info", "pickle", "storages", "tensors", f"../{CANARY}", f"{os.getcwd()}/{CANARY}"):
                 held = pickled(Call(os.system, SHELL))
@@ -333,7 +333,7 @@ class TestOtherForms:
         refused("a.ckpt", needs_trust=False)
 
     def test_a_nested_archive(self):
-        """What is in the record of a tensor is numbers, also when it is a file with a payload."""
+        """The record of a tensor is read as numbers, even if it is a file with a payload."""
         inner = zipped(pickled(Call(os.system, SHELL)))
         size = len(inner)
         outer = pickled(content(mine=tensor(size, shape=(size,), kind=torch.ByteStorage, record="inner")))
@@ -443,7 +443,7 @@ class TestMuchFromLittle:
 
     @pytest.mark.parametrize("opened", [b"]", b"}", b"(", b")"])
     def test_nesting(self, opened):
-        """As a value, and as a key, whose hash Python computes by recursion in C."""
+        """As a value, and as a key, which Python hashes by recursion in C."""
         many = 20_000
         if opened == b"]":
             data = b"\x80\x02" + b"]" * many + b"a" * (many - 1) + b"."
@@ -464,7 +464,7 @@ class TestMuchFromLittle:
         assert "an object in it contains itself" in refused("a.ckpt", needs_trust=False)
 
     def test_an_object_that_knows_what_holds_it(self):
-        """As OmegaConf's containers do: the file is complete, and can be loaded by who trusts it."""
+        """As in OmegaConf's containers: the file is complete, and loads if it is trusted."""
         config = pytest.importorskip("omegaconf").OmegaConf.create({"optimizer": {"lr": 0.1}})
         torch.save({"state_dict": Net().state_dict(), "hyper_parameters": config}, "a.ckpt")
         text = refused("a.ckpt").splitlines()[0]
@@ -573,7 +573,7 @@ class TestNames:
 
 
 def test_pickles_that_were_changed_at_random():
-    """1000 pickles with bytes changed, in files whose checksums are right: read, or refused by an error of ours."""
+    """1000 pickles with changed bytes and correct checksums: each loads, or fails with our error."""
     good = pickled(content(mine=tensor(), text="text", call=Call(torch.Size, [2]), ordered=OrderedDict(a=1)))
     chance = random.Random(0)
     refusals = 0

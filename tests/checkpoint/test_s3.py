@@ -192,7 +192,7 @@ class TestFolders:
 
 
 def test_a_run_with_faults_is_equal_to_a_local_one(store, folder, tmp_path):
-    """Saved, stopped, resumed, the best kept and the others removed: in both formats."""
+    """Saved, stopped, resumed, the best kept and the rest removed, in both formats."""
     from tests.campaigns.campaign_s3 import compare_with_local
 
     store.faults.__init__(share=0.15, seed=2, kinds=("throttled 503", "throttled 429", "dropped", "lost answer"))

@@ -1,4 +1,4 @@
-"""storage: what is written appears whole or not at all, on a disk and on a store."""
+"""storage: a file appears completely or not at all, on a disk and on a store."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ except OSError as error:
         assert text.startswith("The checkpoint 'closed/a.bin' could not be written: [Errno 13] Permission denied")
 
     def test_an_error_that_torch_hides_is_told(self, monkeypatch):
-        """`torch.save` makes an error of its own out of what its file raises."""
+        """`torch.save` replaces the errors that its file raises with errors of its own."""
 
         def full(*arguments):
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -486,7 +486,7 @@ while got < 100:
 
 
 class Refusal(Exception):
-    """What a store's package raises, with the answer's status."""
+    """An error of a store's package, with the status of the answer."""
 
     def __init__(self, status):
         super().__init__(f"answer {status}")
@@ -599,7 +599,7 @@ class TestRetries:
 
 
 class Faltering:
-    """A memory store that fails as told: the n-th call of a kind raises."""
+    """A memory store that fails on request: the n-th call of a kind raises."""
 
     def __init__(self, monkeypatch):
         self.faults = []
@@ -740,7 +740,7 @@ def _writes() -> int:
 
 
 def test_a_file_that_cannot_be_made_is_forgotten_quietly(tmp_path):
-    """Python closes what it forgets, and from 3.13 on prints what goes wrong then."""
+    """Python closes discarded files, and from 3.13 on prints the errors of that."""
     writer = local.Writer.__new__(local.Writer)
     with pytest.raises(FileNotFoundError):
         writer.__init__(str(tmp_path / "not" / "there"))  # type: ignore[misc]

@@ -165,7 +165,7 @@ def test_verify_finds_a_cut(tmp_path, kind, cut):
 
 
 def forbid(monkeypatch, name, word):
-    """Let `os.open` or the like refuse what has `word` in its path, as the system does when it is not permitted."""
+    """Let `os.open` or the like refuse paths that contain `word`, as without permission."""
     original = getattr(os, name)
 
     def refuse(path, *args, **kwargs):
@@ -294,7 +294,7 @@ def test_overwrite_replaces_like_by_like(tmp_path):
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch, target):
     path = write(tmp_path, "file")
     (tmp_path / "closed").mkdir(mode=0o500)
-    if os.geteuid() == 0:  # whoever is root may write anywhere
+    if os.geteuid() == 0:  # root may write anywhere
         forbid(monkeypatch, "open", "closed")
         forbid(monkeypatch, "mkdir", "closed")
     with pytest.raises(CheckpointWriteError, match=r"closed(.|\n)*Permission denied(.|\n)*Fix:"):
