@@ -1,4 +1,4 @@
-"""EndOfData: ranks whose data end after different numbers of batches detect it by themselves."""
+"""EndOfData: ranks detect by themselves that their data end after different numbers of batches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.launch.watched_ranks import HANGS_AFTER
 
 
 class Reader(threading.Thread):
-    """A main thread that reads data with a look ahead, as core does, and after each batch waits for the others.
+    """A main thread that reads ahead, as core does, and waits for all ranks after each batch.
 
     Attributes:
-        found: What it was told at the end of each pass, or the error.
+        found: The batch counts of all ranks at the end of each pass, or the error.
     """
 
     def __init__(self, watch: Watch, passes: list[int], batch: threading.Barrier, seed: int) -> None:
@@ -50,7 +50,7 @@ class Reader(threading.Thread):
 
 
 def read(*passes: list[int], seed: int = 0) -> list[list[object]]:
-    """Return what each rank was told that reads so many batches in each pass."""
+    """Return the counts that each rank receives at the end of passes of so many batches."""
     barrier = threading.Barrier(len(passes))
     with watches(len(passes)) as made:
         ranks = [

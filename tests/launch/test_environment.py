@@ -1,4 +1,4 @@
-"""Which of how many processes this is: read from the variables of every launcher, or asked for."""
+"""The rank and the number of processes: from every launcher's variables, or from the request."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_lsf_reads_the_hosts_of_the_job_and_leaves_out_the_one_of_the_batch_scri
     ],
 )
 def test_what_disagrees_is_refused_with_the_variable_and_its_value(variables, devices, num_nodes, text):
-    if text is None:  # elastic: fewer machines than wished for are fewer machines
+    if text is None:  # elastic: a run with fewer machines than requested is valid
         with pytest.warns(PossibleUserWarning, match="num_nodes=3, but torchrun has started processes on 2"):
             assert detect(devices, num_nodes, variables=variables).num_nodes == 2
         return
@@ -371,8 +371,8 @@ def test_a_free_port_is_none_that_the_system_gives_to_others():
 
 @pytest.fixture
 def three_ports(monkeypatch):
-    """The ports from which one is chosen, which no other program uses; always the last one is looked at first."""
-    for number in itertools.count(os.getpid()):  # another process begins to look at others
+    """Three free ports that only this test uses; a choice always starts with the last one."""
+    for number in itertools.count(os.getpid()):  # each test process starts its search at another port
         first = 30000 + 3 * (number % 900)  # above those that tests hold, below those that the system gives
         ports = range(first, first + 3)
         monkeypatch.setattr(place, "_PORTS", ports)
@@ -402,7 +402,7 @@ def test_a_free_port_is_not_in_use(three_ports):
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="a port is held on Linux only")
 def test_a_port_that_is_held_is_not_chosen_again(three_ports):
-    """Two runs that begin at once would meet at one port, and the ranks of one take part in the other."""
+    """Two runs that start at once would share a port, and the ranks of one would join the other."""
     with closing(HeldPort()) as first, closing(HeldPort()) as second:
         third = HeldPort()
         assert {first.port, second.port, third.port} == {*three_ports}

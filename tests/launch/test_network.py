@@ -1,4 +1,4 @@
-"""Which interface leads to the other machines, and when gloo has to be told."""
+"""The interface that leads to the other machines, and when gloo needs its name."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def machine(monkeypatch):
         ("here", "here", 2, "eth0"),  # on rank 0's own machine, known by its name: whatever leads to the world
         ("nobody", "10.0.0.9", 2, "eth1"),  # a name without an address
         ("elsewhere", "10.0.0.9", 2, None),  # gloo finds it by itself
-        ("elsewhere", "127.0.0.1", 1, "lo"),  # all are here, and nobody else is to reach them
+        ("elsewhere", "127.0.0.1", 1, "lo"),  # all ranks are on this machine, and only they connect
         ("here", "localhost", 1, "lo"),
-        ("here", "10.0.0.9", 1, None),  # there is nobody else, as far as can be told
+        ("here", "10.0.0.9", 1, None),  # as far as lightlib knows, there is only this machine
         ("elsewhere", "127.0.0.1", 2, None),
     ],
 )
@@ -78,7 +78,7 @@ def test_rank_0_listens_where_it_is_to_be_met(address, listens):
         host, port = made.getsockname()
         assert host == listens
         socket.create_connection((host, port)).close()
-        assert network.listening_socket(Environment(address=address, port=port)) is None  # somebody listens there
+        assert network.listening_socket(Environment(address=address, port=port)) is None  # a program listens there
     network.listening_socket(Environment(address=address, port=port)).close()
 
 

@@ -1,4 +1,4 @@
-"""SLURMEnvironment: what asks for a job to be queued again, with a stand-in for scontrol."""
+"""SLURMEnvironment: the events that requeue a job, with a stand-in for scontrol."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def fork(function, n=2, environment=None, patience=PATIENT):
 
 
 def begin(body, *command):
-    """Start a script; in it `hang` waits for ever, and `up` says so when a rank has come that far."""
+    """Start a script; in it `hang` waits forever, and `up` reports that a rank has come that far."""
     prelude = """
         import os, signal, sys, time
         from lightlib.launch.start.spawn import Patience, launch_function

@@ -34,9 +34,9 @@ def start(n=2, **options):
     launcher = SubprocessLauncher(detect(n), **{"timeout": 1e5, "grace": 1e5, **options})
     place = launcher.launch()
     return launcher, place.rank
-def say(word):
+def mark(word):
     open(word, "w").close()
-def hear(word):
+def wait_for(word):
     while not os.path.exists(word): time.sleep(0.01)
 def hang():
     time.sleep(1e5)
@@ -56,7 +56,7 @@ def begin(*command, **options):
 
 
 def finish(process, text=None):
-    """Return the exit code of a program and what it printed, by stream; kill it if it hangs."""
+    """Return the exit code and the output of a program, by stream; kill it if it hangs."""
     try:
         out, err = process.communicate(text, timeout=HANGS_AFTER)
     except subprocess.TimeoutExpired:
@@ -213,14 +213,14 @@ class TestPlaces:
         found = []
         def work():
             found.extend(start(2))
-            hear("up") if found[1] == 0 else say("up")
+            wait_for("up") if found[1] == 0 else mark("up")
             found.append(threading.get_native_id())
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
         launcher, rank, native = found
         while os.path.exists(f"/proc/self/task/{native}"): time.sleep(0.001)
-        say("over") if rank == 0 else hear("over")
+        mark("over") if rank == 0 else wait_for("over")
         print("done")
         """)
         assert (code, sorted(out.splitlines())) == (0, ["[rank 1] done", "done"]), err
@@ -327,8 +327,8 @@ class TestEnds:
     def test_a_failure_after_rank_0_has_ended(self):
         code, _, err = run("""
         launcher, rank = start()
-        if rank: hear("ended"); raise ValueError('late')
-        atexit.register(say, "ended")
+        if rank: wait_for("ended"); raise ValueError('late')
+        atexit.register(mark, "ended")
         """)
         assert code == 1
         lines = err.splitlines()
@@ -338,19 +338,19 @@ class TestEnds:
     def test_it_is_reported_while_rank_0_runs(self):
         code, out, err = run("""
         launcher, rank = start(3)
-        launcher.on_death(lambda *told: (print("told", *told), say("told")))
+        launcher.on_death(lambda *reported: (print("reported", *reported), mark("reported")))
         if rank == 1:
             print("bad", file=sys.stderr); os._exit(3)
         if rank == 2: hang()
-        hear("told")
+        wait_for("reported")
         print(launcher.failures(), launcher.running())
-        launcher.on_death(lambda *told: (print("also", *told), say("also")))
-        hear("also")
+        launcher.on_death(lambda *reported: (print("also", *reported), mark("also")))
+        wait_for("also")
         launcher.stop()
         """)
         assert code == 1, err
         assert [line for line in out.splitlines() if "rank" not in line] == [
-            "told 1 3 bad",
+            "reported 1 3 bad",
             "[(1, 3, 'bad')] [2]",
             "also 1 3 bad",
         ]
@@ -359,10 +359,10 @@ class TestEnds:
     def test_the_first_one_comes_first(self):
         code, _, err = run("""
         launcher, rank = start(3)
-        if rank == 1: hear("noted")
+        if rank == 1: wait_for("noted")
         if rank: sys.exit(rank + 3)
         while not launcher.failures(): time.sleep(0.01)
-        say("noted")
+        mark("noted")
         while len(launcher.failures()) < 2: time.sleep(0.01)
         print([failed[:2] for failed in launcher.failures()], file=sys.stderr)
         """)
@@ -371,9 +371,9 @@ class TestEnds:
     def test_one_is_killed(self):
         code, out, err = run("""
         launcher, rank = start()
-        launcher.on_death(lambda *told: (print(*told[:2], flush=True), say("told")))
+        launcher.on_death(lambda *reported: (print(*reported[:2], flush=True), mark("reported")))
         if rank: os.kill(os.getpid(), signal.SIGKILL)
-        hear("told")
+        wait_for("reported")
         launcher.wait()
         """)
         assert (code, out) == (1, "1 -9\n")
@@ -382,9 +382,9 @@ class TestEnds:
     def test_one_ends_well_before_rank_0(self):
         code, out, err = run("""
         launcher, rank = start()
-        launcher.on_death(lambda *told: (print(*told[:2], flush=True), say("told")))
+        launcher.on_death(lambda *reported: (print(*reported[:2], flush=True), mark("reported")))
         if rank: sys.exit(0)
-        hear("told")
+        wait_for("reported")
         """)
         assert (code, out, err) == (0, "1 0\n", "")
 
@@ -394,11 +394,11 @@ class TestEnds:
         if rank == 2: sys.exit(0)
         if rank == 1: hang()
         launcher.meets = True
-        def told(*what):
-            launcher.stop(0.0)  # does not wait in vain for the thread that has told
+        def reported(*what):
+            launcher.stop(0.0)  # does not wait in vain for the thread that reports
             print(*what[:2], launcher.wait(), flush=True)
             os._exit(0)
-        launcher.on_death(told)
+        launcher.on_death(reported)
         hang()
         """)
         assert (code, out, err) == (0, "2 0 True\n", "")
@@ -407,14 +407,14 @@ class TestEnds:
     def test_an_interrupted_one_has_not_failed_unless_rank_0_goes_on(self, end):
         code, out, _ = run(f"""
         launcher, rank = start()
-        told = []
-        launcher.on_death(lambda *what: told.append(what[0]))
+        reported = []
+        launcher.on_death(lambda *what: reported.append(what[0]))
         if rank: {end}
         launcher.wait()
-        print(launcher.failures(), told)
+        print(launcher.failures(), reported)
         launcher.grace = 0.0
-        while not told: time.sleep(0.01)
-        print(launcher.failures(), told)
+        while not reported: time.sleep(0.01)
+        print(launcher.failures(), reported)
         """)
         assert (code, out) == (0, "[] []\n[] [1]\n")
 
@@ -422,11 +422,11 @@ class TestEnds:
         code, out, err = run("""
         launcher, rank = start(grace=0.1)
         if rank == 0:
-            hear("up")
+            wait_for("up")
             raise ValueError("rank 0")
         try:
             print(os.getpid(), flush=True)
-            say("up")
+            mark("up")
             hang()
         finally:
             print("never mind")
@@ -448,7 +448,7 @@ class TestEnds:
         code, _, err = run(f"""
         launcher, rank = start()
         if {first} == 0:
-            hear("ended") if rank else atexit.register(say, "ended")
+            wait_for("ended") if rank else atexit.register(mark, "ended")
         while {first} == 1 and rank == 0 and not launcher.failures(): time.sleep(0.01)
         raise ValueError('of all')
         """)
@@ -458,8 +458,8 @@ class TestEnds:
     def test_one_that_does_not_end_is_stopped(self):
         code, out, err = run("""
         _, rank = start(timeout=0.2)
-        if rank: print(os.getpid(), flush=True); say("up"); hang()
-        hear("up")
+        if rank: print(os.getpid(), flush=True); mark("up"); hang()
+        wait_for("up")
         """)
         assert (code, err) == (1, "Rank 1 was still running 0.2 s after rank 0 had ended, and stopped.\n")
         assert ends(int(out.split()[-1]))
@@ -470,9 +470,9 @@ class TestEnds:
         if rank:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             print(os.getpid(), flush=True)
-            say("up")
+            mark("up")
             hang()
-        hear("up")
+        wait_for("up")
         launcher.stop(0.1)
         print(launcher.running(), launcher.failures())
         """)
@@ -517,8 +517,8 @@ class TestEnds:
         if rank == 0:
             if os.fork() == 0: sys.exit()
             os.wait()
-            say("ended")
-        hear("ended")
+            mark("ended")
+        wait_for("ended")
         print("done", rank)
         """)
         assert (code, sorted(out.splitlines())) == (0, ["[rank 1] done 1", "done 0"]), err

@@ -141,7 +141,7 @@ def test_a_wish_of_all_at_one_boundary_is_granted_there(seed):
     def hook(rank: Rank) -> None:
         if rank.batch == 7:
             rank.watch.request("stop")
-            time.sleep(pauses[rank.watch.rank])  # others ask later, or have asked before
+            time.sleep(pauses[rank.watch.rank])  # other ranks request it later, or already have
             rank.flags.add("stop")
 
     with watches(4, ALL_ARRIVE) as made:
@@ -201,7 +201,7 @@ def test_leaving_only_where_the_plan_allows_it(seed, monkeypatch):
 
 
 def test_a_refused_wish_may_be_followed_by_a_new_one(monkeypatch):
-    """The third wish is granted; each rank wishes once, as soon as it has refused what the rank before it wished."""
+    """The third request is granted; each rank makes one once it has refused the rank before it."""
     refused: list[list[int]] = [[], [], []]
 
     def loop(self: Rank) -> None:
@@ -345,7 +345,7 @@ def test_wishes_outside_of_a_run_are_nobodys():
 
 
 def leave_often(rank: int, watch: Watch) -> None:
-    """Many runs; in each one rank or several get a signal at random, while the others may be in a collective."""
+    """Many runs; in each, random ranks get a signal while the rest may be in a collective."""
     asked: list[str] = []
     signal.signal(signal.SIGTERM, lambda *_: (watch.request("terminate"), asked.append("terminate")))
     for seed in range(25):

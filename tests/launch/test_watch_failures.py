@@ -22,7 +22,7 @@ ENDS_RANKS = replace(PATIENT, grace=0.1)  # those that do not end by themselves
 
 
 class Boom(Exception):
-    """What goes wrong in these tests."""
+    """The error of these tests."""
 
 
 def begin(watch: Watch, batch: list[int] | None = None) -> None:
@@ -31,7 +31,7 @@ def begin(watch: Watch, batch: list[int] | None = None) -> None:
 
 
 def run(watch: Watch, train) -> None:
-    """As core does: what goes wrong is announced before things are put away."""
+    """Train as core does: announce an error before the teardown."""
     begin(watch)
     try:
         train()
@@ -75,7 +75,7 @@ def test_rank_0_ends_with_the_traceback_of_the_rank_that_raised(body):
 
 
 def rank_0_is_interrupted_others_sleep(rank: int, watch: Watch) -> None:
-    """Core: Ctrl-C at a place where it is obeyed at once. The others look when rank 0 sleeps at its exit."""
+    """Core: Ctrl-C takes effect at once. The other ranks look when rank 0 sleeps at its exit."""
     if rank != 0:
         watch.timing = replace(ENDS_RANKS, poll=HANGS_AFTER)
         begin(watch)

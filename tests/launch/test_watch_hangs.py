@@ -1,4 +1,4 @@
-"""A rank does not come to where the others wait: it is named, with its line, and all ranks end."""
+"""A rank does not reach the collective: it is named with its line, and all ranks end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def begin(watch: Watch, step: int, at: str) -> None:
 
 
 def stays(rank: int, at: str) -> None:
-    """Tell all ranks when the calling thread is at `at`: a collective, or the text of a line."""
+    """Notify all ranks when the calling thread is at `at`: a collective, or the text of a line."""
     thread = threading.get_ident()
 
     def look() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.processes import programs
 
 pytestmark = pytest.mark.processes
-# Torchrun sends SIGTERM to the others when it has noticed the rank that failed: from then on none waits for a reason.
+# Torchrun sends SIGTERM to the remaining ranks once it notices the failed rank; after that, none waits for a reason.
 PROGRAM = """
 import json, os, signal, sys, threading, time
 from dataclasses import replace
@@ -47,7 +47,7 @@ def train():
         store.wait(["rank 1 trains"])
         os.kill(os.getpid(), signal.SIGKILL)
     store.set(f"rank {rank} trains", "")
-    if what == "kill others compute":
+    if what == "kill during compute":
         while True:
             time.sleep(0.1)
     distributed.barrier()
@@ -90,7 +90,7 @@ def torchrun(folder: Path, what: str, timeout: float, **waits: float) -> tuple[i
             rf"No progress for 0.2 s. Rank 1 has been at step 7 in train.py:{LINE} train: `time.sleep\(1e5\)`.",
         ),
         ("kill", LONG, {}, 0, r"Signal 9 \(SIGKILL\) received by PID"),
-        ("kill others compute", LONG, {"answer": 0.1, "grace": 0.1}, 0, r"Signal 9 \(SIGKILL\) received by PID"),
+        ("kill during compute", LONG, {"answer": 0.1, "grace": 0.1}, 0, r"Signal 9 \(SIGKILL\) received by PID"),
     ],
 )
 def test_the_summary_of_torchrun_names_the_root_cause(tmp_path, what, timeout, waits, rank, message):

@@ -1,4 +1,4 @@
-"""Runs a function as the ranks of a run, each with a watch; returns how each ended and what it wrote."""
+"""Runs a function as the ranks of a run, each with a watch; returns exit codes and output."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class End(NamedTuple):
 def watched_ranks(
     size: int, body: Callable[[int, Watch], None], timing: Timing = PATIENT, timeout: float = HANGS_AFTER
 ) -> list[End]:
-    """Return how each of `size` processes ended that ran ``body(rank, watch)``; they begin it together.
+    """Run ``body(rank, watch)`` in `size` processes at once; return how each ended.
 
-    Rank 0, which has the store, waits for the others before it writes its last lines, as it does when it has started
-    them. A test with a rank that hangs fails with what all have written.
+    Rank 0, which hosts the store, waits for the other ranks before it writes its last lines, as it does after starting
+    them. If a rank hangs, the test fails with the output of all ranks.
 
     Args:
         size: How many processes.
