@@ -32,7 +32,7 @@ def agree(store, rank, size, patience=LONG):
 
 
 class KilledError(BaseException):
-    """What a simulated process sees of a SIGKILL."""
+    """A SIGKILL, as a simulated process sees it."""
 
 
 class Machine:
@@ -190,7 +190,7 @@ def names_in(machine):
 
 @seeds(40)
 def test_all_are_killed_and_started_again(machine):
-    """One machine: the agent kills what is left of an attempt, then starts all, in any order and at any speed."""
+    """One machine: the agent kills the rest of an attempt, then starts all ranks at any speed."""
     earlier = set()
     for _ in range(4):
         size = machine.rng.randint(1, 3)
@@ -216,7 +216,7 @@ def test_all_are_killed_and_started_again(machine):
 
 @seeds(40)
 def test_one_after_the_other_is_killed_and_started_again_while_the_others_stay(machine):
-    """Several machines, static: an agent restarts its own processes only; the others hear of it in the attempt."""
+    """Several machines, static: an agent restarts only its own ranks; the attempt notifies the rest."""
     for rank in range(3):
         machine.start(rank, 3)
     for _ in range(6):
@@ -289,7 +289,7 @@ def test_who_has_not_come_is_named():
     with pytest.raises(LightlibError, match=r"Rank 0 has waited 0\.2 s for 2 of the 3 processes at .*: rank 1, 2\."):
         agree(store, 0, 3, SHORT)
     with pytest.raises(LightlibError, match=r"Rank 2 has waited 0\.2 s for 1 of the 3 processes at .*: rank 1\."):
-        agree(store, 2, 3, SHORT)  # rank 0's name is there: it may be alive, as far as this rank can tell
+        agree(store, 2, 3, SHORT)  # rank 0's name is there, so rank 0 may be alive
     with pytest.raises(LightlibError, match=r"Rank 1 has waited 0\.2 s for rank 0 at "):
         agree(distributed.HashStore(), 1, 3, SHORT)
 

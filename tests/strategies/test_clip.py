@@ -1,4 +1,4 @@
-"""Clipping of gradients that are spread over processes in several ways gives the norm of the whole."""
+"""Clipping of gradients that are sharded in several ways uses the norm of the full gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes tell each other, in two gloo processes and in one."""
+"""Exchange of objects and tensors between processes, in two gloo processes and in one."""
 
 from __future__ import annotations
 

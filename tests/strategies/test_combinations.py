@@ -1,4 +1,4 @@
-"""The arithmetic of the sizes, and what does not go together."""
+"""The arithmetic of the sizes, and combinations that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.compile per block: something is compiled, once for blocks that are alike; numbers stay."""
+"""torch.compile per block: identical blocks are compiled once, and results stay the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SITE = SimpleNamespace(plan=ParallelPlan())
 
 @pytest.fixture
 def counters(monkeypatch):
-    """Torch's counters of what was compiled, from zero."""
+    """Torch's counters of compilations, from zero."""
     monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)  # torch's bar would leave a thread behind
     from torch._dynamo.utils import counters
 

@@ -1,4 +1,4 @@
-"""What the context axis cuts, and what it refuses, by names and numbers."""
+"""The context axis: the tensors that it cuts, and its errors, by names and numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 
 
 def placed(plan=None, module=None, size=2, rank=1, sizes=None, **options):
-    """Return the axis of one process, after it was asked whether it can do it."""
+    """Return the axis of one process, after its check of the module."""
     axis = Context(size, **options)
     site = SimpleNamespace(
         plan=ParallelPlan(**(plan or {})),

@@ -219,7 +219,7 @@ class Zero:
 
 
 class Engine:
-    """An engine that notes what it is asked for and trains on one device."""
+    """An engine that records its calls and trains on one device."""
 
     device = torch.device("cpu")
 

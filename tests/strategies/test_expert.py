@@ -1,4 +1,4 @@
-"""MixtureOfExperts on one device against a loop over tokens; and what the expert axis refuses."""
+"""MixtureOfExperts on one device against a loop over tokens; and errors of the expert axis."""
 
 from __future__ import annotations
 

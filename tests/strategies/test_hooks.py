@@ -1,4 +1,4 @@
-"""How gradients are sent: names, functions, and what is neither."""
+"""Communication hooks for gradients: names, functions, and errors for everything else."""
 
 from __future__ import annotations
 

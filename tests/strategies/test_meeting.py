@@ -1,4 +1,4 @@
-"""The meeting of the processes: who does not come is named."""
+"""The rendezvous of the processes: the error names a missing rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lightlib.strategies.group import rendezvous
 from lightlib.strategies.group.rendezvous import meet, meeting_place, wait_for_all
 
 SHORT = timedelta(seconds=0.2)
-LONG = timedelta(hours=1)  # nobody waits so long: the test would be ended
+LONG = timedelta(hours=1)  # never reached: the test would time out first
 
 
 def place(rank, size=3):
@@ -42,7 +42,7 @@ def test_all_have_come():
 
 
 def test_two_processes_of_one_rank_are_told_apart(monkeypatch):
-    """Two runs at one port, or a process that was started again while the others have stayed."""
+    """Two runs at one port, or a process that was restarted while the other ranks stayed."""
     store = distributed.HashStore()
     for _ in range(2):  # the same process may come again
         with pytest.raises(LightlibError, match="rank 1"):
@@ -67,7 +67,7 @@ def test_who_has_not_come_is_named():
 
 @pytest.mark.processes
 def test_the_store_itself_waits_for_nobody(monkeypatch):
-    """Within torch a process would not hear Ctrl-C."""
+    """Inside torch, a process would not react to Ctrl-C."""
     here = replace(place(0, 2), address="127.0.0.1", port=free_port())
     for name, value in here.export().items():
         monkeypatch.setenv(name, value)
@@ -134,7 +134,7 @@ def test_a_port_that_is_in_use_is_named(monkeypatch):
     ("listens", "why"), [(False, " (Connection refused)"), (True, ", where something else seems to listen")]
 )
 def test_a_rank_0_that_does_not_answer_is_named(monkeypatch, caplog, listens, why):
-    """Something else that listens there keeps torch for ever, and a port without anybody for the whole timeout."""
+    """Another server at the port would block torch forever; an unused port, for the full timeout."""
     here = given(monkeypatch, 1)
     monkeypatch.setattr("lightlib.report.log.propagate", True)
     caplog.set_level(logging.INFO, "lightlib")

@@ -1,4 +1,4 @@
-"""Which layers a stage gets, and what is said when there is nothing to cut."""
+"""The layers of each stage, and the error when there is nothing to cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module says about its structure, and what is found without it."""
+"""The structure that a module declares, and the structure that is found without a plan."""
 
 from __future__ import annotations
 

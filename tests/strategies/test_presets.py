@@ -24,7 +24,7 @@ from lightlib.strategies.presets import (
 
 
 def settings(strategy):
-    """Return everything that was said, as plain values."""
+    """Return all settings of a strategy, as plain values."""
 
     def plain(value):
         if type(value).__module__.startswith("lightlib."):

@@ -18,7 +18,7 @@ from lightlib.strategies.group import process_group
 from tests.processes import programs
 from tests.processes.ranks import ranks
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the states of threads")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the states of threads")
 
 # gloo's thread comes to wait for Python's lock while Python begins to end, as it may on a machine with much to do
 A_PROGRAM = """
@@ -39,7 +39,7 @@ process_group.join(Environment("mine", rank=0, world_size=1), CPUAccelerator(), 
 while len(process_group._gloo_threads()) < 2:  # a thread gives itself its name when it runs for the first time
     time.sleep(0.001)
 kept = torch.distributed.group.WORLD  # as a module under DDP does
-sys.setswitchinterval(10.0)  # nobody is let in
+sys.setswitchinterval(10.0)  # threads do not take turns
 large = torch.ones(1 << 22)
 torch.distributed.all_gather([torch.empty_like(large)], large, async_op=True)
 sys.exit(143)
@@ -109,6 +109,6 @@ def name_this_thread(name):
 
 
 def test_nothing_is_waited_for_without_such_threads(monkeypatch):
-    monkeypatch.setattr(process_group, "_GLOO_THREAD", "nobody's name")
+    monkeypatch.setattr(process_group, "_GLOO_THREAD", "no such name")
     monkeypatch.setattr(time, "sleep", pytest.fail)
     process_group._let_threads_rest()

@@ -1,4 +1,4 @@
-"""Copies whose gradients are averaged: what is refused, and how gradients are averaged by hand."""
+"""Replicas with averaged gradients: errors, and averaging by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is gathered at once, how parts are kept, and what is refused."""
+"""Units that are gathered at once, the layout of shards, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State by name: numbered as one device numbers it, gathered whole, and cut again."""
+"""State by name: numbered as on one device, gathered in full, and sharded again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def names_of(module, *groups):
 
 
 def stepped(module, names, **options):
-    """Return an optimizer with state, whose groups are those of `names`."""
+    """Return an optimizer with state and with the parameter groups of `names`."""
     by_name = dict(module.named_parameters())
     optimizer = torch.optim.SGD(
         [{"params": [by_name[n] for n in group]} for group in names], lr=0.1, momentum=0.9, **options
@@ -138,7 +138,7 @@ def staged(rank):
     torch.distributed.init_process_group("gloo")
     module = layers()
     order = list(module.state_dict())
-    del module[1 - rank]  # a Sequential numbers anew:
+    del module[1 - rank]  # a Sequential renumbers its layers:
     module = nn.ModuleDict({str(rank): module[0]})
     names = [list(dict(module.named_parameters()))]
     optimizer = stepped(module, names)

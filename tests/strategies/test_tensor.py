@@ -1,4 +1,4 @@
-"""Plans of the tensor axis: what is found without one, and what does not fit, by names and numbers."""
+"""Plans of the tensor axis: those found without a plan, and errors, by names and numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.distributed.runs import Decoder
 
 
 def check(module, size=2, plan=None, **options):
-    """Ask the axis as MeshStrategy does, and return what it is going to do."""
+    """Check a module with the axis, as MeshStrategy does; return the styles that it will apply."""
     axis = Tensor(size, **options)
     given = ParallelPlan(tensor=plan or {}, loss_parallel=False)
     axis.check(module, SimpleNamespace(plan=given, device=torch.device("cpu"), sizes={"pipeline": 1}))
@@ -27,7 +27,7 @@ def check(module, size=2, plan=None, **options):
 
 
 class Network(nn.Module):
-    """Two layers of the usual names; what is between them is given."""
+    """Two layers of the usual names, with a given function in between."""
 
     def __init__(self, between):
         super().__init__()
