@@ -30,7 +30,7 @@ class Layout:
     sizes: dict[str, int] = field(default_factory=dict, hash=False)
 
     def made(self) -> Any:
-        """Return what the Trainer is given."""
+        """Return the `strategy` argument of the Trainer."""
         return MeshStrategy(**self.sizes) if self.sizes else self.strategy
 
 
@@ -72,7 +72,7 @@ class Numbered(Saved):
 
 @dataclass
 class Leg:
-    """What a part of the training came to: the weights, which samples each step saw, and how many steps are done."""
+    """The result of a leg of training: weights, the samples of each step, and the number of steps."""
 
     weights: dict[str, torch.Tensor]
     seen: list[list[int]]
@@ -132,7 +132,7 @@ class Case:
 
 
 def cases(folder: Path, saved: list[str], loaded: list[str], kinds: tuple[str, ...] = FORMATS) -> list[Case]:
-    """Save under each of some layouts, go on under each of others, and compare."""
+    """Save under each layout of `saved`, resume under each of `loaded`, and compare."""
     whole = ranks(1, target, "single", [None])[0][0]
     for name in saved:
         ranks(LAYOUTS[name].size, source, name, str(folder))

@@ -15,7 +15,7 @@ from tests.processes.programs import GRACE, HANGS_AFTER, Program
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-# What is said when a rank did not end because of the others, but because a launcher ran out of patience.
+# Printed when a rank was ended by a launcher that ran out of patience, and not because of another rank.
 _FORCED = (" s after rank 0 had ended, and stopped", "forcefully exiting via")
 
 

@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 
 class Decoder(L.Module):
-    """What a user would write: nothing in it knows of a strategy, but the plan."""
+    """A model as a user would write it: only its plan knows of strategies."""
 
     def __init__(self, plan: dict[str, Any] | None = None, heads: int = 4, tied: bool = False, lr: float = 0.3) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Three processes that go on add up gradients in the order of the run before, to the last bit."""
+"""Three processes that resume add up gradients in the order of the earlier run, to the last bit."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def legs(rank: int, folder: Any, options: dict[str, Any], accumulate: int) -> Any:
-    """Return where an uninterrupted run and those that go on from step 3, and again from 5, differ."""
+    """Return the saved order, and where runs resumed from steps 3 and 5 differ from one never stopped."""
     whole = trained(None, None, options, accumulate)[0]
     first, second, unordered = (str(folder / name) for name in ("first.ckpt", "second.ckpt", "unordered.ckpt"))
     trained(None, (3, first), options, accumulate)

@@ -1,4 +1,4 @@
-"""Callbacks and loggers with two processes: one set of files, and decisions that all make alike."""
+"""Callbacks and loggers with two processes: one set of files, and the same decisions on all ranks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.processes
 
 
 class Line(L.Module):
-    """A regression whose batches may be slow on one process, or end in NaN on one."""
+    """A regression with batches that may be slow, or end in NaN, on one process."""
 
     def __init__(
         self, lr: float = 0.1, slow: dict[int, float] | None = None, bad: tuple[int, int] | None = None
@@ -116,7 +116,7 @@ def rows_of(root: str | Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-# a whole life: fit, fit again, validate, test
+# a full life cycle: fit, fit again, validate, test
 
 
 def life(rank: int, root: str, size: int) -> dict[str, Any]:
@@ -339,7 +339,7 @@ def test_only_rank_zero_draws_and_speaks(tmp_path: Path, bar: str) -> None:
     assert second == ""
 
 
-# what goes wrong
+# failures
 
 
 def refused(rank: int, root: str, what: str) -> str:
@@ -386,11 +386,11 @@ def test_after_a_signal_to_one_rank_all_save_together(tmp_path: Path, number: in
     assert saved["interrupted.ckpt"]["global_step"] == saved["on_exception.ckpt"]["global_step"] == step
 
 
-# what is spread over processes
+# sharded models
 
 
 class Looks(L.Callback):
-    """What a hook may do on one rank alone, or with a checkpoint."""
+    """Does in its hooks everything that is allowed on one rank alone, or with a checkpoint."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

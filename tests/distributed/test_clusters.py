@@ -92,7 +92,7 @@ class OwnCluster:
 
 
 def forget_the_launcher() -> None:
-    """Take away what `processes` has set, which a cluster does not."""
+    """Remove the variables that `processes` has set, which a cluster does not set."""
     for name in EXPORTED:
         os.environ.pop(name, None)
 
@@ -125,7 +125,7 @@ def wanted() -> dict[str, torch.Tensor]:
 
 @contextmanager
 def free_job(variables: dict[str, str]) -> Iterator[int]:
-    """Find a number of a job whose port, which lightlib makes from it, nobody uses; keep others from it."""
+    """Find a job number with a free port, which lightlib derives from the number; hold that port."""
     for job in itertools.count(os.getpid()):
         port = detect(None, variables={name: value.format(rank=0, job=job) for name, value in variables.items()}).port
         with pytest.MonkeyPatch.context() as patch, suppress(LightlibError):

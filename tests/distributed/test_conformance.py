@@ -1,4 +1,4 @@
-"""Our strategies pass the tests that we offer to others; somebody else's does, and wrong ones fail."""
+"""Our strategies and a third party's pass the conformance tests, and wrong ones fail them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check(rank: int, name: str) -> None:
     check_strategy(OURS[name][1])
 
 
-SLOW = (  # four processes, or like others
+SLOW = (  # four processes, or similar to a faster one
     *("pipeline+replicate", "pipeline+tensor", "replicate+tensor", "hsdp", "model_parallel"),
     *("interleaved", "zero bubble", "shard+checkpointing"),
 )
@@ -62,7 +62,7 @@ def test_ours(name: str):
 
 
 class Averaging(Strategy):
-    """Somebody's own: the gradients of copies are averaged by hand, once per window."""
+    """A third party's strategy: averages the gradients of replicas by hand, once per window."""
 
     launcher = "subprocess"
 
@@ -124,7 +124,7 @@ def wrong(what: str) -> Strategy:
 
 
 def failures(rank: int) -> list[str]:
-    """Return what the kit says about strategies that are wrong in one respect each."""
+    """Return the conformance errors of strategies that are each wrong in one respect."""
     found = []
     for what, check in (("no average", "trains"), ("norm", "clips_norm"), ("forgets", "loads")):
         with pytest.raises(AssertionError) as caught:

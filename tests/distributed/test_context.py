@@ -22,7 +22,7 @@ TABLE = {"context_buffers": ["places.weight"]}
 
 
 class ByPositions(Decoder):
-    """Its positions are those of the whole sequence under every strategy."""
+    """A decoder that uses positions of the full sequence under every strategy."""
 
     def forward(self, text):
         x = self.words(text) + self.places(positions(text.shape[1], text.device))

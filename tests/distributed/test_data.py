@@ -76,7 +76,7 @@ def trainer_of(strategy, devices, **arguments):
 
 
 def shuffled_fit(rank, strategy, devices, n, val, size):
-    """Train on shuffled samples, validate and predict uneven numbers; return what was read and measured."""
+    """Train on shuffled samples, validate and predict uneven numbers; return samples and metrics."""
     module = built()
     trainer = trainer_of(strategy, devices, num_sanity_val_steps=1)
     trainer.fit(module, DataLoader(samples(n), size, shuffle=True), DataLoader(samples(val), size))
@@ -141,7 +141,7 @@ def read(rank, make, **arguments):
 
 
 def refused(rank, make):
-    """Return the text of the error; one of the processes says it first, and the others repeat it."""
+    """Return the text of the error, which one process raises first and the rest repeat."""
     try:
         read(rank, make, use_distributed_sampler=False)
     except Exception as error:  # noqa: BLE001

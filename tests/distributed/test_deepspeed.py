@@ -84,7 +84,7 @@ def trainer(devices: int = 1, strategy: Any = "auto", **options: Any) -> L.Train
 
 
 def run(devices: int, strategy: dict[str, Any] | None, options: dict[str, Any], **net: Any) -> dict[str, Any]:
-    """Train, and return what can be compared."""
+    """Train, and return the results to compare."""
     chosen = "auto" if strategy is None else DeepSpeedStrategy(**{**SMALL, **strategy})
     module = Net(**net)
     saved = options.pop("save", None)
@@ -159,7 +159,7 @@ def test_optimizer_state_on_the_cpu_gives_the_same_numbers(stage: int) -> None:
 
 @pytest.mark.parametrize("stage", [0, 2, 3])
 def test_weighted_losses_are_exact_over_processes_and_windows(stage: int) -> None:
-    """With SGD, whose steps show a wrong factor that AdamW would hide."""
+    """With SGD: its steps show a wrong factor that AdamW would hide."""
     options = {"accumulate_grad_batches": 2, "gradient_clip_val": 0.9}
     net = {"optimizer": "SGD", "weighted": True}
     assert_same(together({"stage": stage}, options, **net), run(1, None, dict(options), **net))

@@ -44,7 +44,7 @@ class Averages(L.Callback):
 
 
 class Doubles(Saved):
-    """Changes weights while they are loaded, as one who has renamed a layer does."""
+    """Changes weights while they are loaded, as code for a renamed layer does."""
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         state = checkpoint["state_dict"]
@@ -60,7 +60,7 @@ def trainer(steps: int, *callbacks: Any, **options: Any) -> L.Trainer:
 
 
 def in_the_background(rank: int, folder: str) -> Any:
-    """Train and save every second step in the background; then go on from the last one."""
+    """Train and save every second step in the background; then resume from the last checkpoint."""
     average, loader = Averages(), DataLoader(data(), BATCH // 2, shuffle=True)
     saves = ModelCheckpoint(folder, "{step}", save_top_k=-1, every_n_train_steps=2, async_save=True)
     trainer(6, average, saves, enable_checkpointing=True).fit(Saved(), loader)
@@ -104,7 +104,7 @@ def other_modules(rank: int, path: str) -> list[str]:
     for kind in (OneGroup, Wider):
         try:
             trainer(9).fit(kind(), DataLoader(data(), BATCH // 2), ckpt_path=path)
-        except Exception as error:  # noqa: BLE001  own, or what another process says of it
+        except Exception as error:  # noqa: BLE001  its own error, or another rank's
             texts.append(str(error))
     return texts
 

@@ -82,7 +82,7 @@ def test_a_rank_that_leaves_with_exit_code_0(what):
 
 
 def test_the_first_rank_is_killed():
-    fails("kill", 0, code=-9)  # nobody is left who could write, but whoever has started it sees the signal
+    fails("kill", 0, code=-9)  # rank 0 can print nothing, but its parent sees the signal
 
 
 @pytest.mark.parametrize(

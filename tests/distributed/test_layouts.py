@@ -16,7 +16,7 @@ def expect_right(folder: Path, saved: list[str], loaded: list[str], kinds: tuple
 
 
 @pytest.mark.processes
-@pytest.mark.filterwarnings("ignore")  # the processes are told that sums over the epoch begin anew
+@pytest.mark.filterwarnings("ignore")  # warnings that sums over the epoch start again
 def test_some_layouts_read_some_others(tmp_path: Path):
     expect_right(tmp_path, ["fsdp 2", "pipeline 2"], ["single", "tensor 2"], ("directory",))
 

@@ -37,7 +37,7 @@ STRATEGIES: dict[str, tuple[int, str]] = {
 }
 DTYPES = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 # float32: sums in another order. Reduced: activations are rounded to 8 (bfloat16) or 11 (float16) bits at other places
-# than autocast does on one device, because sharded parameters are cast as a whole and partial sums of split matrices
+# than autocast does on one device, because sharded parameters are cast in full and partial sums of split matrices
 # are rounded before they are added: some roundings per layer, of 2^-9 and 2^-12 each. AdamW divides by the gradient's
 # own size, so a weight whose gradient is mostly rounding moves by up to lr in the other direction.
 LOSS_WITHIN = {"32-true": 1e-6, "bf16-mixed": 3e-2, "16-mixed": 4e-3}
@@ -100,7 +100,7 @@ def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
     return torch.cat([weight.flatten().float() for weight in weights.values()])
 
 
-# Of those in a reduced precision with four processes, or with a schedule like others, `make test` runs these.
+# Of those in a reduced precision with four processes, or with a similar schedule, `make test` runs these.
 SOME = {"hsdp bf16-mixed", "pipeline+shard 16-mixed", "shard+tensor bf16-mixed", "pipeline zero-bubble 16-mixed"}
 OF_OTHERS = ("pipeline gpipe", "pipeline interleaved", "pipeline zero-bubble")
 

@@ -1,4 +1,4 @@
-"""What each process holds of parameters, gradients and optimizer state, and what is said of it."""
+"""Memory of parameters, gradients and optimizer state on each process, and its summary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 
 
 class Measured(L.Callback):
-    """Asks what is held when gradients and optimizer state are there."""
+    """Measures memory when gradients and optimizer state exist."""
 
     def __init__(self) -> None:
         self.found: dict[str, int] = {}

@@ -51,9 +51,9 @@ def machines():
 
 
 class Cluster:
-    """The agents of torchrun on the two machines; what it has started is gone after the `with`.
+    """The agents of torchrun on the two machines; all their processes end with the `with` block.
 
-    Nothing but the addresses is told: which network interface gloo has to take is found out.
+    They get only addresses: lightlib finds the network interface for gloo.
     """
 
     def __init__(self, names, steps, delay):
@@ -100,7 +100,7 @@ class Cluster:
             agent.wait(timeout=HANGS_AFTER)
 
     def wait_until(self, what):
-        """Wait until the notes of the ranks say something."""
+        """Wait until the notes of the ranks match a pattern."""
         deadline = time.monotonic() + HANGS_AFTER
         while not re.search(what, notes(), re.MULTILINE):
             assert time.monotonic() < deadline, self.told(f"not within {HANGS_AFTER:g} s: {what}")

@@ -31,7 +31,7 @@ def trainer_of(strategy: Any, **options: Any) -> L.Trainer:
 
 
 def loader(size: int, samples: int = 56) -> DataLoader[Any]:
-    """Return a loader whose batches are this process's parts of those of one device."""
+    """Return a loader of this process's shards of the batches of one device."""
     return DataLoader(data(samples), BATCH // size)
 
 
@@ -413,7 +413,7 @@ def skips(rank: int, strategy: str) -> str:
     torch.manual_seed(3)
     try:
         trainer_of(strategy, limit_val_batches=0).fit(Skips(), loader(2))
-    except Exception as error:  # noqa: BLE001  own, or what another process says of it
+    except Exception as error:  # noqa: BLE001  its own error, or another rank's
         return str(error)
     return ""
 
@@ -465,7 +465,7 @@ def test_a_schedule_that_reads_a_metric_of_the_step_has_one_rate_on_all():
 
 
 class Noisy(Net):
-    """What it makes in a step has the dtype of its parameters."""
+    """A step that creates a tensor, which must get the dtype of the parameters."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         x, y = batch

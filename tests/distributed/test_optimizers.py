@@ -50,7 +50,7 @@ def test_the_numbers_are_those_of_one_device(strategy: str, size: int, kinds: tu
     ("strategy", "kind"), [("zero1", "LBFGS"), ("fsdp", "LBFGS"), ("fsdp", "Adafactor"), ("tensor", "Rprop")]
 )
 def test_what_cannot_step_a_part_is_refused(strategy: str, kind: str):
-    with pytest.raises(AssertionError) as caught:  # of which one process may hear from the other
+    with pytest.raises(AssertionError) as caught:  # one process may raise the error of the other
         ranks(2, by_all, strategy, (kind,), 1)
     text = str(caught.value)
     assert f"MisconfigurationException: {kind} with " in text

@@ -1,4 +1,4 @@
-"""Options of the strategies, through the Trainer: what each does to the numbers, and what it refuses."""
+"""Options of the strategies, through the Trainer: their effect on the results, and their errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def assert_near(found: dict[str, Any], wanted: dict[str, Any], within: float = 1
 
 # by hand, as Lightning documents it
 class ByHand(Net):
-    """Builds and spreads its layers itself."""
+    """Builds and shards its layers itself."""
 
     def __init__(self, whole: bool = False, meta: bool = False, shards: bool = True) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def left_out(rank: int) -> str:
     net = ByHand(shards=False)
     try:
         fit(ModelParallelStrategy(2, 2), net)
-    except Exception as error:  # noqa: BLE001  the first process's own, or what another says of it
+    except Exception as error:  # noqa: BLE001  rank 0's own error, or another rank's
         return str(error)
     return ""
 
@@ -250,7 +250,7 @@ def two_branches() -> dict[str, torch.Tensor]:
 def wrong_hooks(rank: int) -> list[str]:
     texts = []
     for options in ({"ddp_comm_hook": "int8"}, {"ddp_comm_hook": 3}):
-        with pytest.raises(Exception) as caught:  # noqa: PT011  own, or what another process says of it
+        with pytest.raises(Exception) as caught:  # noqa: PT011  its own error, or another rank's
             fit(DDPStrategy(**options), built())
         texts.append(str(caught.value))
     with pytest.raises(Exception) as caught:  # noqa: PT011
@@ -366,7 +366,7 @@ def meta(rank: int) -> Any:
         first.append((weights.state, trainer.strategy.module_state()))
     texts = []
     for what in ("values", "no reset", "tensor"):
-        with pytest.raises(Exception) as caught:  # noqa: PT011  own, or what another process says of it
+        with pytest.raises(Exception) as caught:  # noqa: PT011  its own error, or another rank's
             fit(FSDPStrategy(meta=True), Builds(5, what))
         texts.append(str(caught.value))
     return first, texts
@@ -410,7 +410,7 @@ def test_synchronised_batch_norm_needs_a_gpu():
 
 
 def after_evaluation(rank: int) -> Any:
-    """Change weights by hand after a validation whose parameters FSDP keeps gathered, and train on."""
+    """Change weights by hand after a validation that leaves parameters gathered, and train on."""
     strategies = {"keeps": FSDPStrategy(reshard_after_forward=False), "pipeline": MeshStrategy(pipeline=2, shard=1)}
     states = {}
     for name, strategy in strategies.items():

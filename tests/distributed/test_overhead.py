@@ -1,4 +1,4 @@
-"""What a batch costs beyond a plain loop around DistributedDataParallel: calls and frames."""
+"""The cost of a batch beyond a loop around DistributedDataParallel: calls and frames."""
 
 from __future__ import annotations
 

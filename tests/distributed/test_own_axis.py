@@ -44,7 +44,7 @@ class Columns(Axis):
 
 
 class Own(Axis):
-    """Replicas that read batches of their own, outside of all others."""
+    """Replicas that read separate batches, outside of all other axes."""
 
     name, order, splits_batch = "own", 15, True
 

@@ -125,7 +125,7 @@ def samples(count: int = 26) -> list[dict[str, Any]]:
 
 
 def fitted(module: L.Module, strategy: Any, devices: int, data: Any, size: int = 8, **options: Any) -> dict[str, Any]:
-    """Return what is left of a fit, and the predictions."""
+    """Return the results of a fit, and the predictions."""
     trainer = L.Trainer(
         **QUIET, strategy=strategy, devices=devices, num_sanity_val_steps=0, **{"max_epochs": 2} | options
     )
@@ -251,7 +251,7 @@ def test_named_stages_of_a_forward_that_does_without_absent_layers() -> None:
 
 
 class Noisy(Chain):
-    """Keeps what the layers get, on the first stage, and what the step computed it from, on the last."""
+    """Keeps random numbers that a step draws before the pipelined call."""
 
     def training_step(self, batch, batch_idx):
         self.drawn = torch.rand(3)
@@ -341,7 +341,7 @@ def lengths(rank: int) -> Any:
 
 
 class Splitting(Chain):
-    """Says itself how a batch is cut."""
+    """Cuts a batch in its own way."""
 
     def split_batch(self, batch, n):
         self.asked = n

@@ -1,4 +1,4 @@
-"""What a step logs in a pipeline, which calls it once per micro-batch, is said of the whole batch."""
+"""Logs in a pipeline: the step runs once per micro-batch, and logs values of the full batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline refuses, on every process of it, and what it says."""
+"""Modules and data that a pipeline refuses, on each of its processes, and the errors."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class RaisingInside(Layers):
 
 
 class Loose(L.Module):
-    """A loop over blocks which keeps what the first one gave."""
+    """A loop over blocks that keeps an early value."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def refused(rank: int, make: Any, args: tuple[Any, ...], pipeline: dict[str, Any
 
 
 def message(make: Any, *args: Any, count: int = 8, size: int = 8, **pipeline: Any) -> str:
-    """Return what all processes raise; one may hear from the other what it was, or is ended while it waits."""
+    """Return the errors of all processes; one may repeat the other's, or be ended while it waits."""
     with pytest.raises(AssertionError) as caught:
         ranks(2, refused, make, args, pipeline, count, size)
     assert "hanging" not in str(caught.value)

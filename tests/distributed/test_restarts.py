@@ -69,7 +69,7 @@ def test_a_killed_rank_is_restarted_and_the_run_ends_like_one_that_was_not_kille
 
 
 def test_agents_that_restart_their_own_ranks_only():
-    """Nobody tells the other machine: its rank stays, in an attempt that has lost one, or in the next agreement."""
+    """The other machine gets no notice: its rank stays, in a broken attempt or the next agreement."""
     kills = [Kill(1, "group", 1), Kill(0, "agreement", 4), Kill(0, "group", 1), Kill(0, "batch", 3)]
     with contextlib.closing(HeldPort()) as held:
         options = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={held.port}"]

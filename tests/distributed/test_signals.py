@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: all ranks leave at one step, with a checkpoint to go on from exactly."""
+"""Ctrl-C and SIGTERM: all ranks leave at one step, with a checkpoint for an exact resume."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ pytestmark = [
 ]
 slow = pytest.mark.slow
 FIT = ("--epochs", 2)
-TOGETHER = "--together"  # the other rank hears of it in the same batch, else wherever it is
+TOGETHER = "--together"  # the other rank receives it in the same batch, otherwise at any place
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """Return what a run that nobody stops ends with, by its options."""
+    """Return the result of an uninterrupted run, by its options."""
     found = {}
 
     def ask(*options):
@@ -36,7 +36,7 @@ def uninterrupted(tmp_path_factory):
 
 
 def went_on(*options, torchrun=False):
-    """Run the script to its end and return what rank 0 ends with."""
+    """Run the script to its end and return the result of rank 0."""
     ended = run("stopped.py", *FIT, *options, torchrun=torchrun)
     assert ended.code == 0, ended.text
     assert left() == ["2 20 20" if "--accumulate" not in options else "2 20 6"] * 2

@@ -69,7 +69,7 @@ class SavesAt(L.Callback):
 def leg(
     rank: int, strategy: str, size: int, kind: str, before: Path | None, after: Path, step: int, **options: Any
 ) -> Any:
-    """Go on from one checkpoint to the next; the order of the samples is drawn anew in every epoch."""
+    """Resume from one checkpoint to the next; every epoch draws a new order of the samples."""
     torch.manual_seed(3)
     trainer = L.Trainer(
         **QUIET, strategy=strategy, max_epochs=EPOCHS, callbacks=SavesAt(step, after), gradient_clip_val=0.5, **options
@@ -82,7 +82,7 @@ def leg(
 
 
 def interrupted(rank: int, strategy: str, size: int, folder: Path) -> Any:
-    """Return what a run that is not interrupted ends with, and one that goes on from step 4."""
+    """Return the results of an uninterrupted run, and of one resumed from step 4."""
     first, none = folder / "first.ckpt", folder / "none.ckpt"
     whole = leg(rank, strategy, size, "AdamW", None, none, 10**6)
     leg(rank, strategy, size, "AdamW", None, first, 4)
@@ -109,7 +109,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(strategy: str, count: int, s
 
 
 class Centred(Saved):
-    """Takes the mean of what a process has seen from its samples: a buffer that is another one on every process."""
+    """Subtracts the mean of the samples that a process has seen: a buffer that differs by process."""
 
     def __init__(self, automatic: bool) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ def centred_twice(rank: int, folder: Path, *how: Any) -> Any:
 def test_buffers_that_are_others_on_every_process(strategy: str, automatic: bool, kind: str, tmp_path: Path):
     found_by_rank = ranks(2, centred_twice, tmp_path, strategy, automatic, kind)
     assert not torch.equal(found_by_rank[0][0]["mean"], found_by_rank[1][0]["mean"]), (
-        "they are alike, so this test shows nothing"
+        "they are equal, so this test shows nothing"
     )
     for whole, found in found_by_rank:
         assert not [name for name, value in whole.items() if not torch.equal(value, found[name])]
@@ -252,7 +252,7 @@ def test_tied_and_frozen_weights(strategy: str, size: int, tmp_path: Path):
 
 
 def full_disk(rank: int, strategy: str, size: int) -> Any:
-    """Try to write where nothing can be written, and go on."""
+    """Try to save with no space left, and continue."""
 
     def no_space(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -289,7 +289,7 @@ def mixed_up(rank: int, path: Path) -> list[str]:
         trainer = L.Trainer(**QUIET, strategy="fsdp", max_epochs=2)
         try:
             trainer.fit(kind(), DataLoader(data(), BATCH // 2), ckpt_path=path)
-        except Exception as error:  # noqa: BLE001  own, or what another process says of it
+        except Exception as error:  # noqa: BLE001  its own error, or another rank's
             texts.append(str(error))
     return texts
 

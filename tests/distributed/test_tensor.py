@@ -74,7 +74,7 @@ def run_with(rank, name):
 
 
 class Late(Decoder):
-    """Builds its layers when the strategy says where."""
+    """Builds its layers when the strategy calls configure_model."""
 
     def __init__(self, plan=None):
         L.Module.__init__(self)

@@ -1,4 +1,4 @@
-"""The same under torchrun, whose summary comes last: it shows why the first failing rank failed."""
+"""The same under torchrun: its summary comes last, and gives the error of the first failing rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ slow = pytest.mark.slow
 
 
 def root_cause(what, rank, *options):
-    """Run the script that fails and return what torchrun calls the root cause."""
+    """Run the failing script and return the root cause that torchrun prints."""
     ended = run("failing.py", what, rank, *options, torchrun=True)
     assert ended.code == 1, ended.text
     _, found, cause = ended.text.partition("Root Cause (first observed failure):")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 
 
 class Keeps(Net):
-    """Its loss depends on the losses of this process, on what an epoch set, and on a generator of its own."""
+    """A loss that depends on earlier losses of this process, on the epoch, and on a generator."""
 
     def __init__(self) -> None:
         super().__init__(optimizer="SGD")
@@ -38,7 +38,7 @@ class Keeps(Net):
 
 
 def leg(rank: int, strategy: str, size: int, before: Path | None, after: Path, step: int) -> Any:
-    """Train from one checkpoint to the next; return weights, what this process keeps, and the warnings."""
+    """Train from one checkpoint to the next; return weights, this process's state, and the warnings."""
     torch.manual_seed(3)
     module = Keeps()
     options = {**QUIET, "strategy": strategy, "devices": size, "max_epochs": 3, "limit_train_batches": 5}

@@ -1,4 +1,4 @@
-"""One module as a user writes it; and plain loops that say what must come out."""
+"""One module as a user writes it, and plain loops that compute the expected results."""
 
 from __future__ import annotations
 

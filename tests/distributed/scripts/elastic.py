@@ -33,7 +33,7 @@ class Net(L.Module):
             self.trainer.should_stop = True
 
     def note(self, what: str) -> None:
-        """Append to a file what happens when, for the test."""
+        """Append an event and its time to a file, for the test."""
         start = os.environ["TORCHELASTIC_RESTART_COUNT"]
         line = f"{what} {self.global_step} world {self.trainer.world_size} rank {self.global_rank} start {start}"
         with Path("notes").open("a") as file:

@@ -1,4 +1,4 @@
-"""A user's script that fails where and as it is told to: `failing.py WHAT RANK [--strategy ...]`."""
+"""A user's script that fails as requested: `failing.py WHAT RANK [--strategy ...]`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ processes.Watch = partial(Watch, timing=Timing(grace=0.5, short_grace=0.5))
 
 
 def fail() -> None:
-    """Fail as was asked for."""
+    """Fail as requested."""
     if given.what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if given.what == "sleep":

@@ -1,4 +1,4 @@
-"""A user's script that gets signals at batches that can be chosen, and goes on from a checkpoint."""
+"""A user's script that gets signals at chosen batches, and resumes from a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--what", choices=["SIGTERM", "SIGINT", "SIGUSR1", "should_stop", "twice", "none"], default="none")
 parser.add_argument("--to", default="group", help="the rank that gets it, 'group': all of the terminal, or 'agent'")
 parser.add_argument("--where", choices=["train", "validate", "sanity", "end"], default="train")
-parser.add_argument("--at", type=int, default=7, help="which batch, counted over the whole run")
-parser.add_argument("--together", action="store_true", help="the others hear of it in the same batch")
+parser.add_argument("--at", type=int, default=7, help="which batch, counted over the full run")
+parser.add_argument("--together", action="store_true", help="the other ranks receive it in the same batch")
 parser.add_argument("--again", action="store_true", help="a further SIGTERM comes while the checkpoint is written")
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--epochs", type=int, default=3)
@@ -60,7 +60,7 @@ class Net(L.Module):
 
     @property
     def chosen(self) -> bool:
-        """Whether this rank gets what is asked for."""
+        """Whether the signal or the request to stop is for this rank."""
         return self.global_rank == (int(given.to) if given.to.isdigit() else 0)
 
     def count(self, stage: str) -> None:
@@ -74,7 +74,7 @@ class Net(L.Module):
                 self.trainer.should_stop = True
             else:
                 receive(self.trainer)
-        # A wish to stop reaches the others when the one that has it comes to the end of its batch.
+        # A request to stop reaches the other ranks when the requesting rank ends its batch.
         elif not self.chosen and given.together and self.batches[stage] == given.at + (given.what == "should_stop"):
             hear(self.trainer)
 
