@@ -52,7 +52,7 @@ def _over_plain(peer: Peer, what: str, batches: int) -> float:
 
 
 def train_with_defaults(peer: Peer, task: Task) -> None:
-    """Train with a default Trainer. A drawing of the bar comes by the clock and not by the batch: none is counted."""
+    """Train with a default Trainer, without the bar's draws, which depend on time and not on batches."""
     if peer is not LIGHTLIB:
         peer.code.train_with_defaults(task)
         return

@@ -28,7 +28,7 @@ _WHAT = f"µs per step over plain DDP, {PROCESSES} processes: everything off"
 
 
 def run(size: Size) -> Iterator[Result]:
-    """Yield the cost per step of lightlib and Lightning over DistributedDataParallel, all in turns in one torchrun."""
+    """Yield the cost per step of lightlib and Lightning over DDP, measured in turns in one torchrun."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "times.json"
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={PROCESSES}"]

@@ -89,7 +89,7 @@ def table(status: str, found: list[tuple[str, str, str]]) -> str:
 
 
 def entries(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield status, name and reason of all that is not the same, arguments of methods and classes included."""
+    """Yield status, name and reason of every name that differs, with arguments of methods and classes."""
     for section, names in content.items():
         if not isinstance(names, dict) or section == "statuses":
             continue

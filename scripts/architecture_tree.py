@@ -85,7 +85,7 @@ def first_line(path: Path) -> str:
 
 
 def docstring_at_top(text: str) -> str:
-    """Return the docstring that the text of a file begins with, or an empty string; the rest is not parsed."""
+    """Return the docstring at the start of a file's text, or an empty string; do not parse the rest."""
     found = re.match(r'"""(.*?)"""|\'\'\'(.*?)\'\'\'|"([^"\n]*)"', text, re.DOTALL)
     return inspect.cleandoc(next(filter(None, found.groups()), "")) if found else ""
 

@@ -28,7 +28,7 @@ def problems(subject: str) -> Iterator[str]:
 
 
 def new_subjects(root: Path = ROOT) -> list[str]:
-    """Return the subjects of commits made since the rule, without merges; none where the history is not there."""
+    """Return the subjects of commits since the rule, without merges; none if there is no history."""
     git = ["git", "-C", str(root)]
     known = subprocess.run([*git, "cat-file", "-e", f"{BEFORE_THE_RULE}^{{commit}}"], capture_output=True, check=False)
     if known.returncode:

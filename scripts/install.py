@@ -69,7 +69,7 @@ class Progress:
 
 
 def short(text: str) -> str:
-    """The file's or package's name and its size, without the address it comes from and the reason it is needed."""
+    """Return the name and size of a file or package, without its address and the reason for it."""
     name, size = re.match(r"(\S+)(?:.*(\(\d[\d.]* [kMG]?B\)))?", text).groups()  # type: ignore[union-attr]
     return " ".join(filter(None, [name.rsplit("/", 1)[-1], size]))
 

@@ -77,7 +77,7 @@ def session(commands: list[str]) -> tuple[int, list[str]]:
 
 
 def in_a_terminal(command: list[str], folder: str) -> tuple[int, str]:
-    """Run `command` in `folder`, in a terminal with colours, and return its exit code and all that it wrote."""
+    """Run `command` in `folder` in a terminal with colours; return its exit code and its output."""
     quiet = {"NO_COLOR", "CI", "FORCE_COLOR"}
     environment = {name: value for name, value in os.environ.items() if name not in quiet}
     environment |= {

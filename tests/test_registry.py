@@ -26,7 +26,7 @@ from tests.runs.plain import QUIET, Net, batches, quiet_trainer, same_weights
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Declare entry points as installed packages would: ``installed(strategies={"mine": "package:Class"})``."""
+    """Declare entry points as packages would: ``installed(strategies={"mine": "package:Class"})``."""
     declared = []
 
     def declare(**groups):

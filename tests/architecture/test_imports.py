@@ -71,7 +71,7 @@ def test_the_order_in_the_documentation_is_the_order() -> None:
 
 
 def house(root: Path, files: Mapping[str, str]) -> list[File]:
-    """Write a small package: `{"core/progress/plan": "import x"}` is the text of lightlib/core/progress/plan.py."""
+    """Write a small package from texts by file: "core/progress/plan" is lightlib/core/progress/plan.py."""
     for name, text in files.items():
         path = root / "lightlib" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)

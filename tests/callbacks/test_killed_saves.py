@@ -36,7 +36,7 @@ KINDS = {
 
 
 def at_places(count, number=5):
-    """Some of `count` operations, the first and the last among them; campaigns go through all, in real processes."""
+    """Return some of `count` operations, with the first and the last; campaigns cover all of them."""
     return sorted({round(1 + place * (count - 1) / (number - 1)) for place in range(number)})
 
 

@@ -16,7 +16,7 @@ __all__ = ["clock"]
 
 
 def seconds_left(plan, validations=None, batches=10, epochs=3, batch=5, max_steps=-1):
-    """After `batch` batches of a second each, the first of which started the pace; a validation takes 100 seconds."""
+    """Return the remaining time after `batch` batches of 1 s each; a validation takes 100 s."""
     epoch, epoch_batch = divmod(batch, batches) if batches < math.inf else (0, batch)
     trainer = FakeTrainer(batches=batches, epochs=epochs, plan=plan, max_steps=max_steps)
     trainer.progress = types.SimpleNamespace(epoch=epoch, epoch_batch=epoch_batch, batch=batch, step=batch)

@@ -45,7 +45,7 @@ def file_of(frame):
 
 
 def stacks(call, start, ends):
-    """Return the files of lightlib on the stack, from the frame of `start` on, whenever one of `ends` is called.
+    """Return lightlib's files on the stack, from the frame of `start`, at each call of one of `ends`.
 
     A function is named by its file and its name.
     """

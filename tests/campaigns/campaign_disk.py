@@ -164,7 +164,7 @@ def _empty(callback: Any, disk: Any) -> None:
 
 
 def campaign(disk: Any, folder: str, count: int, words: str) -> tuple[int, int]:
-    """All that this campaign does, on one kind of disk; return how many saves were tried, and how many were wrong."""
+    """Run the campaign on one kind of disk; return the number of saves tried, and of wrong ones."""
     tried = bad = 0
     for form in ("file", "directory"):
         count_of_saves, problems = saves(disk, f"{folder}/{form}-saves", form, count)

@@ -135,7 +135,7 @@ def tmpfs_allowed() -> bool:
 
 
 def in_tmpfs(folder: str, size: int, module: str, arguments: list[str]) -> int:
-    """Run a module in a namespace in which a tmpfs of `size` bytes is mounted at `folder`; return its exit code."""
+    """Run a module in a namespace with a tmpfs of `size` bytes at `folder`; return its exit code."""
     script = 'mount -t tmpfs -o "size=$1" tmpfs "$2" && shift 2 && exec "$@"'
     program = [sys.executable, "-m", module, *arguments]
     return subprocess.run(

@@ -74,7 +74,7 @@ class KeepsOwnState:
 
 
 class Epochs(Sampler[int]):
-    """Counts its epochs, and draws sample by sample from the global generator, by weights that training changes."""
+    """Counts its epochs, and draws samples from the global generator by weights that training changes."""
 
     def __init__(self, count: int) -> None:
         self.weights, self.epoch = torch.ones(count), 0
@@ -90,7 +90,7 @@ class Epochs(Sampler[int]):
 
 
 class ChangesData(Callback):
-    """Changes the sampler's weights and the data set's noise, and shakes a weight with a generator of its own."""
+    """Changes the sampler's weights and the data set's noise, and adds noise from its own generator."""
 
     def __init__(self) -> None:
         self.generator, self.batches = np.random.default_rng(8), 0

@@ -154,7 +154,7 @@ class Owner(KeepsOwnState, Classifier):
 
 
 class MovingAverage(Callback):
-    """A state of its own that grows with every step, and is logged: of the gradient norm, which all ranks know."""
+    """A moving average of the gradient norm, which all ranks know; it is logged and has state."""
 
     def __init__(self) -> None:
         self.value = torch.zeros(())

@@ -112,7 +112,7 @@ def weights_in(folder: str) -> dict[str, dict[str, torch.Tensor]]:
 
 
 class At(Callback):
-    """Calls a function with the trainer when the loop saves after this step, before ModelCheckpoint is asked."""
+    """Calls a function with the trainer after a step, before ModelCheckpoint saves."""
 
     def __init__(self, step: int, call: Any) -> None:
         self.step, self.call = step, call

@@ -17,7 +17,7 @@ FORMATS = ("file", "directory")
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_at_each_of_many_bytes(kind):
-    """In one run: the training state and all earlier files are as they were, and the run then ends as ever."""
+    """In one run, failed saves change no training state and no earlier file, and the run ends normally."""
     tried, problems = saves(Disk(), os.path.abspath("run"), kind, 60)
     assert tried == 120
     assert problems == []

@@ -72,7 +72,7 @@ def code():
 
 @pytest.fixture(autouse=True)
 def canary(tmp_path, monkeypatch):
-    """The canary must not be there in the end; a module that makes it when imported is there from the start."""
+    """Check that the canary is absent at the end; importing `payload_module` would create it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     Path("payload_module.py").write_text(f"import pathlib\npathlib.Path({CANARY!r}).touch()\nclass Thing: pass\n")
@@ -82,7 +82,7 @@ def canary(tmp_path, monkeypatch):
 
 
 def content(real=False, **more):
-    """A checkpoint that `Net` can be built from and resumed from, with more in it, to be forged or for torch.save."""
+    """Return a checkpoint that builds and resumes `Net`, with more values to forge or for torch.save."""
     module = Net()
     forged = {"layer.weight": tensor(shape=(1, 2), stride=(2, 1)), "layer.bias": tensor(shape=(1,))}
     return {

@@ -27,7 +27,7 @@ Usage = namedtuple("Usage", "total used free")  # noqa: PYI024  as shutil's
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch):
-    """No variables that affect a run, few packages to import, and no programs that torch asks about the machine."""
+    """Unset variables that affect a run, limit imports to a few packages, and stub torch's queries."""
     for name in facts.environment():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(facts, "OPTIONAL", {"numpy": "numpy", "not-there": "not_there"})

@@ -142,7 +142,7 @@ def numbers(framework: Any, stateful: bool) -> Any:
 
 
 def train(framework: Any, name: str, folder: Path | None = None, ckpt_path: Path | None = None) -> Record:
-    """Train the run `name`, from the start or from a checkpoint; save it in every hook when there is a `folder`."""
+    """Train the run `name`, from the start or a checkpoint; save it in every hook if `folder` is given."""
     arguments, build = RUNS[name]
 
     class Saves(framework.Callback):  # type: ignore[misc]

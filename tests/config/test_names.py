@@ -403,7 +403,7 @@ XLAEnvironment
 
 
 def classes_of_lightning():
-    """The public classes of the parts of Lightning that a Trainer is built of, by every path that leads to them."""
+    """Return the public classes in Lightning's parts of a Trainer, by every path that leads to them."""
     areas = [
         "accelerators",
         "callbacks",

@@ -54,7 +54,7 @@ def test_ctrl_c_within_an_accumulation_window_with_spawned_workers(tmp_path):
 
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs to know who sent a signal")
 def test_a_sigterm_to_all_processes_leaves_the_workers_to_the_run_until_it_has_left(tmp_path):
-    """As SLURM ends a job: the run stops at the end of the accumulation window, saved, and not with a dead worker."""
+    """As when SLURM ends a job: the run stops after the accumulation window, saved, without dead workers."""
     kill = "if os.fork() == 0: os.killpg(0, signal.SIGTERM); os._exit(0)"
     script = _SPAWNED.replace("os.killpg(0, signal.SIGINT)  # as Ctrl-C in a terminal: all processes get it", "pass")
     script = script.replace("            pass\n", f"            {kill}\n").replace('"spawn"', '"fork"')

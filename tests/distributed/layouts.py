@@ -116,7 +116,7 @@ def target(rank: int, name: str, paths: list[str]) -> list[Leg]:
 
 @dataclass
 class Case:
-    """One pair: by how much the weights differ from those of one uninterrupted run, and whether the samples are its."""
+    """One pair of layouts: the error of the weights against an uninterrupted run, and matching samples."""
 
     saved: str
     loaded: str

@@ -37,7 +37,7 @@ class Ended:
 
 
 def run(script: str, *arguments: object, torchrun: bool = False, env: Mapping[str, str] | None = None) -> Ended:
-    """Run a script of the folder on two ranks; fail when it, or a process that it has started, does not end by itself.
+    """Run a script on two ranks; fail if it or a process that it has started does not end by itself.
 
     Args:
         script: Its name.

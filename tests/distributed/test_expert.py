@@ -33,7 +33,7 @@ def network():
 
 
 class Mixtures(Decoder):
-    """Its blocks have experts in place of the networks; the first block a list of them, the second a stack."""
+    """A decoder with experts in place of its networks: a list in the first block, a stack in the second."""
 
     def __init__(self, optimizer="SGD", **options):
         super().__init__()

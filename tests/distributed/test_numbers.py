@@ -60,7 +60,7 @@ class Tokens(Net):
 
 
 def some_tokens() -> TensorDataset:
-    """Return samples of which every other has few that count: the two data processes have very different numbers."""
+    """Return samples with very different numbers of counted tokens on the two data processes."""
     x, y = data().tensors
     y[1::2][torch.arange(28) % 4 != 0] = IGNORED
     y[:4] = IGNORED

@@ -85,7 +85,7 @@ class Chain(L.Module):
 
 
 class Tolerant(L.Module):
-    """Plain children; its forward does without those that are absent, and a parameter of its own is on the first."""
+    """Plain children: the forward skips absent ones, and the body's own parameter is on stage 0."""
 
     def __init__(self, stages: Any) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ def chains(rank: int, pipelines: list[dict[str, Any]], options: dict[str, Any]) 
 
 
 def test_a_sequential_with_a_head_outside_weights_odd_batches_evaluation_and_prediction() -> None:
-    """26 samples in batches of 8: the last batch of 2 goes through in one piece where the schedule needs more."""
+    """26 samples in batches of 8: the last batch of 2 is not split, though the schedule needs more."""
     expected = ranks(1, chains, [{}], {})[0][0]
     pipelines = [{"schedule": one} for one in ("gpipe", "1f1b", "interleaved", "zbv", "dualpipev")]
     found = ranks(2, chains, pipelines, {})

@@ -33,7 +33,7 @@ def started(kills: list[Kill], ranks: int, restarts: int, *options: str) -> Prog
 
 
 def assert_all_end_well(agents: list[Program], kills: list[Kill]) -> None:
-    """Check that all agents end well, all kills were done, and the weights are those of a run without them."""
+    """Check that all agents end well, all kills hit, and the weights equal those of a run without kills."""
     texts = [agent.communicate()[0] for agent in agents]
     assert [agent.returncode for agent in agents] == [0] * len(agents), "\n".join(texts)
     for agent, text in zip(agents, texts, strict=True):

@@ -37,7 +37,7 @@ def full(trainer: L.Trainer, callback: Average) -> Tensors:
 def leg(
     rank: int, strategy: str, after: Path | None, kind: str = "file", before: Path | None = None, shuffle: bool = False
 ) -> Any:
-    """Train to the end of the epoch, or to a checkpoint; return the callback's tensors and the weights, in full."""
+    """Train to the end of the epoch or to a checkpoint; return the full callback tensors and weights."""
     callback, module = Average(), built()
     callbacks = [callback] if after is None else [callback, SavesAt(SAVED, after, kind)]
     alone = {"devices": 1} if strategy == "auto" else {}

@@ -26,7 +26,7 @@ ALL_ARRIVE = replace(QUICK, arrival=HANGS_AFTER)
 
 
 class Rank(threading.Thread):
-    """A main thread with a loop as core has it: batches with collectives, and a look at the flag after each."""
+    """A main thread with a loop like core's: batches with collectives, and a flag checked after each."""
 
     def __init__(
         self,

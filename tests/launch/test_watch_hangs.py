@@ -163,7 +163,7 @@ def test_without_a_rank_that_waits_nothing_happens():
 
 
 def slow_but_moving(rank: int, watch: Watch) -> None:
-    """At each look a rank has stood for longer than the timeout, or moves: rank 0 once it has asked three times."""
+    """At each look a rank is idle beyond the timeout or moves; rank 0 moves after asking three times."""
     inquiry, step = watch._hang_detector, [0]
 
     def position() -> tuple[int, ...]:

@@ -25,7 +25,7 @@ _fixtures: set[str] = set()  # those of a wider scope than a function's that hav
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Iterator[None]:
-    """Look for doctests in test files only where there can be any: it takes as long as to collect their tests."""
+    """Collect doctests only in test files that have any: the search takes as long as collecting tests."""
     collectors = yield
     is_test = file_path.suffix == ".py" and file_path.is_relative_to(_TESTS)
     if is_test and ">>> " not in file_path.read_text(encoding="utf-8"):
@@ -56,7 +56,7 @@ def _while_importing() -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the doctests, and put tests with processes first: at the end only short ones are left to share out."""
+    """Mark the doctests, and put tests with processes first, so that only short ones remain at the end."""
     for item in items:
         if isinstance(item, DoctestItem) and item.name in _DOCTESTS:
             item.add_marker(pytest.mark.processes)

@@ -28,7 +28,7 @@ _NOT_FOR_PROGRAMS = {"PYTEST_CURRENT_TEST", "RANK", "WORLD_SIZE", "LOCAL_RANK", 
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Return the variables of a program that a user starts here: one thread, lightlib on the path, and `changes`."""
+    """Return the environment of a program that a user starts: one thread, lightlib on the path, `changes`."""
     kept = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_PROGRAMS}
     return {**kept, "PYTHONPATH": str(warm.ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **changes}
 
@@ -79,7 +79,7 @@ class Program(warm.Child):
         self._readers: list[threading.Thread] = []
 
     def communicate(self, timeout: float = HANGS_AFTER) -> tuple[str, str]:
-        """Return the rest of stdout and stderr once the program has ended; raise `TimeoutExpired` if it does not."""
+        """Return the rest of stdout and stderr after the program ends; raise `TimeoutExpired` if it hangs."""
         deadline = time.monotonic() + timeout
         if not self._readers:
             streams = [stream for stream in (self.stdout, self.stderr) if stream is not None]

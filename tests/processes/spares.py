@@ -22,7 +22,7 @@ _waiting: list[tuple[int, socket.socket]] = []
 
 
 def stock(number: int, run: Callable[[list[str]], None]) -> None:
-    """Fork `number` spares of this process; from now on `subprocess.Popen` takes one for ``[sys.executable, …]``.
+    """Fork `number` spares of this process, which `subprocess.Popen` uses for ``[sys.executable, …]``.
 
     A spare is a child of this process, as the interpreter would be, and dies with this process. When there is none
     left, or options for Python are among the words, `Popen` starts an interpreter.

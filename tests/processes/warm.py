@@ -38,7 +38,7 @@ _STATUS = struct.Struct("!i")
 
 
 class Child:
-    """A process that the warm one has forked; `wait`, `poll` and the signals are those of `subprocess.Popen`.
+    """A process forked from the warm one, with `wait`, `poll` and signals as in `subprocess.Popen`.
 
     Attributes:
         pid: The process id.

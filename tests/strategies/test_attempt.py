@@ -36,7 +36,7 @@ class KilledError(BaseException):
 
 
 class Machine:
-    """A store, and processes that take turns: which one does its next operation is drawn, and nothing else runs.
+    """A store, and processes that take turns: the next operation is drawn at random, one at a time.
 
     A process that is killed in a `set` may have done it, or not, or the message arrives later.
     """
@@ -94,7 +94,7 @@ class Machine:
 
 
 class Process:
-    """One rank: it agrees on the attempt, and then is in it until another one has its place. It is the store it sees.
+    """One rank, and its view of the store: agrees on an attempt and stays until it is replaced.
 
     Attributes:
         name: Of the attempt, once there is one.
@@ -190,7 +190,7 @@ def names_in(machine):
 
 @seeds(40)
 def test_all_are_killed_and_started_again(machine):
-    """One machine: the agent kills the rest of an attempt, then starts all ranks at any speed."""
+    """One machine: the agent kills the rest of an attempt, then starts all, in any order and speed."""
     earlier = set()
     for _ in range(4):
         size = machine.rng.randint(1, 3)
@@ -252,7 +252,7 @@ def test_a_rank_does_not_join_an_attempt_whose_rank_0_was_killed_in_the_meantime
 
 @seeds(20)
 def test_ranks_and_the_number_of_processes_change(machine):
-    """Elastic: a machine is lost and its processes live on for a while; those that are left have other ranks."""
+    """Elastic: a lost machine's processes live on for a while; the remaining processes change ranks."""
     old = [machine.start(rank, 2) for rank in range(2)]
     for _ in range(machine.rng.randrange(80)):
         machine.turn()

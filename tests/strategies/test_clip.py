@@ -53,7 +53,7 @@ def test_no_gradient_is_none_to_clip():
 
 
 def spread(rank, algorithm):
-    """Clip: a part on one mesh, a part on another, a plain one; then as stages of a pipeline, then with experts."""
+    """Clip shards on two meshes and a plain tensor; then as stages of a pipeline, then with experts."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("shard", "tensor"))
     first, second, plain, last = gradients()
     values = [

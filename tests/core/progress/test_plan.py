@@ -18,7 +18,7 @@ def plan(n, has_val=True, **arguments):
 
 
 def walk(plan, n):
-    """The batches after which this plan validates: asked before each batch and at the epoch's end, as the loop does."""
+    """Return the batches after which this plan validates, queried at the same places as in the loop."""
     progress, validated = Progress(), []
     while not plan.done(progress):
         for i in range(n + 1):

@@ -59,7 +59,7 @@ def saved(tmp_path):
 
 
 def refuses(path, what, expected, fix, kind=BROKEN, module=Net):
-    """Expect the same error from a resume and from load_from_checkpoint; nothing is trained, the file stays."""
+    """Expect the same error from a resume and from load_from_checkpoint, no training, and the file intact."""
     file = Path(path)
     before = file.read_bytes() if file.is_file() else None
     net = module()
@@ -166,7 +166,7 @@ class TestDamaged:
         refuses("good.ckpt", f"'good.ckpt' ({size} bytes) could not be read as a checkpoint: ***.", WHOLE, ANOTHER)
 
     def test_flipped_bits(self, saved):
-        """Either the error or, in the numbers themselves, which torch does not check, a checkpoint that is read."""
+        """Each flipped bit raises the error, unless it is in tensor data, which torch does not check."""
         whole = saved.read_bytes()
         with zipfile.ZipFile(saved) as archive:
             places = [one.header_offset + k for one in archive.infolist() for k in (0, 2, 5)]

@@ -30,7 +30,7 @@ def same_states(one, other):
 
 
 def check_every_step(folder, make_data, only=None, **arguments):
-    """Run once with a save after each step; resume from each (or some) of them; compare with the end of that run."""
+    """Run once with a save after each step; resume from each or some of them; compare the final states."""
     saves = SavesEverywhere(folder)
     whole, trainer = run(fresh(), trainer_for(saves, **arguments), make_data())
     assert len(saves.rows) == trainer.global_step

@@ -16,7 +16,7 @@ from tests.runs.plain import Unsized, quiet_trainer, same_weights
 def reference(
     n, accumulate, epochs, max_steps, interval, every_n_epochs, log_every, stop_at, least_epochs, least_steps
 ):
-    """Count by counting. Return the events in their order, and (epoch, batch of the epoch, batch, step) at the end."""
+    """Count in a plain loop: return the events, and (epoch, batch of the epoch, batch, step) at the end."""
     events, epoch, i, batch, step, asked = [], 0, 0, 0, 0, False
     every = interval if isinstance(interval, int) else n if interval == 1.0 else max(1, int(n * interval))
     while epoch < epochs and step < max_steps:

@@ -114,7 +114,7 @@ class Stage(nn.Module):
 
 
 def lose_patience() -> None:
-    """Shorten the timeout once the other rank sleeps: however slow the machine, no rank looked asleep before."""
+    """Shorten the timeout once the other rank sleeps; earlier, a slow machine could trigger it."""
     while not Path("asleep").exists():
         time.sleep(0.01)
     watch = processes._watch[-1]
