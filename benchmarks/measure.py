@@ -45,7 +45,7 @@ QUICK = Size(
 
 @dataclass(frozen=True)
 class Row:
-    """Something measured several times.
+    """A quantity that was measured several times.
 
     Attributes:
         what, who: What was measured, and of which framework.

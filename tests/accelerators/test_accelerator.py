@@ -1,4 +1,4 @@
-"""The plain answers that an accelerator of a third party gets for nothing."""
+"""Methods that a third party's accelerator inherits, with their default results."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Hardware of another package: one class and an entry point, which lightlib asks for its abilities."""
+"""Hardware of another package: one class and an entry point; lightlib queries its capabilities."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ABILITIES = {
 
 
 class Pretend(Accelerator):
-    """Pretends to be an HPU, computes on the CPU, and notes each question."""
+    """Pretends to be an HPU, computes on the CPU, and records each query."""
 
     device_type = "hpu"
 

@@ -1,4 +1,4 @@
-"""From the two arguments of Trainer to an accelerator and its devices."""
+"""Resolving the Trainer's `accelerator` and `devices` to an accelerator and its devices."""
 
 import sys
 

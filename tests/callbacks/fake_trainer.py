@@ -11,7 +11,7 @@ from lightlib.errors import CheckpointWriteError
 
 
 class FakeStrategy:
-    """One device: every question has its plain answer."""
+    """A strategy for one device: each collective returns its input."""
 
     def __init__(self):
         self.data = self
@@ -30,7 +30,7 @@ class FakeStrategy:
 
 
 class FakeTrainer:
-    """Runs hooks of one callback where the loop would, and saves where the loop would."""
+    """Runs the hooks of one callback, and saves, at the same places as the loop."""
 
     def __init__(self, folder=".", **attributes):
         self.callback_metrics = {}

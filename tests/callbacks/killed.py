@@ -18,7 +18,7 @@ OPERATIONS = ("replace", "rename", "unlink", "remove", "symlink", "fsync", "rmdi
 
 
 class Death(BaseException):
-    """From here on no file changes."""
+    """The simulated death of a process: no file changes after it."""
 
 
 class Files:

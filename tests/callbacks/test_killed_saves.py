@@ -1,4 +1,4 @@
-"""A run that is killed at any file operation and started again keeps the very same checkpoints."""
+"""A run that is killed at any file operation and restarted keeps the very same checkpoints."""
 
 from __future__ import annotations
 

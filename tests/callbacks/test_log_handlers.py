@@ -22,7 +22,7 @@ __all__ = ["clock"]
 
 @pytest.fixture
 def open_terminal(monkeypatch):
-    """Make one terminal of both streams, with a handler that is made for it before any bar."""
+    """Make one terminal for both streams, and its log handler before any bar."""
     logger = logging.getLogger("a.library")
 
     def make():

@@ -1,4 +1,4 @@
-"""LearningRateMonitor: under which names, and when, learning rates are logged."""
+"""LearningRateMonitor: when learning rates are logged, and under which names."""
 
 from __future__ import annotations
 

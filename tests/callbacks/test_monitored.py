@@ -1,4 +1,4 @@
-"""Metrics that are monitored and not logged are missed early, where that can be."""
+"""Warnings about monitored metrics that are not logged, as early as possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OnExceptionCheckpoint: saved when a run fails, gone when it ends well."""
+"""OnExceptionCheckpoint: saved when a run fails, removed when it ends normally."""
 
 from __future__ import annotations
 

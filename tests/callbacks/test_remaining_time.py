@@ -79,7 +79,7 @@ def test_before_the_first_validation_the_pace_of_the_sanity_check_counts(clock: 
 
 
 def test_plain_lines_of_a_validation_come_when_it_takes_long(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whether the training's next line would have been due in it does not matter."""
+    """It does not matter whether training's next line would have been due during the validation."""
     bar, trainer = PlainProgressBar(interval=10), FakeTrainer(clock, batches=40, num_val_batches=[25])
     bar.setup(trainer, MODULE, "fit")
     bar.on_train_start(trainer, MODULE)

@@ -15,7 +15,7 @@ from tests.callbacks.test_model_checkpoint import kept, lightnings, started
 
 
 class SlowTrainer(FakeTrainer):
-    """Writes only when it may."""
+    """Writes once the test allows it."""
 
     def __init__(self, *args, **attributes):
         super().__init__(*args, **attributes)

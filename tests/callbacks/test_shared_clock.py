@@ -1,4 +1,4 @@
-"""Looking at a clock together: seldom, and at once when a moment comes near."""
+"""A clock that ranks share: compared rarely, and at once when a deadline comes near."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def names(folder):
 
 
 def written(folder, name):
-    """When a checkpoint of a folder was written."""
+    """Return the label of a checkpoint in a folder."""
     return formats.label_of(os.path.join(folder, name))
 
 

@@ -46,7 +46,7 @@ class Net(Module):
 
 
 def trainer(folder: Path, **arguments: Any) -> Trainer:
-    """Return one that is quiet and writes into `folder`."""
+    """Return a quiet Trainer that writes into `folder`."""
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
     return Trainer(accelerator="cpu", devices=1, default_root_dir=folder, **{**quiet, **arguments})
 

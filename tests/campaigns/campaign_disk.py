@@ -157,7 +157,7 @@ def run(disk: Any, folder: str, room: int, expected: dict[str, Any], **how: Any)
 
 
 def _empty(callback: Any, disk: Any) -> None:
-    """Let the disk have room again, when the save that finds none is over."""
+    """Give the disk room again after the save that fills it."""
     if callback._saves.writer is not None:
         callback._saves.writer.join()
     disk.set()

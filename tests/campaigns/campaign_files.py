@@ -49,7 +49,7 @@ class Variant:
 
 
 def variants(epochs: int = 2) -> list[Variant]:
-    """Both formats, with everything that they can be combined with."""
+    """Return the variants of both formats."""
     return [
         Variant(Configuration(format=form, epochs=epochs, asynchronous=asynchronous), other_device, torn)
         for form in ("file", "directory")
@@ -77,7 +77,7 @@ def compiled(folder: Path) -> Path:
 
 
 def program(variant: Variant, where: Path, k: int, trace: Path | None = None) -> None:
-    """Run, and die at the k-th file operation; 0: never. Operations are written to `trace`."""
+    """Run, and die at the k-th file operation, or never if k is 0. Operations are written to `trace`."""
     temporary = OTHER_DEVICE / f"lightlib-campaign-{where.name}"
     if variant.other_device:
         temporary.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Kill campaign: runs that are killed at random instants and started again end as if nothing had been."""
+"""Kill campaign: runs that are killed at random instants and restarted end as if never killed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CampaignError(Exception):
 
 
 def reference(how: Configuration, folder: Path, twice: bool = False) -> Reference:
-    """Run without a kill; `twice` also sees whether two such runs agree."""
+    """Run without a kill; with `twice`, check that two such runs agree."""
     places = [folder / f"{how.name}-reference{i}" for i in range(2 if twice else 1)]
     for where in places:
         ended = run(partial(main, how, where), how.processes, where)

@@ -25,7 +25,7 @@ def table(found: list[Case], kind: str) -> str:
 
 
 def main() -> int:
-    """Run the campaign, and return 0 when every pair is right."""
+    """Run the campaign; return 0 if every pair is right."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--saved", nargs="+", choices=list(LAYOUTS), default=list(LAYOUTS), metavar="LAYOUT")
     parser.add_argument("--loaded", nargs="+", choices=list(LAYOUTS), default=list(LAYOUTS), metavar="LAYOUT")

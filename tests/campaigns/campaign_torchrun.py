@@ -129,7 +129,7 @@ def reference(name: str, folder: Path) -> Reference:
 
 
 def drawn(known: Reference, rng: random.Random) -> list[Kill]:
-    """Draw where one rank of each attempt is killed; the attempt after the last of these comes to its end."""
+    """Draw the rank to kill, and where, for each attempt; the attempt after the last kill runs to its end."""
     kills = []
     for _ in range(rng.choice((1, 1, 2, 3))):
         rank = rng.randrange(2)

@@ -199,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")  # so that no thread of the proxy waits for a next request
 
     def _drop(self) -> None:
-        """End the connection as a network does that breaks."""
+        """End the connection as a broken network does."""
         self.close_connection = True
         with suppress(OSError):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -215,7 +215,7 @@ class _Proxy(ThreadingHTTPServer):
 
 @dataclass
 class Store:
-    """An S3 server, the way to it that has faults, and the way that has none."""
+    """An S3 server, with its address behind the faults and its direct address."""
 
     faults: Faults
     address: str
@@ -223,7 +223,7 @@ class Store:
 
     @contextmanager
     def client(self) -> Iterator[Any]:
-        """A client that meets no faults."""
+        """A client without faults."""
         import boto3
 
         client = boto3.client(

@@ -1,4 +1,4 @@
-"""Disks that are full after so many bytes: a file object, a limit of the system, a small tmpfs."""
+"""Disks that fill up after a number of bytes: a file object, a system limit, a small tmpfs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Disk:
         self.refuses: set[str] = set()
 
     def set(self, room: int = ENOUGH, *refuses: str) -> None:
-        """Give it this much room from now on."""
+        """Set the bytes left, and the functions that fail."""
         self.room, self.written, self.refuses = room, 0, set(refuses)
 
     @contextmanager
@@ -82,16 +82,16 @@ class _File:
 
 
 class Limit:
-    """The limit that the system sets to the size of each file of this process (RLIMIT_FSIZE)."""
+    """The system's limit on the size of each file of this process (RLIMIT_FSIZE)."""
 
     def set(self, room: int = ENOUGH, *refuses: str) -> None:
-        """Let no file be larger than this."""
+        """Limit files to this size."""
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard if room == ENOUGH else room, hard))
 
     @contextmanager
     def mounted(self) -> Iterator[Limit]:
-        """Take the limit away at the end."""
+        """Remove the limit at the end."""
         try:
             yield self
         finally:
@@ -109,7 +109,7 @@ class Tmpfs:
         self.folder = folder
 
     def set(self, room: int = ENOUGH, *refuses: str) -> None:
-        """Fill it, so that this much room is left."""
+        """Fill it until this much room is left."""
         ballast = Path(self.folder, ".ballast")
         ballast.unlink(missing_ok=True)
         if room < ENOUGH:

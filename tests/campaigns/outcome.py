@@ -91,7 +91,7 @@ def _scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def differences(expected: Any, found: Any, place: str = "") -> Iterator[str]:
-    """Where two values differ, bit for bit."""
+    """Yield the places where two values differ, bit for bit."""
     if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
         if expected.shape != found.shape or expected.dtype != found.dtype:
             yield f"{place}: {tuple(expected.shape)} {expected.dtype} became {tuple(found.shape)} {found.dtype}"

@@ -35,7 +35,7 @@ class Memory:
 
 
 class KeepsOwnState:
-    """A mixin for the campaign's module: its loss depends on all that it keeps."""
+    """A mixin for the campaign's module: its loss depends on all of its state."""
 
     freezes: bool  # layers, from the second epoch on: not with DDP, which waits for their gradients
 
@@ -58,7 +58,7 @@ class KeepsOwnState:
             module.optimizers().add_param_group({"params": [self.extra], "lr": 0.01})
 
     def weighted(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return the loss as all that is kept makes it."""
+        """Return the loss weighted by all of the state."""
         module: Any = self
         number = float(loss.detach())
         self.memory.losses.append(number)

@@ -22,7 +22,7 @@ _FIRST = 8  # the counts of events begin here, four bytes each
 
 @dataclass(frozen=True)
 class Trigger:
-    """A signal to be sent when something happens for the n-th time, by the process to which it happens.
+    """A signal to send at the n-th occurrence of an event, by the process in which it occurs.
 
     Attributes:
         event: One of `EVENTS`.
@@ -55,7 +55,7 @@ class Board:
         self.memory = mmap.mmap(-1, SIZE * processes)
 
     def phase(self, rank: int, fired: bool = False) -> str:
-        """Where this process is, or was when it ended; `fired`: where it was when it sent the signal."""
+        """Return the phase of this process now or at its end; `fired`: when it sent the signal."""
         at = SIZE * rank + (2 if fired else 0)
         return FILE_PHASES[self.memory[at + 1]] or PHASES[self.memory[at]]
 
@@ -78,13 +78,13 @@ _lock = threading.Lock()
 
 
 def enter(phase: str) -> None:
-    """The run is in another phase."""
+    """Set the phase of the run."""
     if _board is not None:
         _board.memory[_at] = PHASES.index(phase)
 
 
 def event(name: str, after: bool = False) -> None:
-    """Something is about to happen, or has happened."""
+    """Count an event that is about to happen, or has happened."""
     if _board is None:
         return
     with _lock:

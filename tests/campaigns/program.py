@@ -135,7 +135,7 @@ class Classifier(L.Module):
 
 
 class Owner(KeepsOwnState, Classifier):
-    """The same with state of its own."""
+    """The same module, with user state."""
 
     def __init__(self, batch_norm: bool, freezes: bool) -> None:
         super().__init__(batch_norm)

@@ -29,7 +29,7 @@ NOT_FOR_CHILDREN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MAS
 
 @dataclass(frozen=True)
 class Kill:
-    """How a run is ended.
+    """The way a run is killed.
 
     Attributes:
         number: The signal.
@@ -57,7 +57,7 @@ class Kill:
 
 @dataclass
 class Ended:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
         codes: The exit codes; negative: the signal.

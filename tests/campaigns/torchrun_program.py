@@ -1,4 +1,4 @@
-"""The program of the torchrun campaign: in each attempt one rank of it kills itself somewhere."""
+"""The program of the torchrun campaign: in each attempt, one of its ranks kills itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVENTS = ("agreement", "group", "setup", "save", *phases.EVENTS)
 
 @dataclass(frozen=True)
 class Kill:
-    """Where a rank kills itself.
+    """The place where a rank kills itself.
 
     Attributes:
         rank: Which one.
@@ -61,7 +61,7 @@ class Killed:
             timer.start()
 
     def event(self, name: str, after: bool = False) -> None:
-        """Something is about to happen."""
+        """Count an event that is about to happen."""
         if after:
             return
         self.counts[name] += 1
@@ -79,7 +79,7 @@ class Killed:
 
 
 class Store:
-    """A store of which each use by the agreement counts as an event.
+    """A store that counts each use by the agreement as an event.
 
     Args:
         store: The store.

@@ -1,4 +1,4 @@
-"""Files that no program of ours wrote: anything can be in them, and all their checksums are right."""
+"""Forged files: any content, with correct checksums."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ class TestRead:
         same(content(), archive.load(behind))
 
         class Stream:
-            """Goes forward only."""
+            """A stream that can only be read forward."""
 
             read = io.BytesIO(data).read
 

@@ -320,7 +320,7 @@ def test_a_file_of_another_size_is_found(change: str, which: int):
 
 
 def changed(change: Any) -> None:
-    """Write an index as an enemy would: with a right checksum."""
+    """Write an index as an attacker would, with a correct checksum."""
     path = Path("one.ckpt/index.json")
     given = json.loads(path.read_bytes())
     del given["checksum"]

@@ -1,4 +1,4 @@
-"""Malicious files: each is refused, and a canary, which each would make, shows that nothing was run."""
+"""Malicious files: each is refused, and its canary stays absent, which shows that no code was run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def touched(*args, **kwargs):
 
 
 class Touching:
-    """Makes the canary whatever is done with it."""
+    """Creates the canary at every use."""
 
     __init__ = __call__ = __setstate__ = __setitem__ = touched
 
@@ -59,7 +59,7 @@ class Touching:
 
 
 class Sized(Net):
-    """Takes whatever hyperparameters a file holds."""
+    """Accepts any hyperparameters of a file."""
 
     def __init__(self, **kwargs):
         super().__init__()
@@ -265,7 +265,7 @@ class TestCalls:
 
 
 def _with_trailer(data):
-    """Add the trailer that a liar would write."""
+    """Add a forged trailer."""
     from lightlib.checkpoint.file import records, trailer
 
     source = records.SharedReader(io.BytesIO(data))
@@ -279,7 +279,7 @@ def _with_trailer(data):
 
 
 class TestOtherForms:
-    """Files that are no zip files, or have something else in them than torch.save writes."""
+    """Files that are no zip files, or contain other records than torch.save writes."""
 
     @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
     @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
@@ -362,7 +362,7 @@ class TestOtherForms:
 
 
 class TestMuchFromLittle:
-    """Files that ask for more memory or time than they have a right to."""
+    """Files that try to use excessive memory or time."""
 
     def test_compressed_records(self):
         Path("a.ckpt").write_bytes(

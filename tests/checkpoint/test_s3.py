@@ -181,7 +181,7 @@ class TestFolders:
         assert filesystem.size_of(filesystem.join(folder, "y")) == 3 * len(SMALL)
 
     def test_objects_that_the_store_forgets_to_remove(self, store, folder):
-        """An answer that names no error although an object is still there: it is asked again."""
+        """If the answer names no error but an object is still there, the request is repeated."""
         for name in ("a", "b"):
             filesystem.write(filesystem.join(folder, name), produce(SMALL))
         store.faults.planned = [("DeleteObjects", "lost answer"), ("DeleteObjects", "throttled 503")] * 2

@@ -269,7 +269,7 @@ except OSError as error:
         assert os.listdir() == []
 
     def test_a_folder_disappears_at_once(self, monkeypatch):
-        """Killed while it removes a folder, nothing is left under its name, and no index anywhere."""
+        """If killed while it removes a folder, it leaves nothing under its name, and no index anywhere."""
         for name in ("a.bin", "index.json", "z.bin"):
             filesystem.write(f"run/x/{name}", bytes_of(b"."))
 
@@ -718,7 +718,7 @@ class TestStore:
 
 
 def test_what_is_handed_to_a_store_at_once_is_bounded(monkeypatch):
-    """A writer hands over pieces, whatever it is given, so that no store buffers all of it."""
+    """A writer splits its input into pieces, so that no store buffers all of it."""
     sizes, kind = [], type(MemoryFileSystem().open("/sizes", "wb"))
     write = kind.write
     monkeypatch.setattr(kind, "write", lambda file, data: (sizes.append(len(data)), write(file, data))[1])
@@ -728,7 +728,7 @@ def test_what_is_handed_to_a_store_at_once_is_bounded(monkeypatch):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="only Linux counts the writes of a process")
 def test_a_disk_is_written_in_small_pieces():
-    """Larger ones make a virtual machine ask its host for memory, which takes longer than to write."""
+    """Larger pieces make a virtual machine request memory from its host, which is slower than a write."""
     before = _writes()
     filesystem.write("a.bin", lambda file: file.write(bytes(2**25)))
     assert _writes() - before >= 2**25 // local.PIECE == 128

@@ -1,4 +1,4 @@
-"""Look into checkpoints, verify them, and bring them into another form."""
+"""The verbs: inspect checkpoints, verify them, and convert them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_inspect_reads_no_tensors(tmp_path, kind):
 
 
 def read_bytes() -> int:
-    """How many bytes this process has read from files, cached or not."""
+    """Return the number of bytes that this process has read from files, cached or not."""
     if not os.path.exists("/proc/self/io"):
         pytest.skip("the system does not count what a process reads")
     with open("/proc/self/io") as file:

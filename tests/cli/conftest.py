@@ -1,4 +1,4 @@
-"""The command line of pytest is not that of the programs which these tests are."""
+"""Replaces the command line of pytest by that of a program."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def program(monkeypatch):
-    """Let `sys.argv` be that of a program which was called without arguments."""
+    """Set `sys.argv` to that of a program without arguments."""
     monkeypatch.setattr(sys, "argv", ["main.py"])

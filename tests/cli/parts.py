@@ -94,7 +94,7 @@ class PointsOfLine(DataModule):
 
 
 class PointsInTens(PointsOfLine):
-    """Ten at a time."""
+    """Points in batches of ten."""
 
     def __init__(self, batch_size: int = 10):
         super().__init__(20, batch_size)
@@ -172,7 +172,7 @@ class Counts(Callback):
 
 
 class Built(LightningCLI):
-    """Everything is built and nothing is run, with sub-commands too."""
+    """A CLI that builds everything and runs nothing, even with sub-commands."""
 
     def fit(self, **arguments):
         self.asked = arguments

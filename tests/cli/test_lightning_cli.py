@@ -483,7 +483,7 @@ def test_a_sub_command_is_asked_for(capsys):
 
 
 class Notes(Built):
-    """Notes for which sub-commands arguments are made."""
+    """Records the parsers to which arguments are added."""
 
     def add_arguments_to_parser(self, parser):
         self.made = [*getattr(self, "made", []), parser]

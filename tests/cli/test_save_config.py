@@ -139,12 +139,12 @@ def test_several_files_replace_links_and_do_not_follow_them(tmp_path):
 
 
 class Elsewhere(SaveConfigCallback):
-    """Hands the configuration on."""
+    """Logs the configuration in place of writing a file."""
 
     saved = ()
 
     def save_config(self, trainer, pl_module, stage):
-        """Keep it."""
+        """Record the call, and log the configuration."""
         type(self).saved = (*self.saved, (type(pl_module).__name__, stage))
         trainer.logger.log_hyperparams({"config": self.parser.dump(self.config, skip_none=False)})
 

@@ -1,4 +1,4 @@
-"""A small project that the tests of the command are run in, and how a command line is run there."""
+"""A small project for tests of the command, and helpers that run command lines in it."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ SET_BY_ALLOW = ("import_path_verdicts", "import_paths_enforced", "instantiate_su
 
 @pytest.fixture(name="project")
 def written_project(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[Path]:
-    """Write a project, go there, and leave no trace of it in this process."""
+    """Write a project, change into it, and leave no trace of it in this process."""
     folder = Path("project").resolve()
     for name, content in FILES.items():
         path = folder / name

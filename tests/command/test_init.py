@@ -1,4 +1,4 @@
-"""`lightlib init`: a project that runs and tests at once, all of it or nothing."""
+"""`lightlib init`: a project that runs and passes its tests at once, written fully or not at all."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_the_arguments():
 
 
 def test_the_commands_of_the_readme(project, capsys):
-    """All but pytest; with less data, in this process."""
+    """All commands but pytest, with less data, in this process."""
     done = [command.split()[1:] for command in commands(project / "README.md") if command.startswith("lightlib ")]
     assert [words[0] for words in done] == ["fit", "fit", "fit", "test", "plot", "fit", "fit"]
     for words in done:
@@ -200,7 +200,7 @@ def test_the_tests_of_the_default_project():
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("template", init.TEMPLATES)
 def test_a_newcomer(template):
-    """All commands of the README, as they are, one after the other."""
+    """All commands of the README, unchanged and in order."""
     folder = written("project", template)
     said = {}
     for command in commands(folder / "README.md"):

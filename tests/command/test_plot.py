@@ -51,7 +51,7 @@ def traces_of(path):
 
 
 def lines_of(path):
-    """Return the traces of a page by name, which has the run in front where there are several."""
+    """Return the traces of a page by name; with several runs, a name begins with its run."""
     return {trace["name"]: trace for trace in traces_of(path)[0]}
 
 
@@ -390,7 +390,7 @@ def test_a_damaged_event_is_left_out(tmp_path, capsys):
 
 
 def record_of(content, inside):
-    """Return where the record begins which byte `inside` is in."""
+    """Return the start of the record that contains byte `inside`."""
     at = 0
     while True:
         following = at + 16 + struct.unpack("<Q", content[at : at + 8])[0]

@@ -79,7 +79,7 @@ class Record:
 
 
 def network(framework: Any, record: Record, manual: bool) -> Any:
-    """Return the module, written once for both."""
+    """Return the module, written once for both frameworks."""
 
     class Net(framework.LightningModule):  # type: ignore[misc]
         def __init__(self, width: int = 2, lr: float = 0.05) -> None:
@@ -116,7 +116,7 @@ def network(framework: Any, record: Record, manual: bool) -> Any:
 
 
 def numbers(framework: Any, stateful: bool) -> Any:
-    """Return the data module, written once for both."""
+    """Return the data module, written once for both frameworks."""
 
     class Numbers(framework.LightningDataModule):  # type: ignore[misc]
         def __init__(self, size: int = 2) -> None:

@@ -1,4 +1,4 @@
-"""Where a run is, in the layout that Lightning's loops read; tried with lightning 2.6.6."""
+"""The progress of a run in the layout of Lightning's loops; tested with lightning 2.6.6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of Lightning's names in lightning_2_6.json is the promise; it is compared with the code."""
+"""Compares the code with the list of promised names of Lightning in lightning_2_6.json."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Picky(Callback):
 
 
 class Trying(Callback):
-    """Builds another, and takes its error."""
+    """Builds another callback, and catches its error."""
 
     def __init__(self, make: Callable[[], Picky]) -> None:
         try:

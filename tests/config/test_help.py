@@ -1,4 +1,4 @@
-"""The help of `lightlib fit` and of every LightningCLI: read as a person reads it, at several widths."""
+"""The help of `lightlib fit` and of every LightningCLI, as a user sees it, at several widths."""
 
 from __future__ import annotations
 

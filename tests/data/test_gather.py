@@ -245,7 +245,7 @@ def test_subsets_that_change_within_an_epoch_are_seen(change):
 
 
 class Looked(TensorDataset):
-    """Rows with a look at each."""
+    """Rows with a `__getitem__` of their own."""
 
     def __getitem__(self, index):
         return tuple(-one for one in super().__getitem__(index))
@@ -256,18 +256,18 @@ class OnlyNamed(TensorDataset):
 
 
 class LookedAt(Subset):
-    """A part with a look at each batch."""
+    """A subset with a `__getitems__` of its own."""
 
     def __getitems__(self, indices):
         return [tuple(-part for part in one) for one in super().__getitems__(indices)]
 
 
 class Several(DataLoader):
-    """A loader of one's own."""
+    """A custom loader."""
 
 
 class Kept(torch.Tensor):
-    """A kind of tensor of one's own."""
+    """A custom tensor class."""
 
 
 def _with(dataset, **attributes):

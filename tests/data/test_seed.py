@@ -1,4 +1,4 @@
-"""Seeds reach every generator, and the state of all of them can be taken and given back."""
+"""Seeds reach every generator, and the state of all generators can be saved and restored."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Processes:
         return self.each(run)
 
     def each(self, run):
-        """Call `run(share)` for every process, and check that all have listened equally often."""
+        """Call `run(share)` for every process, and check that all took part in as many collectives."""
         found = []
         for rank, share in enumerate(self.shares):
             set_rng_state(self.states[rank])
@@ -492,7 +492,7 @@ class TestUnequal:
 
 
 class Told:
-    """Stands for the watch: it is asked where the data end, and knows where those of the other process do."""
+    """A stand-in for the watch: it records this process's end of data, and knows the other's."""
 
     def __init__(self, other):
         self.other, self.asked, self.given = other, [], None

@@ -32,7 +32,7 @@ def rows(loader, epoch=0, seed=11, share=None, **arguments):
 
 
 def two_shares():
-    """The parts of two processes that are in the same state."""
+    """The shards of two processes that are in the same state."""
     return [DataShard(rank, 2, lambda told: told, lambda told: [told, told]) for rank in range(2)]
 
 

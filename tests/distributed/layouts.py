@@ -22,7 +22,7 @@ SAVED, CONTINUED = 10, 5  # steps; an epoch has 7, so the save is within one and
 
 @dataclass(frozen=True)
 class Layout:
-    """A strategy, its processes, and among how many of them the data are shared out."""
+    """A strategy, its processes, and the number of processes over which the data are sharded."""
 
     size: int
     data_size: int
@@ -46,7 +46,7 @@ LAYOUTS = {
 
 
 class Watches(L.Callback):
-    """Notes which samples each step sees; writes checkpoints of both formats after so many."""
+    """Records the samples of each step; after some steps, writes checkpoints of both formats."""
 
     not_in_checkpoint = ("seen",)
 

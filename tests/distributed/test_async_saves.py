@@ -1,4 +1,4 @@
-"""Checkpoints in the background with two processes: the same files, and one opinion on failures."""
+"""Background checkpoints with two processes: the same files, and the same decisions on failures."""
 
 from __future__ import annotations
 

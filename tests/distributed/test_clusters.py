@@ -1,4 +1,4 @@
-"""Processes that a cluster has started meet by its variables alone, and train as one."""
+"""Processes that a cluster has started: they rendezvous by its variables alone, and train as one."""
 
 from __future__ import annotations
 

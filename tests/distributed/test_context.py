@@ -1,4 +1,4 @@
-"""The context axis in several processes: sequences in parts, one device's numbers."""
+"""The context axis in several processes: sharded sequences, one device's numbers."""
 
 from __future__ import annotations
 

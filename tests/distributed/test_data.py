@@ -1,4 +1,4 @@
-"""Distributed data in real processes: dealing, exact evaluation, unequal parts, resume."""
+"""Distributed data in real processes: sharding, exact evaluation, unequal shards, resume."""
 
 from __future__ import annotations
 

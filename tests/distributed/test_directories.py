@@ -1,4 +1,4 @@
-"""Checkpoint directories in a run: each process writes and reads its part, also in the background."""
+"""Checkpoint directories in a run: each process writes and reads its shard, also in the background."""
 
 from __future__ import annotations
 

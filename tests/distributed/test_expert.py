@@ -1,4 +1,4 @@
-"""The expert axis in several processes: experts apart, one device's numbers."""
+"""The expert axis in several processes: sharded experts, one device's numbers."""
 
 from __future__ import annotations
 

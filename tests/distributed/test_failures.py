@@ -1,4 +1,4 @@
-"""When a rank fails, all end soon, with the right exit code, and the first failing rank comes last."""
+"""When a rank fails, all end soon, with the right exit code and the first failure printed last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ slow = pytest.mark.slow
 
 
 def fails(*arguments, code=1):
-    """Run the script that fails; its collectives would wait for an hour."""
+    """Run the failing script; its collectives would wait for an hour."""
     ended = run("failing.py", *arguments)
     assert ended.code == code, ended.text
     assert "came to the end" not in ended.text

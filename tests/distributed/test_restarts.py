@@ -1,4 +1,4 @@
-"""Torchrun restarts ranks that were killed: they use no key of the attempt before, and resume."""
+"""Torchrun restarts killed ranks: they use no key of the previous attempt, and resume."""
 
 from __future__ import annotations
 

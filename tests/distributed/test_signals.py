@@ -140,7 +140,7 @@ def test_a_signal_to_one_as_the_run_ends_ends_all_after_it(what, to, strategy):
     ],
 )
 def test_the_process_that_has_started_all_of_them(what, to, method):
-    """It runs nothing itself, and lets those end their run that do."""
+    """The parent trains nothing itself, and lets its children end their run."""
     ended = run("stopped.py", *FIT, "--what", what, "--to", to, "--at", 7, "--strategy", method)
     assert ended.code == (143 if what == "SIGTERM" else 130), ended.text
     assert "To resume from there" in ended.text

@@ -18,7 +18,7 @@ SLURM = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 
 @pytest.fixture
 def scontrol(tmp_path, monkeypatch):
-    """A command of this name that notes its arguments, and ends with a code that may be set."""
+    """A command of this name that records its arguments, and ends with a code that may be set."""
     for name in SLURM:
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "bin" / "scontrol"
@@ -115,7 +115,7 @@ class TestInARun:
             signal.signal(number, handler)
 
     def stopped(self, folder, number, **arguments):
-        """The code with which a run ends that gets a signal in its third batch."""
+        """Return the exit code of a run that gets a signal in its third batch."""
 
         class Sends(Callback):
             def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):

@@ -109,7 +109,7 @@ class TestResults:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="a port is held on Linux only")
     def test_their_port_is_kept_for_them(self):
-        """It would do for another run that begins before they meet there."""
+        """Otherwise another run could take the port before their rendezvous."""
 
         def taken(rank):
             return refused(int(os.environ["MASTER_PORT"])), os.environ["MASTER_PORT"]

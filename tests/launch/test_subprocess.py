@@ -122,7 +122,7 @@ class TestPlaces:
         assert (code, sorted(out.splitlines())) == (0, ["1", "[rank 1] 1"]), err
 
     def test_their_port_is_kept_for_them(self):
-        """It would do for another run that begins before they meet there."""
+        """Otherwise another run could take the port before their rendezvous."""
         code, out, err = run("""
         import socket
         start(2)
@@ -227,7 +227,7 @@ class TestPlaces:
 
 
 class Read(Output):
-    """Lets the test know when a part has been read."""
+    """Notifies the test when a part has been read."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)

@@ -1,4 +1,4 @@
-"""Hyperparameters made plain."""
+"""Conversion of hyperparameters to plain values."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def pytest_collect_file(file_path: Path) -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Take note of every process and port from now on."""
+    """Record every process and port from now on."""
     sys.addaudithook(_note)
 
 

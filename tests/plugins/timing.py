@@ -1,4 +1,4 @@
-"""Pytest plugin that notes the seconds of each test and of the collection, for scripts/test_times.py."""
+"""Pytest plugin that records the seconds of each test and of collection, for scripts/test_times.py."""
 
 from __future__ import annotations
 

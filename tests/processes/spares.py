@@ -93,7 +93,7 @@ def _understood(args: list[str], variables: dict[str, str]) -> tuple[list[str], 
 
 
 def _wait(connection: socket.socket, run: Callable[[list[str]], None]) -> None:
-    """Be idle, and deaf to signals, until this process is needed; then run."""
+    """Wait idle, with signals ignored, until this process is needed; then run."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

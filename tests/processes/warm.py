@@ -116,7 +116,7 @@ def _server() -> _Server:
 
 
 class _Server:
-    """The warm process, seen from the one that asks it."""
+    """The warm process, as its client sees it."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()

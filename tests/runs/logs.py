@@ -72,7 +72,7 @@ def run(module, verb="fit", **arguments):
 
 
 def verb_of(hook):
-    """How to run so that `hook` is called."""
+    """Return the verb of the Trainer that calls `hook`."""
     return next((verb for verb in ("test", "predict") if verb in hook), "fit")
 
 

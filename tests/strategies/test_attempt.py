@@ -1,4 +1,4 @@
-"""Attempts: whichever processes are killed, and whenever, those that replace them agree."""
+"""Attempts: after any processes are killed at any time, their replacements agree."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Machine:
         self.rng.choice([process for process in self.processes if process.alive]).go()
 
     def until_all_agree(self):
-        """Run, and restart each process that is ended by the attempt it is in, until all are in one for good."""
+        """Run, and restart each process that its attempt ends, until all share a final attempt."""
         while True:
             for process in list(self.processes):
                 if not process.alive:

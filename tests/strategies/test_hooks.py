@@ -41,7 +41,7 @@ class Bucket:
 
 
 def test_gradients_are_rounded_and_averaged(monkeypatch):
-    """With two processes of which the other one has the same gradients."""
+    """With two processes that have the same gradients."""
     sent = []
 
     class Work:

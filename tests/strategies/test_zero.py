@@ -1,4 +1,4 @@
-"""The state of an optimizer, shared out over copies."""
+"""The state of an optimizer, sharded over replicas."""
 
 from __future__ import annotations
 

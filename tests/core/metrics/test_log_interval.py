@@ -1,4 +1,4 @@
-"""Values per step that reach no logger, as the interval is longer than the first epoch, are named."""
+"""The warning about step values that reach no logger, because the first epoch is too short."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class TestSteps:
 
 
 class TestHooksAroundABatch:
-    """Which loader a batch is of."""
+    """The loader that a batch comes from."""
 
     @pytest.mark.parametrize("given", [1, 2])
     def test_an_index_without_a_default(self, given):

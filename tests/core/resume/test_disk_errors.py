@@ -1,4 +1,4 @@
-"""Bad input: folders that cannot be written are found before training; a full disk takes nothing away."""
+"""Bad input: folders that cannot be written are found before training; a full disk loses nothing."""
 
 from __future__ import annotations
 

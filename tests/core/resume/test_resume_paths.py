@@ -1,4 +1,4 @@
-"""Which checkpoint `ckpt_path` means: by labels, in all folders that a run may have written to."""
+"""The checkpoint that `ckpt_path` selects: by labels, in all folders that a run may have used."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TestAuto:
 
     @pytest.mark.parametrize("keep", [None, 40, -7])
     def test_a_damaged_newest_is_said_and_skipped(self, tmp_path, keep):
-        """A flipped bit leaves the label readable, so it is found when it is read; a torn end does not."""
+        """A flipped bit leaves the label readable, so reading detects it; a truncated end has no label."""
         write(tmp_path / "old.ckpt", batch=1, time=100)
         new = damage(write(tmp_path / "new.ckpt", batch=2, time=200), keep)
         os.utime(new, (200, 200))

@@ -22,7 +22,7 @@ class Mine(Exception):
 
 
 class Told(DummyLogger):
-    """Notes how a run ended."""
+    """Records the status at the end of a run."""
 
     def __init__(self):
         super().__init__()

@@ -235,7 +235,7 @@ class TestNewMoments:
 
 
 class TestDepth:
-    """How many calls stand between `Trainer.fit` and the user's code."""
+    """The number of calls between `Trainer.fit` and the user's code."""
 
     def frames(self, **arguments):
         stacks = {}

@@ -17,7 +17,7 @@ OPTIMIZERS = {
 
 
 def by_hand(configure, data, epochs=1, accumulate=1, clip=lambda parameters: None, dropout=0.0, max_steps=None):
-    """The loop that everybody has written: forward, backward, clip, step, with accumulation."""
+    """The usual training loop: forward, backward, clip, step, with accumulation."""
     net = network(dropout)
     optimizer = configure(net.parameters())
     steps = 0

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:precision='16-mixed' computes in
 
 
 def with_overflow(n, at):
-    """Batches of which those `at` these places make float16 gradients infinite."""
+    """Batches that make float16 gradients infinite at the places `at`."""
     return [(x * 1e5, y) if i in at else (x, y) for i, (x, y) in enumerate(batches(n))]
 
 

@@ -20,7 +20,7 @@ LONG, SHORT = 200, 100
 
 
 def calls(function, *args):
-    """How many Python functions are called by `function`."""
+    """Return the number of Python functions that `function` calls."""
     gc.disable()  # what other tests have left is not collected meanwhile: finalizers are calls too
     try:
         return count_calls(lambda: function(*args))

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: noted once, obeyed at an optimizer step, and the handlers of before come back."""
+"""Ctrl-C and SIGTERM: recorded once, obeyed at an optimizer step; earlier handlers are restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CODES = {INT: 130, TERM: 143}
 
 @pytest.fixture(autouse=True)
 def pythons_own_handlers():
-    """The tests are about a program that has not changed them."""
+    """Run each test with Python's default handlers."""
     before = {number: signal.getsignal(number) for number in (INT, TERM)}
     signal.signal(INT, signal.default_int_handler)
     signal.signal(TERM, signal.SIG_DFL)

@@ -376,7 +376,7 @@ def test_overfitting_without_validation():
 
 
 class TestWarnings:
-    """Arguments that may be meant."""
+    """Arguments that may be intended cause a warning."""
 
     def test_no_limit(self):
         text = "Neither max_epochs nor max_steps was given: training runs for 1000 epochs."
