@@ -35,7 +35,7 @@ PICTURES = {
 }
 COLUMNS, ROWS = 100, 50
 FOLDER_AS = "~"
-# What a progress bar uses: colours, cursor up, erase the line; everything else that begins with ESC is left out.
+# Sequences of a progress bar: colours, cursor up, erase the line; further ones that begin with ESC are left out.
 CONTROL = re.compile(r"\x1b\[(?P<number>[0-9;?]*)(?P<kind>[A-Za-z])|\r\n|\r|\n")
 
 

@@ -105,7 +105,7 @@ MASKS = (
     (re.compile(r"\b\d\d?:\d\d(?::\d\d)?\b"), "…"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[ T]?…?"), "…"),
     (re.compile(r"\b[\d.]+(?= GiB)"), "…"),
-    (re.compile(r"\b[0-9a-f]{16}\b"), "…"),  # what names a run
+    (re.compile(r"\b[0-9a-f]{16}\b"), "…"),  # ids of runs
 )
 
 

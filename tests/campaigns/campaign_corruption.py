@@ -158,7 +158,7 @@ def seen_by(path: Path) -> dict[str, str]:
             way()
         except CheckpointError as error:
             said[name] = str(error).splitlines()[0]
-    formats.label_of(str(path))  # which may be there, and raises nothing
+    formats.label_of(str(path))  # raises nothing, whether the label is readable or not
     return said
 
 

@@ -19,7 +19,7 @@ from lightlib.errors import CheckpointWriteError
 from tests.campaigns.full_disk import Disk, Limit, Tmpfs, in_tmpfs, tmpfs_allowed
 from tests.campaigns.short_run import At, checkpoints, differences, state_of, train, weights_in
 
-FULL_AT = 8  # the step whose save finds no room
+FULL_AT = 8  # the save after this step fills the disk
 TMPFS = 64 * 2**20
 REASONS = ("No space left on device", "File too large", "Input/output error")
 

@@ -141,7 +141,7 @@ def one_case(how: Configuration, number: int, seed: int, known: Reference, folde
         if ended.hung:
             case.problem = f"hung after {kill}: {ended.codes}"
             break
-        if not ended.killed:  # it had come to its end already
+        if not ended.killed:  # it had ended already
             if case.kills:
                 break
             shutil.rmtree(where, ignore_errors=True)

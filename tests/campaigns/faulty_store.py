@@ -27,7 +27,7 @@ ANSWERS = {
     "broken 500": (500, "InternalError", "We encountered an internal error. Please try again."),
     "forbidden": (403, "AccessDenied", "Access Denied"),
 }
-# What a store or the network may do to a request, and what a client has to live through.
+# Faults of a store or of the network that a client must survive.
 KINDS = (
     "throttled 503",
     "throttled 429",
@@ -290,7 +290,7 @@ def store(faults: Faults | None = None) -> Iterator[Store]:
     s3fs.S3FileSystem.clear_instance_cache()
     tries, s3fs.S3FileSystem.retries = s3fs.S3FileSystem.retries, 2  # so that our own are needed
     try:
-        # What an earlier server of this process holds, this one would hold as well.
+        # Moto's servers of one process share their objects: remove those of an earlier server.
         urllib.request.urlopen(urllib.request.Request(f"{found.direct}/moto-api/reset", method="POST")).close()
         with found.client() as client:
             client.create_bucket(Bucket=BUCKET)

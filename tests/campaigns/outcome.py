@@ -16,8 +16,8 @@ import torch
 from lightlib.checkpoint import formats
 from tests.campaigns.program import OUTCOME
 
-# What differs between two runs and may: names and times; which event files there are, not what is in them together; and
-# in a checkpoint what was still to be deleted when it was taken.
+# Allowed differences between two runs: names and times; the division of events into files; and, in a checkpoint, the
+# files that were still to be deleted when it was taken.
 MAY_DIFFER = ("run", "serial", "torch", "version", "loggers")
 SET_ASIDE = r"^checkpoints/|/events\.out\.|/metrics-v\d+\.csv$"  # by a run that found no checkpoint to resume from
 IN_CHECKPOINTS = ("evicted", "latest")

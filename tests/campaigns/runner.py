@@ -198,12 +198,12 @@ def run(function: Callable[[], None], size: int, where: Path, kill: Kill | None 
         before_the_meeting = any(board.phase(rank) == "start" for rank in range(size))
         if died is not None and before_the_meeting and now - died > LAUNCHERS_PATIENCE:
             ended.by_launcher = True
-            os.killpg(pids[0], signal.SIGKILL)  # as torchrun does at once: only a launcher can know of this death
+            os.killpg(pids[0], signal.SIGKILL)  # as torchrun does at once: only a launcher notices this death
         elif now - begun > PATIENCE or (died is not None and now - died > PATIENCE_AFTER_DEATH):
             ended.hung = True
             os.killpg(pids[0], signal.SIGKILL)
         time.sleep(0.002)
-    with contextlib.suppress(OSError):  # workers, whose parent is gone
+    with contextlib.suppress(OSError):  # workers that outlive their parent
         os.killpg(pids[0], signal.SIGKILL)
     ended.codes = [codes[pid] for pid in pids]
     ended.seconds = time.monotonic() - begun

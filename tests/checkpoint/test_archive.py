@@ -154,7 +154,7 @@ class TestAnotherTorch:
 
     @pytest.fixture
     def whole(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(records, "HEADER_SIZE", 31)  # what torch writes is unfamiliar then
+        monkeypatch.setattr(records, "HEADER_SIZE", 31)  # makes torch's files look unfamiliar
         archive.save(content(), tmp_path / "b.ckpt", LABEL)
         monkeypatch.undo()
         return tmp_path / "b.ckpt"

@@ -170,7 +170,7 @@ def test_a_few_rows_are_read_without_the_others(monkeypatch: pytest.MonkeyPatch)
     assert reader.verify("one.ckpt") == 4
 
 
-# in place of what was there
+# overwriting an earlier checkpoint
 def older(kind: str) -> None:
     if kind == "directory":
         saved("one.ckpt", 2.0)

@@ -53,7 +53,7 @@ class Touching:
 
     __init__ = __call__ = __setstate__ = __setitem__ = touched
 
-    def __new__(cls, *args, **kwargs):  # noqa: ARG004  whatever it is given
+    def __new__(cls, *args, **kwargs):  # noqa: ARG004  accepts any arguments
         touched()
         return super().__new__(cls)
 
@@ -98,7 +98,7 @@ def content(real=False, **more):
     }
 
 
-# What a pickle can call. Each would make the canary, or import something that does.
+# Functions that a pickle can call. Each would create the canary, or import a module that does.
 CALLS = {
     "os.system": lambda: Call(os.system, SHELL),
     "posix.system by its old name": lambda: Call(Named("posix.system"), SHELL),
@@ -585,6 +585,6 @@ def test_pickles_that_were_changed_at_random():
             )
         try:
             archive.load(io.BytesIO(zipped(bytes(data))))
-        except CheckpointError:  # and nothing else
+        except CheckpointError:  # any other error fails the test
             refusals += 1
     assert refusals > 500

@@ -377,7 +377,7 @@ def test_a_damaged_safetensors_file_is_refused(tmp_path, data):
         ([-1, -1], 4),
         ([2**62, 4], 0),  # the product of 64 bits is 0
         ([2**64], 0),
-        ([0, 2**62, 2**62], 0),  # an empty tensor, whose strides overflow
+        ([0, 2**62, 2**62], 0),  # an empty tensor with strides that overflow
         ([1.0], 4),
         ([True], 4),
         ("1", 4),

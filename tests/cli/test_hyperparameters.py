@@ -54,7 +54,7 @@ def test_class_paths_are_kept_in_place_of_objects():
     with pytest.raises(CheckpointError, match=r"(?s)its hyperparameters 'encoder' name classes, .*weights_only=False"):
         WithEncoder.load_from_checkpoint("line.ckpt")
     assert same_weights(WithEncoder.load_from_checkpoint("line.ckpt", weights_only=False), cli.model)
-    with pytest.warns(match="'encoder' is a torch.nn.Module"):  # which is what is kept now
+    with pytest.warns(match="'encoder' is a torch.nn.Module"):  # the module is saved as a hyperparameter now
         assert same_weights(WithEncoder.load_from_checkpoint("line.ckpt", encoder=nn.Linear(3, 2)), cli.model)
 
 
@@ -176,7 +176,7 @@ def test_a_checkpoint_imports_nothing(hostile, monkeypatch):
     with pytest.warns(PossibleUserWarning, match=f"'{next(iter(hostile))}' of .*hostile.ckpt' is ignored"):
         cli = Built(Activated, PointsOfLine, args=["fit", *QUIET, "--ckpt_path=hostile.ckpt"])
     assert (cli.model.lr, cli.model.act, cli.model.part) == (0.5, torch.relu, None)
-    given = [f"--model.{next(iter(hostile))}={'torch.tanh' if 'act' in hostile else 'null'}"]  # so nothing is missed
+    given = [f"--model.{next(iter(hostile))}={'torch.tanh' if 'act' in hostile else 'null'}"]  # so no warning
     assert Built(Activated, PointsOfLine, args=["fit", *QUIET, *given, "--ckpt_path=hostile.ckpt"]).model.lr == 0.5
     assert not Path("sung").exists()
 

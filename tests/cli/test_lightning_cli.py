@@ -52,7 +52,7 @@ def built(*words, **options):
     return LightningCLI(args=["--seed_everything=7", *words], run=False, **options)
 
 
-# what is run
+# running
 def test_fit_is_a_plain_loop():
     cli = LightningCLI(SteepLine, PointsOfLine, args=["fit", *QUIET, "--model.lr=0.1", "--data.batch_size", "2"])
     assert cli.subcommand == "fit"
@@ -175,7 +175,7 @@ def test_the_trainer_is_built_with_other_arguments():
     assert cli.instantiate_trainer(max_steps=5).max_steps == 5
 
 
-# what is built
+# building
 def test_functions_that_return_a_module_and_a_data_module():
     cli = built("--model.lr=0.25", "--data.count=12", model_class=a_line, datamodule_class=some_points)
     assert (type(cli.model), cli.model.lr, cli.datamodule.count) == (SteepLine, 0.25, 12)
@@ -272,7 +272,7 @@ def test_dataclasses_in_dataclasses():
     assert cli.model.layer.bias is None
 
 
-# what a subclass adds
+# subclasses
 def test_groups_and_arguments_that_are_not_of_a_class():
     class CLI(LightningCLI):
         def add_arguments_to_parser(self, parser):
@@ -445,7 +445,7 @@ def test_what_is_linked_cannot_be_given(capsys):
     assert capsys.readouterr().err == 'Linked "model.width" must be given via "data.width".\n'
 
 
-# where arguments come from
+# sources of arguments
 def test_words_a_dictionary_and_a_namespace_say_the_same():
     words = ["fit", *QUIET, "--model.lr=0.5"]
     options = {"save_config_callback": None}

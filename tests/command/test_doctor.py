@@ -291,7 +291,7 @@ def test_a_gpu_that_cannot_compute():
     assert checks._computes(torch.device("cpu")).status == "ok"
 
 
-# what is tried
+# trial runs
 def test_an_interface_that_is_not_there(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nowhere0")
     check = checks._rendezvous()

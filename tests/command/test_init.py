@@ -189,7 +189,7 @@ def test_the_saved_configuration_repeats_the_run(project):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.slow  # what it is made of is tested above, and `test_a_newcomer` runs it as well
+@pytest.mark.slow  # its parts are tested above, and `test_a_newcomer` runs it as well
 def test_the_tests_of_the_default_project():
     done = in_a_shell("python -m pytest -q -W error", written("project"))
     assert done.returncode == 0, done.stdout + done.stderr

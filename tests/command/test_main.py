@@ -49,7 +49,7 @@ LINES = [
     line("--template lm init", 2, "`--template` stands before the command.", "Fix: lightlib init --template lm"),
     line("CFG fit", 2, "on the wrong side of the sub-command.", "Fix: lightlib fit --config config.yaml"),
     line("fit test", 2, "unrecognized arguments: test"),
-    # each command does what it is for
+    # each command at work
     line("fit CFG", 0, "width 3, head Identity, seed 1", "SGD lr=0.5"),
     line("fit DEV", 0, "width 4", "SGD lr=0.5 [] ["),
     line("validate CFG", 0, "validate metric", "val_loss"),
@@ -72,7 +72,7 @@ LINES = [
     line("checkpoint verify nothing.ckpt", 1, "There is no checkpoint 'nothing.ckpt'."),
     line("checkpoint convert a b --to fyle", 2, "invalid choice: 'fyle'. Did you mean 'file'?"),
     line("checkpoint export --help", 0, "usage: lightlib checkpoint export", "--strip PREFIX"),
-    # what is built
+    # building
     line("fit DEV --model.width 7 --seed_everything 5", 0, "width 7, head Identity, seed 5"),
     line("fit DEV --model.head torch.nn.Softsign", 0, "head Softsign"),
     line("fit DEV --model.head torch.nn.PReLU --model.head.init 0.1", 0, "head PReLU"),
@@ -123,7 +123,7 @@ LINES = [
     line("fit CFG --seed_everything=-1", 2, "got the seed -1", "Configured: seed_everything (on the command line)."),
     line("fit DEV --trainer.logger CSVLoger", 2, "Unknown logger 'CSVLoger'. Did you mean 'CSVLogger'?"),
     line("fit --print_completion=shtab-bash", 2, "--print_completion is not an option of `lightlib fit`."),
-    # what is missing
+    # missing arguments and files
     line("fit", 2, "model is missing.", "Fix: lightlib fit --model=…"),
     line("fit --config", 2, "--config: expected one argument"),
     line("fit --model", 2, "--model: expected one argument"),

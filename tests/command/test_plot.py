@@ -291,7 +291,7 @@ def test_of_a_step_that_was_logged_twice_the_later_value_counts(tmp_path, capsys
     assert "tfevents.2.second: the steps go back, first in 'loss' from 20 to 10" in capsys.readouterr().err
 
 
-# What is wrong with what was given
+# errors in the arguments
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ THROUGH_OURS = {
     },
     "the settings themselves": {"model": {"class_path": "jsonargparse.set_parsing_settings"}},
 }
-KEPT_AS_DATA = [("model.init_args.anything", "os.system")]  # where any value may stand, a text is a text
+KEPT_AS_DATA = [("model.init_args.anything", "os.system")]  # if any value is allowed, a string stays a string
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -27,7 +27,7 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "stateful": ({}, {"stateful": True}),
     "manual": ({}, {"manual": True}),
 }
-# What is stored: where Lightning was, as epoch-batch-hook, or epoch-hook.
+# The stored files: Lightning's place in the run, as epoch-batch-hook or epoch-hook.
 KEPT = {
     "plain": ["0-0-batch", "1-2-batch", "1-1-batch", "1-1-validation", "0-3-batch", "0-epoch"],
     "window": ["1-0-batch", "0-1-batch"],

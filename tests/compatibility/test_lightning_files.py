@@ -21,7 +21,7 @@ from tests.compatibility.lightning_run import BATCHES, EPOCHS, KEPT, RUNS, STORE
 
 HAS_LIGHTNING = importlib.util.find_spec("lightning") is not None
 needs_lightning = pytest.mark.skipif(not HAS_LIGHTNING, reason="lightning is not installed")
-# Lightning's own warnings, about our way of using it, are none of ours.
+# Ignore Lightning's own warnings about how these tests use it.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore:.*isinstance.*LeafSpec:FutureWarning")
 
 

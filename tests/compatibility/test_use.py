@@ -366,7 +366,7 @@ def test_the_program_plays_its_gan(program):
     assert [o.param_groups[0]["lr"] for o in program["gan"].optimizers()] == pytest.approx([1e-5, 1e-5])
 
 
-# what programs read from a Trainer
+# attributes of a Trainer that programs read
 class Net(L.Module):
     def __init__(self):
         super().__init__()
@@ -569,7 +569,7 @@ def test_metrics_hold_the_newest_step_and_the_last_validation(run):
     assert newest.item() == pytest.approx(found["epoch_end"][0]["progress_bar_metrics"]["loss"])
     assert newest == found["validate"][0]["callback_metrics"]["loss"]
     assert math.isfinite(found["epoch_end"][0]["callback_metrics"]["val_loss"])
-    assert "val_loss" not in found["train"][0]["callback_metrics"]  # the sanity check leaves nothing
+    assert "val_loss" not in found["train"][0]["callback_metrics"]  # the sanity check leaves no metrics
     assert {"loss", "val_loss"} <= set(found["after_fit"][0]["callback_metrics"])
 
 

@@ -63,7 +63,7 @@ def test_anchors_aliases_and_merge_keys_work() -> None:
     assert config["again"] == config["base"]
     assert config == yaml.safe_load(textwrap.dedent(text))
     config["again"]["a"] = 7
-    assert config["base"]["a"] == 1  # what an alias repeats is not shared
+    assert config["base"]["a"] == 1  # values repeated by an alias are not shared
 
 
 def test_standard_tags_and_a_byte_order_mark_are_accepted() -> None:

@@ -234,7 +234,7 @@ def check(make, only=None, between=None, **arguments):
         only: The numbers of the batches, counted over all epochs.
         between: The epochs that are resumed at their start.
     """
-    gc.freeze()  # what other tests have imported, so that collecting takes no second each time
+    gc.freeze()  # exempt modules of other tests, so that each collection is fast
     try:
         return _check(make, only, between, arguments)
     finally:

@@ -273,7 +273,7 @@ def stopped_by_timer(rank: int, root: str, interval: str) -> Any:
     module = built(slow={0: 0.002, 1: 0.005})
     trainer.fit(module, loader(2))
     again = trainer.global_step
-    trainer.fit(module, loader(2))  # its time is over: nothing is trained any more
+    trainer.fit(module, loader(2))  # its time is up, so it trains no step
     assert trainer.global_step == again
     return trainer.global_step, trainer.global_step % 4 == 0
 

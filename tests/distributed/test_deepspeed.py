@@ -77,7 +77,7 @@ def data(samples: int = 56) -> TensorDataset:
 
 
 def trainer(devices: int = 1, strategy: Any = "auto", **options: Any) -> L.Trainer:
-    warnings.filterwarnings("ignore", category=FutureWarning)  # DeepSpeed calls what torch 2.13 deprecates
+    warnings.filterwarnings("ignore", category=FutureWarning)  # DeepSpeed calls functions that torch 2.13 deprecates
     return L.Trainer(
         **QUIET, devices=devices, strategy=strategy, **{"max_epochs": 2, "gradient_clip_val": 0.5} | options
     )

@@ -96,7 +96,7 @@ def test_parts_are_written_while_training_goes_on(tmp_path: Path):
     for name, value in one.items():
         assert torch.equal(resumed[name], value)
     size = sum(os.path.getsize(path) for path in (tmp_path / "step=6.ckpt").glob("shard-*"))
-    assert all(lengths < 0.75 * size for _, _, lengths, _ in results)  # the rest is what all need
+    assert all(lengths < 0.75 * size for _, _, lengths, _ in results)  # the rest is needed by all ranks
 
 
 def other_modules(rank: int, path: str) -> list[str]:

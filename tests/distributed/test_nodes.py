@@ -156,7 +156,7 @@ def test_a_machine_is_lost_and_comes_back(machines):
         assert (world, rank) == (2, 0) or begun()[1][1:] == (2, 0)
         assert alone[1:] == (1, 0)
         last = max(map(int, re.findall(r"^step (\d+) world 2 rank 0", notes(), re.MULTILINE)))
-        assert last - 10 < alone[0] <= last, notes()  # where a checkpoint was written last, and not from nothing
+        assert last - 10 < alone[0] <= last, notes()  # at the last checkpoint, and not at step 0
         assert alone[0] % 5 == 0
         cluster.wait_until(rf"^step {alone[0] + 12} world 1")
 

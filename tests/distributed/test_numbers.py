@@ -402,7 +402,7 @@ def test_an_overflow_on_one_process_skips_the_step_on_all(strategy: str, size: i
     assert [scale for *_, scale in first] == [scale for *_, scale in second] == [256.0, 128.0, 128.0]
 
 
-# what must not be
+# errors
 class Skips(Net):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         loss = super().training_step(batch, batch_idx)

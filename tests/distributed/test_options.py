@@ -310,7 +310,7 @@ def test_options_of_fsdp():
 
 def hybrid(rank: int) -> Any:
     strategy = FSDPStrategy(sharding_strategy="HYBRID_SHARD", device_mesh=(2, 2), meta=True)
-    net = Builds()  # without a seed: copies must still be equal
+    net = Builds()  # without a seed: replicas must still be equal
     trainer = fit(strategy, net, 4)
     parts = [p.to_local().detach() for p in net.parameters()]
     trainer.strategy.barrier()

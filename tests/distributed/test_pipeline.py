@@ -22,7 +22,7 @@ from tests.runs.quiet import QUIET
 
 pytestmark = pytest.mark.processes
 
-EXACTLY = {"precision": "64-true"}  # AdamW enlarges what differs in the order of additions, by as much as the CPU likes
+EXACTLY = {"precision": "64-true"}  # AdamW amplifies rounding from the order of additions, more on some CPUs
 TOLERANCE = 1e-8
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "looped_bfs", "interleaved_zero_bubble", "zbv", "dualpipev")
 
@@ -34,7 +34,7 @@ class Deep(Decoder):
         super().__init__(**options)
         self.blocks = nn.ModuleList(Block(4) for _ in range(4))
         for block in self.blocks:
-            block.attention.k = nn.Linear(16, 16, bias=False)  # whose gradient is 0, which Adam makes a step of
+            block.attention.k = nn.Linear(16, 16, bias=False)  # a bias has a gradient of 0, which Adam would amplify
         self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 32, bias=False)
 
     def configure_optimizers(self):
@@ -192,8 +192,8 @@ def test_reduced_precision(precision) -> None:
     options = {"precision": precision}
     expected = ranks(1, decoders, [], {}, options)[0][0]
     for run in ranks(2, decoders, [{"schedule": "1f1b"}, {"schedule": "zbv"}], {}, options)[0]:
-        # Micro-batches are rounded by themselves, and AdamW's first steps have the size of the rate, whatever the
-        # size of the gradient.
+        # Micro-batches are rounded separately, and AdamW's first steps have the size of the rate, however small the
+        # gradient.
         assert run["metrics"]["val_loss"] == pytest.approx(expected["metrics"]["val_loss"], rel=1e-3)
         moved = [float((run["weights"][n] - v).norm() / v.norm()) for n, v in expected["weights"].items()]
         assert max(moved) < 2e-2

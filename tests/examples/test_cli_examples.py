@@ -65,7 +65,7 @@ def commands(text: str) -> list[list[str]]:
     return [line.split()[1:] for line in re.findall(r"^(?:#   )?(lightlib .*)$", text, re.MULTILINE)]
 
 
-# what they look like
+# files
 def test_each_example_has_a_configuration() -> None:
     without = {"killed"}  # it is about a program that is started again
     examples = {path.stem for path in EXAMPLES.glob("*.py")} - without
@@ -89,7 +89,7 @@ def test_the_folder_to_copy_is_small() -> None:
     assert all(len(path.read_text(encoding="utf-8").splitlines()) <= 150 for path in here)
 
 
-# what they do
+# runs
 def test_digits_learns() -> None:
     values = fit("digits", "--trainer.max_epochs=2")
     assert values["train_loss"][0] > 1.5
@@ -114,7 +114,7 @@ def test_gan_paints() -> None:
 def test_gpt_learns() -> None:
     values = fit("gpt", "--trainer.max_steps=20", "--trainer.val_check_interval=20", "--model.width=32")
     assert values["train_loss"][-1] < values["train_loss"][0] - 0.5
-    assert values["val_loss"][0] < 4.4  # knowing nothing is log(128) = 4.9
+    assert values["val_loss"][0] < 4.4  # an untrained model has log(128) = 4.9
     assert "lr-AdamW" in values
 
 

@@ -42,7 +42,7 @@ def number_after(words: str, text: str) -> float:
     return float(found[1].rstrip("."))
 
 
-# what they look like
+# files
 def test_all_examples_are_here() -> None:
     assert NAMES == [
         "digits", "gan", "gpt", "image_classifier", "killed", "parallel_gpt", "progressive_resizing", "segmentation",
@@ -66,7 +66,7 @@ def test_an_example_uses_only_what_is_public(name: str) -> None:
     assert private <= {"__init__", "__file__"}
 
 
-# what they do
+# runs
 @pytest.mark.processes
 def test_digits_reaches_its_accuracy_and_says_where_everything_is() -> None:
     said = run("digits")
@@ -98,7 +98,7 @@ def test_digits_in_another_precision() -> None:
 @pytest.mark.processes
 def test_gpt_learns_and_writes() -> None:
     said = run("gpt", "--max_steps", "20", "--accumulate_grad_batches", "2")
-    assert number_after("validation loss", said) < 3.7  # knowing nothing is log(128) = 4.9
+    assert number_after("validation loss", said) < 3.7  # an untrained model has log(128) = 4.9
     assert "after 20 steps it writes:\n\ndef read(self, " in said
 
 
@@ -112,7 +112,7 @@ def test_gpt_trains_under_every_strategy(strategy: str) -> None:
     if strategy.endswith("nvme"):
         pytest.skip("it needs an NVMe device at /local_nvme")
     said = run("gpt", "--strategy", strategy, "--devices", "2", "--accelerator", "cpu", "--max_steps", "6", starts=1)
-    assert number_after("validation loss", said) < 4.6  # knowing nothing is log(128) = 4.9
+    assert number_after("validation loss", said) < 4.6  # an untrained model has log(128) = 4.9
     assert "after 6 steps it writes:\n\ndef read(self, " in said
     saved = Path("lightning_logs/version_0/checkpoints")
     assert [path.name for path in saved.iterdir()] == [f"epoch=0-step=6{path.suffix}" for path in saved.iterdir()]

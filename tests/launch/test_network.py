@@ -45,7 +45,7 @@ def machine(monkeypatch):
     ("name", "address", "nodes", "expected"),
     [
         ("here", "10.0.0.9", 2, "eth1"),
-        ("here", "here", 2, "eth0"),  # on rank 0's own machine, known by its name: whatever leads to the world
+        ("here", "here", 2, "eth0"),  # on rank 0's machine, given by its name: the interface to the world
         ("nobody", "10.0.0.9", 2, "eth1"),  # a name without an address
         ("elsewhere", "10.0.0.9", 2, None),  # gloo finds it by itself
         ("elsewhere", "127.0.0.1", 1, "lo"),  # all ranks are on this machine, and only they connect

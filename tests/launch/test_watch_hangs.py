@@ -79,7 +79,7 @@ def sleeps_in_training(rank: int, watch: Watch) -> None:
     model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
     begin(watch, 3, "sum(range(1000))" if rank == 0 else "the all-reduce of gradients (backward)")
     if rank == 0:
-        while True:  # it computes, and comes to no collective
+        while True:  # it computes, and never reaches a collective
             sum(range(1000))
     model(torch.ones(2, 2)).sum().backward()
 

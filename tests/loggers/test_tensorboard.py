@@ -278,7 +278,7 @@ def test_after_a_failed_write_a_new_file_is_opened(board, monkeypatch):
     logger = board()
     logger.log_metrics({"x": 1.0}, 0)
     writer = logger.experiment
-    writer.flush()  # its thread writes when it comes to it
+    writer.flush()  # the writer's thread writes at any time
 
     def full(*args):
         raise OSError("No space left on device")

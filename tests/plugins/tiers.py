@@ -17,7 +17,7 @@ _DOCTESTS = {
     "lightlib.launch.environment.environment.HeldPort", "lightlib.launch.start.spawn.launch_function",
     "lightlib.launch.start.subprocess.SubprocessLauncher",
 }  # fmt: skip
-# What is started once per process, in whichever test is the first to ask: by jsonargparse, and by `platform`.
+# Programs started once per process, by the first test that needs them: by jsonargparse, and by `platform`.
 _ONCE_PER_PROCESS = ("print(json.dumps(sys.path))", "'uname', '-p'")
 _seen: list[str] = []
 _fixtures: set[str] = set()  # those of a wider scope than a function's that have started a process

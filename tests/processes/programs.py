@@ -87,7 +87,7 @@ class Program(warm.Child):
             for reader in self._readers:
                 reader.start()
         self.wait(timeout)
-        for reader in self._readers:  # what the program has started may have its streams still
+        for reader in self._readers:  # children of the program may still hold its streams
             reader.join(max(0.0, deadline - time.monotonic()))
             if reader.is_alive():
                 raise subprocess.TimeoutExpired(f"a child of program {self.pid}", timeout)

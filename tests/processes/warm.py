@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-# What ranks and programs of the tests import sooner or later; every module of lightlib comes on top.
+# Modules that the tests' ranks and programs import sooner or later; every module of lightlib is added.
 PRELOADED = (
     "numpy", "pytest", "rich.progress", "tensorboard.backend.event_processing.event_accumulator", "torch",
     "torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp",

@@ -50,7 +50,7 @@ def exchanges(rank):
 def test_two_processes():
     for rank, found in enumerate(ranks(2, exchanges)):
         assert found["reduced"] == [[1.5, 6.0], [1.5, 6.0], [3.0, 12.0], [1.0, 4.0], [2.0, 8.0], [3.0, 12.0]]
-        assert found["kept"] == [1.0 + rank, 4.0 + 4 * rank]  # what was given is not changed
+        assert found["kept"] == [1.0 + rank, 4.0 + 4 * rank]  # the input is not changed
         assert [float(one) for one in found["whole"]] == [3.5, 7.0, 4.0]
         assert [one.dtype for one in found["whole"]] == [torch.float32, torch.int64, torch.int64]
         assert found["number"] == 1.0

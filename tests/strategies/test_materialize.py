@@ -33,7 +33,7 @@ class TestFill:
         with on_meta(construction):
             module = network()
         assert all(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
-        torch.rand(9)  # what is drawn in between has no effect
+        torch.rand(9)  # draws in between have no effect
         fill(module, CPU, construction)
         for name, value in ordinary.state_dict().items():
             assert torch.equal(module.state_dict()[name], value), name

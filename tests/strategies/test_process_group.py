@@ -20,7 +20,7 @@ from tests.processes.ranks import ranks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the states of threads")
 
-# gloo's thread comes to wait for Python's lock while Python begins to end, as it may on a machine with much to do
+# gloo's thread waits for Python's lock while Python begins to exit, as can happen on a busy machine
 A_PROGRAM = """
 import atexit, sys, time
 import torch

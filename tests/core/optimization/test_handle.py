@@ -71,7 +71,7 @@ class TestToggle:
     def test_by_hand(self):
         def check(module, one, other):
             module.toggle_optimizer(one)
-            assert module.state() == "ob"  # what is shared stays, what was frozen stays frozen
+            assert module.state() == "ob"  # shared parameters stay on, frozen ones stay frozen
             module.untoggle_optimizer(one)
             assert module.state() == "otb"
             module.toggle_optimizer(other)

@@ -24,7 +24,7 @@ from tests.runs.plain import Net, batches, quiet_trainer, same_weights
 COUNTS = {"ready", "completed"}
 WITH_STARTED = COUNTS | {"started"}
 ALL_COUNTS = WITH_STARTED | {"processed"}
-# What Lightning 2.6 writes below `loops`, with the names of the counts.
+# Lightning 2.6's entries below `loops`, with the names of the counts.
 LOOPS = {
     "fit_loop": {
         "state_dict": {},

@@ -345,7 +345,7 @@ class TestFiles:
             assert same_weights(module, whole)
             same_states(again, trainer)
             ours, theirs = second.state_dict(), first.state_dict()
-            assert {**ours, "lightlib": None} == {**theirs, "lightlib": None}  # what was still to be removed differs
+            assert {**ours, "lightlib": None} == {**theirs, "lightlib": None}  # the lists of files to remove differ
 
     def test_more_epochs_than_the_saved_run_had(self, tmp_path):
         _, first = run(fresh(), trainer_for(max_epochs=2), loaders())

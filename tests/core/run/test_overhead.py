@@ -21,7 +21,7 @@ LONG, SHORT = 200, 100
 
 def calls(function, *args):
     """Return the number of Python functions that `function` calls."""
-    gc.disable()  # what other tests have left is not collected meanwhile: finalizers are calls too
+    gc.disable()  # no collection of other tests' garbage: finalizers are calls too
     try:
         return count_calls(lambda: function(*args))
     finally:

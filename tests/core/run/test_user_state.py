@@ -483,7 +483,7 @@ def test_what_on_train_start_sets_is_not_saved_unless_training_changes_it(tmp_pa
     assert saved["values"]["module"] == {"steps": {"value": 2, "same": False}}
 
 
-# what is left to the user, and what is reported
+# state left to the user, and reports
 class OwnState(L.Callback):
     """Counts, and saves its count by a method of its own, without the cache."""
 
