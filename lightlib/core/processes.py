@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lightlib import report
-from lightlib.core.run.agreement import Agreement
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.launch.start.subprocess import SubprocessLauncher
@@ -92,7 +91,7 @@ class Processes:
     def attach(self, run: Run) -> None:
         """Report the position of `run` from now on."""
         if self.watch is not None:
-            run.stop.agree_by(Agreement(self.watch))
+            run.stop.agree_by(self.watch)
         self._run = run
 
     def _position(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -98,15 +99,15 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
         parts: The parts to restore.
         continues: Whether this is the run that wrote it, and not a new one that begins there.
     """
-    restored = Restored(full=continues)
-    run.continue_from(restored, begun=False)
+    run.continue_from(Restored(full=continues), begun=False)
     ours: LightlibState | None = content.get(OURS)
     if parts.weights_alone:
         return
     if parts.callbacks:
         _restore_callbacks(run.callbacks, content["callbacks"])
         restore_callback_tensors(run.trainer, run.module, run.strategy, run.callbacks, content)
-    _restore_optimization(run, content, parts)
+    restored = Restored(full=continues, optimizers=_restore_optimization(run, content, parts))
+    run.continue_from(restored, begun=False)
     if not parts.progress and ours is None:
         return
     with _reading("position"):
@@ -124,7 +125,8 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
             run.results.load_state_dict(part["results"], run.module.get_submodule)
         if parts.random:
             rng = _random_numbers(ranks[0]["rng"], run.strategy) if part is None else part["rng"]
-            restored.hold_rng(rng, (ranks[0] if part is None else part).get("validation"))
+            validation = (ranks[0] if part is None else part).get("validation")
+            restored = replace(restored, rng=rng, validation=validation)
         if parts.user_state:
             run.user_state.restore_at_start(_user_state(part, ranks))
         run.stop.request(bool(parts.progress and parts.stop and ours.get("stop_asked")))
@@ -135,8 +137,8 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
             )
         norm = ours.get("gradient_norm")
         run.optimization.restore_norm(None if norm is None else norm.to(run.strategy.root_device))
-        restored.note_validation(bool(ours.get("validating")))
-        run.continue_from(restored, begun=restored.rng is not None and bool(ours.get("begun", True)))
+        restored = replace(restored, validates_first=bool(ours.get("validating")))
+        run.continue_from(restored, begun=restored.rng is not None and bool(ours["begun"]))
         if parts.full:
             run.saver.request_again(ours.get("asked", ()))
 
@@ -193,7 +195,8 @@ def _random_numbers(first: dict[str, Any], strategy: Strategy) -> dict[str, Any]
         return rng_state()
 
 
-def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> None:
+def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> list[Callable[[], None]]:
+    """Restore optimizers, schedules and scaler; return the calls that load the rest when training starts."""
     for what, wanted, key, here in (
         ("optimizers", parts.optimizers, "optimizer_states", run.optimization.optimizers),
         ("schedulers", parts.schedules, "lr_schedulers", run.optimization.schedules.configs),
@@ -205,8 +208,7 @@ def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> N
                 expected=f"the same {what} in the same order.",
                 fix="resume with the same configure_optimizers, or load the weights alone with load_from_checkpoint.",
             )
-    if parts.optimizers:
-        _restore_optimizers(run, content)
+    late = _restore_optimizers(run, content) if parts.optimizers else []
     if parts.schedules:
         with _reading("schedules"):
             run.optimization.schedules.load_state_dict(content["lr_schedulers"])
@@ -214,10 +216,11 @@ def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> N
     if parts.optimizers and scaler is not None and "MixedPrecision" in content:
         with _reading("loss scaler"):
             scaler.load_state_dict(content["MixedPrecision"])
+    return late
 
 
-def _restore_optimizers(run: Run, content: dict[str, Any]) -> None:
-    optimizers = run.optimization.optimizers
+def _restore_optimizers(run: Run, content: dict[str, Any]) -> list[Callable[[], None]]:
+    optimizers, late = run.optimization.optimizers, []
     named = lightlib_state(content).get("optimizer_names") or [[]] * len(optimizers)
     for optimizer, saved, held in zip(optimizers, content["optimizer_states"], named, strict=True):
         name = type(optimizer).__name__
@@ -236,9 +239,10 @@ def _restore_optimizers(run: Run, content: dict[str, Any]) -> None:
         load = partial(_load_optimizer, run, optimizer, state, _same_precision(run, content))
         added = _added_groups(run, optimizer, state, held)
         if added:
-            run.restored.optimizers.append(partial(_with_groups, run, optimizer, added, load))
+            late.append(partial(_with_groups, run, optimizer, added, load))
         else:
             load()
+    return late
 
 
 def _load_optimizer(run: Run, optimizer: Any, state: dict[str, Any], same_precision: bool) -> None:

@@ -9,9 +9,9 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from lightlib.callbacks.shared_clock import SharedClock
-from lightlib.core.run.agreement import Agreement
 from lightlib.core.run.hooks import Hooks
 from lightlib.data.evaluation import EvalData
+from lightlib.launch.watch.watch import Watch
 from lightlib.strategies.strategy import Strategy
 
 __all__ = [
@@ -26,16 +26,20 @@ __all__ = [
 ]
 
 
+_MOMENTS = ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
+_AFTER_ALL = sys.maxsize
+
+
 class Calls(NamedTuple):
-    """The calls of one kind of evaluation, in order."""
+    """The hooks and the step of one kind of evaluation."""
 
     start: Callable[..., Any]
     epoch_start: Callable[..., Any]
     batch_start: Callable[..., Any]
-    step: Callable[..., Any]
     batch_end: Callable[..., Any]
     epoch_end: Callable[..., Any]
     end: Callable[..., Any]
+    step: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -45,59 +49,21 @@ class Stage:
     Attributes:
         name: As in the names of its hooks.
         state: As in `trainer.state.stage`.
-        calls: Returns its hooks and its step.
-        model_eval, model_train: Names of the module's hooks that set its mode before and after.
     """
 
     name: str
     state: str
-    calls: Callable[[Hooks, Strategy], Calls]
-    model_eval: str
-    model_train: str
+
+    def calls(self, hooks: Hooks, strategy: Strategy) -> Calls:
+        """Return its hooks and its step."""
+        around = (getattr(hooks, f"on_{self.name}_{moment}") for moment in _MOMENTS)
+        return Calls(*around, getattr(strategy, f"{self.name}_step"))
 
 
-def _validation(hooks: Hooks, strategy: Strategy) -> Calls:
-    return Calls(
-        hooks.on_validation_start,
-        hooks.on_validation_epoch_start,
-        hooks.on_validation_batch_start,
-        strategy.validation_step,
-        hooks.on_validation_batch_end,
-        hooks.on_validation_epoch_end,
-        hooks.on_validation_end,
-    )
-
-
-def _test(hooks: Hooks, strategy: Strategy) -> Calls:
-    return Calls(
-        hooks.on_test_start,
-        hooks.on_test_epoch_start,
-        hooks.on_test_batch_start,
-        strategy.test_step,
-        hooks.on_test_batch_end,
-        hooks.on_test_epoch_end,
-        hooks.on_test_end,
-    )
-
-
-def _predict(hooks: Hooks, strategy: Strategy) -> Calls:
-    return Calls(
-        hooks.on_predict_start,
-        hooks.on_predict_epoch_start,
-        hooks.on_predict_batch_start,
-        strategy.predict_step,
-        hooks.on_predict_batch_end,
-        hooks.on_predict_epoch_end,
-        hooks.on_predict_end,
-    )
-
-
-_MODES = ("on_validation_model_eval", "on_validation_model_train")
-SANITY_CHECK = Stage("validation", "sanity_check", _validation, *_MODES)
-VALIDATION = Stage("validation", "validate", _validation, *_MODES)
-TEST = Stage("test", "test", _test, "on_test_model_eval", "on_test_model_train")
-PREDICT = Stage("predict", "predict", _predict, "on_predict_model_eval", "on_predict_model_train")
-_AFTER_ALL = sys.maxsize
+SANITY_CHECK = Stage("validation", "sanity_check")
+VALIDATION = Stage("validation", "validate")
+TEST = Stage("test", "test")
+PREDICT = Stage("predict", "predict")
 
 
 @dataclass(slots=True)
@@ -106,7 +72,8 @@ class StopRequests:
 
     Attributes:
         asked: Whether an early stop was requested.
-        agreement: Finds the step at which all ranks leave; None with one process.
+        watch: Finds the position at which all ranks leave; None with one process.
+        positions: The positions that the ranks have agreed on, by kind of request.
         phase: The number of evaluations begun plus the number ended.
         evaluated: Batches done in the running evaluation.
         leavable: Whether the run may be left within the running evaluation.
@@ -114,7 +81,8 @@ class StopRequests:
     """
 
     asked: bool = False
-    agreement: Agreement | None = None
+    watch: Watch | None = None
+    positions: dict[str, tuple[int, ...]] = field(default_factory=dict)
     phase: int = 0
     evaluated: int = 0
     leavable: bool = True
@@ -124,9 +92,29 @@ class StopRequests:
         """Request an early stop, or withdraw the request."""
         self.asked = wanted
 
-    def agree_by(self, agreement: Agreement) -> None:
-        """Leave together with the other ranks, as `agreement` decides."""
-        self.agreement = agreement
+    def agree_by(self, watch: Watch) -> None:
+        """Leave together with the other ranks."""
+        self.watch = watch
+
+    def agreed(self, kind: str, position: tuple[int, ...]) -> bool:
+        """Whether this process has reached the agreed position; the first call waits for all processes' positions.
+
+        Args:
+            kind: ``"stop"``, ``"interrupt"`` or ``"terminate"``.
+            position: Where this process is.
+        """
+        if self.watch is None:
+            return True
+        if kind not in self.positions:
+            self.positions[kind] = tuple(self.watch.agree(kind, position))
+        return position >= self.positions[kind]
+
+    def refuse_stop(self) -> None:
+        """Withdraw a request that all processes refuse, so that a new one can follow."""
+        self.asked = False
+        if self.watch is not None:
+            self.positions.pop("stop", None)
+            self.watch.refuse("stop")
 
     def begin_evaluation(self, leavable: bool, weights: list[Any]) -> None:
         self.phase, self.evaluated = self.phase + 1, 0
@@ -152,7 +140,7 @@ class Evaluations:
         of: Returns the data of a stage, built once or every n epochs.
         loaded: The data built so far, by "val", "test" and "predict".
         inference: Whether `torch.inference_mode` may be used.
-        rng: States of the generators when the running validation began.
+        rng: States of the generators when the running validation began, for checkpoints taken within it.
     """
 
     of: Callable[[Stage], EvalData]
@@ -160,13 +148,9 @@ class Evaluations:
     inference: bool = True
     rng: dict[str, Any] | None = None
 
-    def hold(self, rng: dict[str, Any]) -> None:
-        """Keep these states for checkpoints taken within the validation that begins."""
+    def hold(self, rng: dict[str, Any] | None) -> None:
+        """Keep the generators' states when a validation begins; None when it ends."""
         self.rng = rng
-
-    def release(self) -> None:
-        """Drop the states when the validation ends."""
-        self.rng = None
 
 
 @dataclass(slots=True)
@@ -195,9 +179,7 @@ class Clocks:
         self.shared.start(batch)
 
     def since_start(self) -> float:
-        """Return the seconds since training began."""
         return monotonic() - self.started
 
     def since_validation(self) -> float:
-        """Return the seconds since the last validation, by this process's clock."""
         return monotonic() - self.validated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +27,7 @@ from lightlib.core.resume.save import Saver
 from lightlib.core.run.hooks import Hooks
 from lightlib.core.run.log_writer import LogWriter
 from lightlib.core.run.optimization import Optimization
-from lightlib.core.run.parts import (
-    SANITY_CHECK,
-    VALIDATION,
-    Clocks,
-    Evaluations,
-    Stage,
-    StopRequests,
-)
+from lightlib.core.run.parts import SANITY_CHECK, VALIDATION, Clocks, Evaluations, Stage, StopRequests
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.step_check import StepCheck
 from lightlib.core.run.user_snapshot import Snapshot
@@ -53,73 +47,59 @@ __all__ = ["Run"]
 _WITHIN = ("start", "epoch_start", "batch_start", "batch_end")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Run:
     """One fit, validate, test or predict call: its parts, and the calls that need several of them.
 
-    Args:
-        trainer: Handed to the callbacks.
-        module, datamodule, callbacks: The user's; callbacks in calling order.
+    Attributes:
+        callbacks: In calling order.
         strategy: With the module in place.
-        hooks: One callable per hook.
         loggers: All loggers as one.
         results: Collects the values logged with `self.log`.
-        progress: The counters.
         signals: The Ctrl-C or SIGTERM that was received.
         optimization: Turns batches into optimizer steps; empty outside `fit`.
-        evaluations: Data of evaluations.
         replan: Returns the plan for a number of batches per epoch.
         train_data: None outside `fit`.
         save_user_state: Whether changes of the user's objects are saved.
         identity: The run's identity, and the number of checkpoints that it has written.
         looked: The user's objects at the start of the fit that this one continues.
-
-    Attributes:
         plan: Limits and intervals; computed again when an epoch begins.
         stage: The running stage, as in `trainer.state.stage`.
-        stop: Requests to end early.
-        saver: Writes the checkpoints of the run.
         restored: State from a checkpoint for the start of training.
-        clocks: Times of the run.
-        logs: Writes numbers to the loggers.
-        step_check: Detects epochs without an optimizer step.
-        user_state: Changes in the user's objects.
         begun: Whether training has begun, here or in the run that this one continues.
     """
 
-    __slots__ = (
-        "begun", "callbacks", "clocks", "datamodule", "evaluations", "hooks", "loggers", "logs", "module",
-        "optimization", "plan", "progress", "replan", "restored", "results", "saver", "signals", "stage", "step_check",
-        "stop", "strategy", "train_data", "trainer", "user_state",
-    )  # fmt: skip
+    trainer: Trainer
+    module: Module
+    datamodule: DataModule | None
+    callbacks: list[Callback]
+    strategy: Strategy
+    hooks: Hooks
+    loggers: Fanout
+    results: Results
+    progress: Progress
+    signals: Signals
+    optimization: Optimization
+    evaluations: Evaluations
+    replan: Callable[[float], Plan]
+    train_data: TrainData | None
+    save_user_state: InitVar[bool]
+    identity: InitVar[RunIdentity]
+    looked: InitVar[Snapshot | None] = None
+    plan: Plan = field(init=False)
+    stage: str = field(init=False)
+    begun: bool = False
+    stop: StopRequests = field(default_factory=StopRequests)
+    restored: Restored = field(default_factory=Restored)
+    clocks: Clocks = field(default_factory=Clocks)
+    saver: Saver = field(init=False)
+    logs: LogWriter = field(init=False)
+    step_check: StepCheck = field(init=False)
+    user_state: UserState = field(init=False)
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        module: Module,
-        datamodule: DataModule | None,
-        callbacks: list[Callback],
-        strategy: Strategy,
-        hooks: Hooks,
-        loggers: Fanout,
-        results: Results,
-        progress: Progress,
-        signals: Signals,
-        optimization: Optimization,
-        evaluations: Evaluations,
-        replan: Callable[[float], Plan],
-        train_data: TrainData | None,
-        save_user_state: bool,
-        identity: RunIdentity,
-        looked: Snapshot | None = None,
-    ) -> None:
-        self.trainer, self.module, self.datamodule, self.callbacks = trainer, module, datamodule, callbacks
-        self.strategy, self.hooks, self.loggers, self.results = strategy, hooks, loggers, results
-        self.progress, self.signals, self.optimization = progress, signals, optimization
-        self.evaluations, self.replan, self.train_data = evaluations, replan, train_data
-        self.plan = replan(0 if train_data is None else train_data.num_batches)
-        self.stage = "setup" if train_data is None else "train"
-        self.begun = False
-        self.stop, self.restored, self.clocks = StopRequests(), Restored(), Clocks()
+    def __post_init__(self, save_user_state: bool, identity: RunIdentity, looked: Snapshot | None) -> None:
+        self.plan = self.replan(0 if self.train_data is None else self.train_data.num_batches)
+        self.stage = "setup" if self.train_data is None else "train"
         self.saver = Saver(self, identity)
         self.logs, self.step_check = LogWriter(self), StepCheck(self)
         self.user_state = UserState(self, save_user_state, looked)
@@ -137,8 +117,8 @@ class Run:
         if not self.progress.batch:
             _warn_of_eval_mode(self.module)
         restored, resumed = self.restored, self.restored.rng is not None
-        while restored.optimizers:
-            restored.optimizers.pop(0)()
+        for load in restored.optimizers:
+            load()
         self.user_state.begin()
         if restored.rng is not None:
             self._restore_rng(restored, restored.rng)
@@ -158,7 +138,7 @@ class Run:
                 self.evaluations.of(VALIDATION).load_state_dict(restored.validation)
         set_rng_state(rng)
         self.strategy.accelerator.set_rng_state(rng)
-        restored.forget_rng()
+        self.restored = replace(restored, rng=None)
 
     def continue_from(self, restored: Restored, begun: bool) -> None:
         """Set the state to restore when training starts.
@@ -210,17 +190,15 @@ class Run:
         stop = self.stop
         if not (stop.asked and self.plan.may_stop(self.progress) and self.between_windows()):
             return False
-        return stop.agreement is None or stop.agreement.reached("stop", self.position())
+        return stop.agreed("stop", self.position())
 
     def refuse_early_stop(self) -> None:
         """Cancel a request to stop that came before min_epochs or min_steps."""
         stop = self.stop
         if stop.asked and not self.plan.may_stop(self.progress):
-            if stop.agreement is not None:
-                if not stop.agreement.reached("stop", self.position()):
-                    return  # the other ranks have not reached this position yet
-                stop.agreement.forget("stop")
-            stop.request(False)
+            if not stop.agreed("stop", self.position()):
+                return  # the other ranks have not reached this position yet
+            stop.refuse_stop()
             report.info(
                 f"A stop was requested after {self.progress.epoch} epochs and {self.progress.step} steps; training "
                 f"continues until min_epochs={self.plan.min_epochs} and min_steps={self.plan.min_steps}."
@@ -235,7 +213,7 @@ class Run:
         if not stop.leavable or changed or not self.user_state.may_be_left:
             return  # this validation has changed something, so it runs to its end first
         kind = "terminate" if isinstance(received, SystemExit) else "interrupt"
-        if stop.agreement is None or stop.agreement.reached(kind, self.position()):
+        if stop.agreed(kind, self.position()):
             raise received
 
     def rng_state(self) -> dict[str, Any]:
@@ -279,7 +257,7 @@ class Run:
             self.strategy.share_buffers()
             if self.between_windows():
                 method_of(self.module, self.hooks.module_base, "on_validation_model_zero_grad")()
-        method_of(self.module, self.hooks.module_base, stage.model_eval)()
+        method_of(self.module, self.hooks.module_base, f"on_{stage.name}_model_eval")()
         fast = self.evaluations.inference and self.strategy.inference_mode and not within_fit
         grad_off = torch.inference_mode if fast else torch.no_grad
         leavable = not (validates and self._count_validation_batches())
@@ -314,7 +292,7 @@ class Run:
         )
 
     def _back_to_training_mode(self, stage: Stage, modes: dict[torch.nn.Module, bool]) -> None:
-        name, base = stage.model_train, self.hooks.module_base
+        name, base = f"on_{stage.name}_model_train", self.hooks.module_base
         if hasattr(base, name) and overrides(self.module, base, name):  # prediction has no such hook
             getattr(self.module, name)()
         else:
@@ -325,7 +303,7 @@ class Run:
         """Note the batch at which the run was validated, so that no validation is repeated."""
         self.progress.end_validation()
         self.clocks.note_validation(self.progress.batch)
-        self.evaluations.release()
+        self.evaluations.hold(None)
         self.user_state.release()
 
     def end(self) -> None:
