@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +45,10 @@ from lightlib.core.setup.settings import Settings
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import Prefetch
 from lightlib.data.resumable_loader import batch_size_of_loader
-from lightlib.data.sharding import DataShard, Ends
+from lightlib.data.sharding import DataShard
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
+from lightlib.launch.watch.watch import Watch
 from lightlib.loggers.fanout import Fanout
 from lightlib.strategies.strategy import Strategy
 
@@ -59,12 +61,11 @@ _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_
 Source = Callable[[], Any]
 
 
+@dataclass(eq=False)
 class Builder:
     """Builds one run. It lives until the run begins.
 
-    Args:
-        trainer: The Trainer, which the callbacks get.
-        module, datamodule: The user's.
+    Attributes:
         callbacks: In call order.
         strategy: With its environment set up.
         settings: The Trainer's arguments.
@@ -72,38 +73,31 @@ class Builder:
         profiler: The profiler, if one is on.
         compiler: Compiles the steps if the user's module comes from torch.compile.
         ends: Compares where the data end on each process; None with one process.
-
-    Attributes:
+        evaluations: The evaluation data requested so far.
         loaded: The training data, once `train_data` has been called.
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        module: Module,
-        datamodule: DataModule | None,
-        callbacks: list[Any],
-        strategy: Strategy,
-        settings: Settings,
-        sources: dict[str, Source | None],
-        profiler: Any = None,
-        compiler: Callable[..., Any] | None = None,
-        ends: Ends | None = None,
-    ) -> None:
-        self.trainer, self.module, self.datamodule, self.callbacks = trainer, module, datamodule, callbacks
-        self.strategy, self.settings, self.sources, self.profiler = strategy, settings, sources, profiler
-        self.compiler, self.ends = compiler, ends
-        self.results = Results(self._attribute_of)
-        if compiler is not None:
-            self.results.log_outside_graphs()
-        if strategy.world_size > 1:
-            self.results.reduce_by(
-                Reduction(strategy, module.get_submodule),
-                lambda value, how: strategy.data.reduce(value, reduce_op=how),
-            )
-        self.evaluations: dict[str, EvalData] = {}
-        self.loaded: TrainData | None = None
-        self._evaluated_in = 0
+    trainer: Trainer
+    module: Module
+    datamodule: DataModule | None
+    callbacks: list[Any]
+    strategy: Strategy
+    settings: Settings
+    sources: dict[str, Source | None]
+    profiler: Any = None
+    compiler: Callable[..., Any] | None = None
+    ends: Watch | None = None
+    results: Results = field(init=False)
+    evaluations: dict[str, EvalData] = field(default_factory=dict)
+    loaded: TrainData | None = None
+    _evaluated_in: int = 0
+
+    def __post_init__(self) -> None:
+        reduce_table = reduce_value = None
+        if self.strategy.world_size > 1:
+            reduce_table = Reduction(self.strategy, self.module.get_submodule)
+            reduce_value = lambda value, how: self.strategy.data.reduce(value, reduce_op=how)  # noqa: E731
+        self.results = Results(self._attribute_of, reduce_table, reduce_value, compiled=self.compiler is not None)
 
     def _attribute_of(self, metric: Any) -> str | None:
         return next((name for name, part in self.module.named_modules() if part is metric), None)
@@ -270,12 +264,7 @@ class Builder:
         identity: RunIdentity,
         start: Snapshot | None = None,
     ) -> Run:
-        """Return the run; only "fit" has optimizers.
-
-        Args:
-            identity: The run's identity.
-            start: The user's objects as they were when the fit that this one continues began.
-        """
+        """Return the run; only "fit" has optimizers. `start`: the user's objects when the fit that it continues began."""
         run = Run(
             self.trainer,
             self.module,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,35 +15,11 @@ from lightlib.core.run.run import Run
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Metrics", "SessionState", "Snapshot"]
+__all__ = ["SessionState"]
 
-Metrics = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The state of a session that pickle and deepcopy keep.
-
-    Loaders, optimizers and everything else that belongs to a process are left out: a further fit makes them again.
-
-    Attributes:
-        module, datamodule: Those of the last call.
-        asked_path, loaded_path: The checkpoint that the user chose for all calls, and the one that was loaded.
-        state, interrupted: How the last call ended.
-        identity: The identity of the last run.
-        callbacks: The Trainer's callbacks.
-        metrics: The logged metrics, as three dictionaries.
-    """
-
-    module: Module | None
-    datamodule: DataModule | None
-    asked_path: str | Path | None
-    loaded_path: str | Path | None
-    state: TrainerState
-    interrupted: bool
-    identity: RunIdentity
-    callbacks: list[Any]
-    metrics: Metrics
+# Pickle and deepcopy keep these, the callbacks and the logged metrics. Loaders, optimizers and everything else that
+# belongs to a process are left out: a further fit makes them again.
+_KEPT = ("module", "datamodule", "asked_path", "loaded_path", "state", "interrupted", "identity")
 
 
 class SessionState:
@@ -97,7 +72,7 @@ class SessionState:
         """Drop the last run and its results."""
         self.run, self.outside_results = None, Results()
 
-    def use_metrics(self, metrics: Metrics) -> None:
+    def use_metrics(self, metrics: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
         """Show the metrics of a run that did not run in this process."""
         self.outside_results = Results()
         self.outside_results.adopt(metrics)
@@ -110,27 +85,16 @@ class SessionState:
         """Load this checkpoint in calls that name none."""
         self.asked_path = self.loaded_path = path
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> dict[str, Any]:
         """Return the state for a copy of the Trainer."""
-        return Snapshot(
-            self.module,
-            self.datamodule,
-            self.asked_path,
-            self.loaded_path,
-            self.state,
-            self.interrupted,
-            self.identity,
-            list(self.callbacks),
-            self.results.dictionaries(),
-        )
+        kept = {name: getattr(self, name) for name in _KEPT}
+        return {**kept, "callbacks": list(self.callbacks), "metrics": self.results.dictionaries()}
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: dict[str, Any]) -> None:
         """Continue from the state of another Trainer."""
-        self.module, self.datamodule = snapshot.module, snapshot.datamodule
-        self.asked_path, self.loaded_path = snapshot.asked_path, snapshot.loaded_path
-        self.state, self.interrupted, self.identity = snapshot.state, snapshot.interrupted, snapshot.identity
-        self.callbacks = snapshot.callbacks
-        self.use_metrics(snapshot.metrics)
+        for name in (*_KEPT, "callbacks"):
+            setattr(self, name, snapshot[name])
+        self.use_metrics(snapshot["metrics"])
         for owner in (self.module, self.datamodule):
             if owner is not None:
                 owner.trainer = self.trainer

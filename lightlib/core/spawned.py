@@ -106,5 +106,5 @@ def _in_child(
         "progress": trainer.progress.state_dict(),
         "callbacks": {callback.state_key: callback.state_dict() for callback in stateful},
         "callback_tensors": map_tensors(lambda tensor: tensor.cpu(), tensors),
-        "metrics": trainer._session.snapshot().metrics,  # noqa: SLF001  as above
+        "metrics": trainer._session.results.dictionaries(),  # noqa: SLF001  as above
     }

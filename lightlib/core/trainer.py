@@ -197,7 +197,7 @@ class Trainer(TrainerViews):
     def __setstate__(self, state: dict[str, Any]) -> None:
         snapshot = state["snapshot"]
         vars(self).update({name: value for name, value in state.items() if name != "snapshot"})
-        self._session = Session(self, snapshot.callbacks)
+        self._session = Session(self, snapshot["callbacks"])
         self._session.restore(snapshot)
         self.processes = self._session.processes
 

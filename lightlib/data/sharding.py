@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import BatchSampler
 
@@ -15,10 +15,10 @@ from lightlib.data.prefetch import END
 from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.data.workers import users_own
 from lightlib.errors import MisconfigurationException
+from lightlib.launch.watch.watch import Watch
 
 __all__ = [
     "DataShard",
-    "Ends",
     "ShardedBatchSampler",
     "ShardedSampler",
     "inner_sampler",
@@ -31,13 +31,6 @@ __all__ = [
 
 _WORLD_SIZES, _RANKS = ("num_replicas", "_num_replicas", "world_size", "_world_size"), ("rank", "_rank")
 _SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose data sets ask torch.distributed
-
-
-class Ends(Protocol):
-    """The methods of a `lightlib.launch.watch.watch.Watch` that compare where each rank's data end."""
-
-    def follow_data(self, given: Callable[[], int]) -> None: ...
-    def end_of_data(self, batches: int) -> dict[int, int]: ...
 
 
 @dataclass(frozen=True)
@@ -57,7 +50,7 @@ class DataShard:
     broadcast: Callable[[Any], Any]
     gather: Callable[[Any], list[Any]]
     deals: bool = True
-    ends: Ends | None = None
+    ends: Watch | None = None
 
 
 @contextmanager

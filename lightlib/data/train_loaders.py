@@ -17,9 +17,10 @@ from lightlib.data.resumable_loader import (
     stop_workers,
     with_smaller_batches,
 )
-from lightlib.data.sharding import DataShard, Ends
+from lightlib.data.sharding import DataShard
 from lightlib.data.source import Source, describe, warn_if_not_resumable
 from lightlib.errors import MisconfigurationException
+from lightlib.launch.watch.watch import Watch
 
 __all__ = ["TrainLoaders", "combine"]
 
@@ -81,7 +82,7 @@ class TrainLoaders:
                 "Training data: the lengths of the loaders are unknown, so before each batch all processes agree "
                 "whether each has one more (one small collective). An epoch ends with the shortest."
             )
-        self.ends: Ends | None = None
+        self.ends: Watch | None = None
         if share is not None and not self.length_is_exact and not self.agrees:
             self.ends = share.ends
         self.is_stateful = any(source.has_state for source in self.sources)

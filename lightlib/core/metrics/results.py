@@ -38,11 +38,24 @@ _REDUCTIONS: dict[Any, str] = {
 
 
 class Results:
-    """The values that `self.log` collects over a run, and the three dictionaries that users read."""
+    """The values that `self.log` collects over a run, and the three dictionaries that users read.
 
-    def __init__(self, find_metric: Callable[[Any], str | None] = lambda metric: None) -> None:
-        self.reduce_table: Callable[[Table], None] | None = None  # over processes; None with one process
-        self.reduce_value: Callable[[Any, str], Any] | None = None  # likewise
+    Args:
+        find_metric: Returns the attribute of the module that holds a torchmetric.
+        reduce_table, reduce_value: Reduce a table, and a single value, over processes; None with one process.
+        compiled: Keep `log` out of compiled graphs: one graph break, and no recompilation.
+    """
+
+    def __init__(
+        self,
+        find_metric: Callable[[Any], str | None] = lambda metric: None,
+        reduce_table: Callable[[Table], None] | None = None,
+        reduce_value: Callable[[Any, str], Any] | None = None,
+        compiled: bool = False,
+    ) -> None:
+        self.reduce_table, self.reduce_value = reduce_table, reduce_value
+        if compiled:
+            self.log = torch.compiler.disable(self.log)  # type: ignore[method-assign, no-untyped-call]
         self.train = Table(training=True)
         self.table = self.train
         self.scope: Rule = OUTSIDE
@@ -51,14 +64,6 @@ class Results:
         self._callback: dict[str, Any] = {}
         self._logged: dict[str, Any] = {}
         self._bar: dict[str, Any] = {}
-
-    def reduce_by(self, table: Callable[[Table], None], value: Callable[[Any, str], Any]) -> None:
-        """Reduce over processes: tables by one function, single values by the other."""
-        self.reduce_table, self.reduce_value = table, value
-
-    def log_outside_graphs(self) -> None:
-        """Keep `log` out of compiled graphs: one graph break, and no recompilation."""
-        self.log = torch.compiler.disable(self.log)  # type: ignore[method-assign, no-untyped-call]
 
     # writing
     def use(self, table: Table) -> None:
