@@ -264,7 +264,7 @@ class Builder:
         identity: RunIdentity,
         start: Snapshot | None = None,
     ) -> Run:
-        """Return the run; only "fit" has optimizers. `start`: the user's objects when the fit that it continues began."""
+        """Return the run; only "fit" has optimizers. `start`: the objects when the fit that it continues began."""
         run = Run(
             self.trainer,
             self.module,

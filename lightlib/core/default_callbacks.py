@@ -30,7 +30,13 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
 
     callbacks = callbacks_in(given) + callbacks_of_packages()
     check_callbacks(callbacks)
-    _refuse_two(callbacks, known.ProgressBar, "progress bar")
+    bars = [type(callback).__name__ for callback in callbacks if isinstance(callback, known.ProgressBar)]
+    if len(bars) > 1:
+        raise MisconfigurationException(
+            f"callbacks holds {len(bars)} progress bars: {', '.join(bars)}.",
+            expected="one progress bar.",
+            fix=f"leave out {bars[1]}().",
+        )
     defaults: list[tuple[str, bool, type, Callable[[], Any]]] = [
         ("enable_progress_bar", settings.enable_progress_bar, known.ProgressBar, known.default_progress_bar),
         ("enable_model_summary", settings.enable_model_summary, known.ModelSummary, lambda: _summary(callbacks)),
@@ -41,14 +47,12 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
         if enabled and present is None:
             callbacks.append(make())
         if arguments[argument] is False and present is not None:
-            raise MisconfigurationException(
-                f"{argument}=False, but callbacks holds a {type(present).__name__}.",
-                expected="one of the two.",
-                fix=f"leave out {argument}=False or the {type(present).__name__}.",
-            )
+            raise _contradiction(f"{argument}=False", present)
     if settings.max_time is not None:
+        timer = next((callback for callback in callbacks if isinstance(callback, known.Timer)), None)
+        if timer is not None:
+            raise _contradiction(f"max_time={arguments['max_time']!r}", timer)
         callbacks.insert(0, known.Timer(timedelta(seconds=settings.max_time)))
-        _refuse_max_time_with_timer(callbacks, known.Timer, arguments["max_time"])
     return in_priority(callbacks)
 
 
@@ -60,21 +64,10 @@ def _summary(callbacks: list[Any]) -> Any:
     return known.RichModelSummary() if with_rich else known.ModelSummary()
 
 
-def _refuse_max_time_with_timer(callbacks: list[Any], timer: type, max_time: Any) -> None:
-    timers = [callback for callback in callbacks if isinstance(callback, timer)][1:]
-    if timers:
-        raise MisconfigurationException(
-            f"max_time={max_time!r}, but callbacks holds a {type(timers[0]).__name__}.",
-            expected="one of the two: max_time makes a Timer.",
-            fix="leave out max_time, and give the Timer its duration.",
-        )
-
-
-def _refuse_two(callbacks: list[Any], kind: type, what: str) -> None:
-    names = [type(callback).__name__ for callback in callbacks if isinstance(callback, kind)]
-    if len(names) > 1:
-        raise MisconfigurationException(
-            f"callbacks holds {len(names)} {what}s: {', '.join(names)}.",
-            expected=f"one {what}.",
-            fix=f"leave out {names[1]}().",
-        )
+def _contradiction(argument: str, callback: Any) -> MisconfigurationException:
+    name = type(callback).__name__
+    return MisconfigurationException(
+        f"{argument}, but callbacks holds a {name}.",
+        expected="one of the two.",
+        fix=f"leave out {argument} or the {name}.",
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lightlib.report import rank_zero_only, warn
@@ -39,11 +40,7 @@ class Fanout:
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None) -> None:
         """Pass `metrics` to all loggers."""
-        for logger in self.loggers:
-            try:
-                logger.log_metrics(metrics, step)
-            except Exception as error:  # noqa: BLE001 - a logger may raise anything
-                self._report(logger, "log_metrics", error)
+        self._call("log_metrics", metrics, step)
 
     def log_hyperparams(self, params: Any) -> None:
         """Pass `params` to all loggers."""
@@ -113,12 +110,16 @@ class Fanout:
         if rank_zero_only.rank == 0:
             self._call("start_anew")
 
+    def targets(self, method: str) -> list[tuple[Callable[..., Any], Callable[[Exception], None]]]:
+        """Return `method` of each logger, and the call that reports an exception of it."""
+        return [(getattr(logger, method), partial(self._report, logger, method)) for logger in self.loggers]
+
     def _call(self, method: str, *arguments: Any) -> None:
-        for logger in self.loggers:
+        for call, report in self.targets(method):
             try:
-                getattr(logger, method)(*arguments)
-            except Exception as error:  # noqa: BLE001 - likewise
-                self._report(logger, method, error)
+                call(*arguments)
+            except Exception as error:  # noqa: BLE001 - a logger may raise anything
+                report(error)
 
     def _report(self, logger: Logger, method: str, error: Exception) -> None:
         key = (self.loggers.index(logger), method)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
+from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
@@ -12,7 +13,7 @@ from lightlib.callbacks.callback import Callback, priority_of
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.rules import rule_of
 from lightlib.core.module.overrides import overrides
-from lightlib.errors import MisconfigurationException, nearest
+from lightlib.errors import MisconfigurationException
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -291,26 +292,11 @@ def warn_for_misspelt_hooks(owner: object, base: type) -> None:
                 f"{kind}.{name} is never called: it was removed in Lightning 2.0. Use `{_REMOVED[name]}`.",
                 report.PossibleUserWarning,
             )
-        elif name not in known and _almost(name, tuple(known)):
+            continue
+        # Short names are too similar to one another: `step` is not a misspelt `setup`.
+        looks_like_hook = name.startswith("on_") or name.endswith(("_step", "_dataloader")) or len(name) >= 12
+        if looks_like_hook and name not in known and (near := get_close_matches(name, known, n=1, cutoff=0.9)):
             report.warn(
-                f"{kind}.{name} is never called: no hook has this name.{nearest(name, known)}",
+                f"{kind}.{name} is never called: no hook has this name. Did you mean {near[0]!r}?",
                 report.PossibleUserWarning,
             )
-
-
-@lru_cache(maxsize=1024)
-def _almost(name: str, known: tuple[str, ...]) -> bool:
-    # Short names are too similar to one another: `step` is not a misspelt `setup`.
-    looks_like_hook = name.startswith("on_") or name.endswith(("_step", "_dataloader")) or len(name) >= 12
-    return looks_like_hook and any(_distance_at_most_two(name, other) for other in known)
-
-
-def _distance_at_most_two(a: str, b: str) -> bool:
-    if abs(len(a) - len(b)) > 2 or len(set(a) ^ set(b)) > 4:  # one edit swaps at most one letter for another
-        return False
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        previous, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (x != y))
-    return row[-1] <= 2

@@ -26,6 +26,7 @@ class LogWriter:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._targets = run.loggers.targets("log_metrics")  # bound once: a value goes from here to the logger
         self._nonfinite = NonfiniteCheck(run.progress)
 
     def write_step(self) -> None:
@@ -79,7 +80,11 @@ class LogWriter:
         if step is None:
             step = run.progress.step if at is None or not math.isfinite(at) else int(at)
         numbers.setdefault("epoch", run.progress.epoch)
-        run.loggers.log_metrics(numbers, step)
+        for log_metrics, report_failure in self._targets:
+            try:
+                log_metrics(numbers, step)
+            except Exception as error:  # noqa: BLE001  a logger may raise anything
+                report_failure(error)
         run.hooks.on_log(numbers)
 
     def _warn_if_nothing_was_written(self) -> None:

@@ -48,7 +48,7 @@ class Signals:
     def release_frames(self) -> None:
         """Drop the traceback of the received signal, because its frames hold the last batch."""
         if self.received is not None:
-            self.received.__traceback__ = None
+            self.received = self.received.with_traceback(None)
 
     def receive(self, kind: str) -> None:
         """Note that another process got a signal: ``"interrupt"`` or ``"terminate"``.
@@ -90,8 +90,10 @@ class Signals:
                 if before is not None:  # None: not set from Python, and left in place above
                     signal.signal(number, before)
 
-    def _chain(self, number: int, frame: Any) -> None:
-        """Call the former handler, unless it is Python's default."""
+    def _pass_on(self, kind: str, number: int, frame: Any) -> None:
+        """Inform the other processes, and call the former handler unless it is Python's default."""
+        if self._notify is not None:
+            self._notify(kind)
         before = self._before.get(signal.Signals(number))
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)
@@ -103,9 +105,7 @@ class Signals:
             raise KeyboardInterrupt
         self.received, self._expects_interrupt = self.received or KeyboardInterrupt(), False
         report.info("\nStopping after this step; press Ctrl-C again to stop at once.")
-        if self._notify is not None:
-            self._notify("interrupt")
-        self._chain(number, frame)
+        self._pass_on("interrupt", number, frame)
 
     def _on_terminate(self, number: int, frame: Any) -> None:
         if os.getpid() != self._process:  # a forked worker, which has to end
@@ -113,9 +113,7 @@ class Signals:
             os.kill(os.getpid(), number)
             return
         self.received = self.received or SIGTERMException()
-        if self._notify is not None:
-            self._notify("terminate")
-        self._chain(number, frame)
+        self._pass_on("terminate", number, frame)
 
     def _on_requeue(self, number: int, frame: Any) -> None:
         if os.getpid() != self._process:  # a forked worker: SLURM signals all processes of a step
@@ -124,6 +122,4 @@ class Signals:
         if self.received is None:
             report.info(f"{signal.Signals(number).name}: the run stops after this step, and its job is queued again.")
         self.received = self.received or SIGTERMException()
-        if self._notify is not None:
-            self._notify("terminate")
-        self._chain(number, frame)
+        self._pass_on("terminate", number, frame)

@@ -334,8 +334,8 @@ CONFLICTS = [
     ),
     (
         {"max_time": {"hours": 1}, "callbacks": [Timer("00:02:00:00")]},
-        "max_time={'hours': 1}, but callbacks holds a Timer.", "one of the two: max_time makes a Timer.",
-        "leave out max_time, and give the Timer its duration.",
+        "max_time={'hours': 1}, but callbacks holds a Timer.", "one of the two.",
+        "leave out max_time={'hours': 1} or the Timer.",
     ),
     (
         {"precision": "16-mixed", "plugins": [Precision.named("bf16-mixed")]},
