@@ -10,7 +10,7 @@ from torch import nn
 
 from lightlib.callbacks.callback import Callback
 from lightlib.core.module.module import Module
-from lightlib.core.module.overrides import overrides
+from lightlib.core.module.overrides import fixed_parameters, overrides
 from lightlib.core.run.hooks import warn_for_misspelt_hooks
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
@@ -73,7 +73,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             raise ArgumentTypeError(
                 f"callbacks holds the class {callback.__name__}.",
                 expected="an instance of it.",
-                fix=f"callbacks=[{_made(callback)}]",
+                fix=f"callbacks=[{callback.__name__}(…)]",
             )
         if not isinstance(callback, Callback):
             raise ArgumentTypeError(
@@ -97,18 +97,6 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
                 expected="a different state_key for every stateful callback.",
                 fix="override `state_key` in one of them, or give them different arguments.",
             )
-
-
-def _made(kind: type) -> str:
-    """Return the expression that makes an instance, with the required arguments."""
-    try:
-        parameters = inspect.signature(kind).parameters.values()
-    except (TypeError, ValueError):  # a class without a signature
-        return f"{kind.__name__}()"
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
-    given = ['monitor="val_loss"' if name == "monitor" else f"{name}=…" for name in needed]
-    return f"{kind.__name__}({', '.join(given)})"
 
 
 def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> None:
@@ -173,14 +161,13 @@ def check_optimization(module: Module, settings: Any) -> None:
         )
     if automatic:
         return
-    for argument, off in (("gradient_clip_val", None), ("global_batch_size", None), ("accumulate_grad_batches", 1)):
+    for argument, off, hand in (
+        ("gradient_clip_val", None, "self.clip_gradients(optimizer, …)"),
+        ("global_batch_size", None, "optimizer.step() every n batches"),
+        ("accumulate_grad_batches", 1, "optimizer.step() every n batches"),
+    ):
         value = getattr(settings, argument)
         if value not in (off, 0):
-            hand = (
-                "self.clip_gradients(optimizer, …)"
-                if argument.startswith("grad")
-                else "optimizer.step() every n batches"
-            )
             raise MisconfigurationException(
                 f"Trainer({argument}={value}) with manual optimization: {type(module).__name__} sets "
                 "automatic_optimization = False.",
@@ -221,11 +208,8 @@ def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -
     Raises:
         MisconfigurationException: There are several loaders and the step does not take `dataloader_idx`.
     """
-    try:
-        parameters = list(inspect.signature(method).parameters.values())
-    except (TypeError, ValueError):
-        return method
-    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+    parameters = fixed_parameters(method)
+    if parameters is None:
         return method
     takes = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
     if num_loaders > 1 and not any(p.name == "dataloader_idx" for p in parameters):
@@ -271,30 +255,20 @@ def check_hooks_of_several_loaders(owners: Iterable[tuple[Any, type, int]], stag
 
 
 def _takes(call: Callable[..., Any], number: int) -> bool:
-    try:
-        signature = inspect.signature(call)
-    except (TypeError, ValueError):  # a callable without a signature
-        return True
-    try:
-        signature.bind(*range(number))
-    except TypeError:
-        return "dataloader_idx" in signature.parameters
-    return True
+    parameters = fixed_parameters(call)
+    return (
+        parameters is None
+        or any(p.name == "dataloader_idx" for p in parameters)
+        or sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) >= number
+    )
 
 
 def _refuse_unknown_arguments(module: Module, name: str) -> None:
     """Refuse arguments that a step never gets: those of Lightning 1.x, and unknown ones without a default."""
     owner = type(module).__name__
-    try:
-        parameters = list(inspect.signature(getattr(module, name)).parameters.values())
-    except (TypeError, ValueError):
-        return
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    where = [p for p in parameters if p.name == "dataloader_idx"]
-    further = [p for p in parameters if p.kind in plain and p not in where][2:]
-    further += [p for p in parameters if p.kind is p.KEYWORD_ONLY and p not in where]
+    parameters = [p for p in fixed_parameters(getattr(module, name)) or () if p.name != "dataloader_idx"]
+    further = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][2:]
+    further += [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     needed = [p.name for p in further if p.default is p.empty]
     needed += [p.name for p in parameters if p.name in ("dataloader_iter", "optimizer_idx", "hiddens")]
     if not needed:

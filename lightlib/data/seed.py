@@ -138,9 +138,8 @@ def _as_bytes(words: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def _from_bytes(words: bytes | Sequence[int]) -> tuple[int, ...]:
-    """Return the integers that `_as_bytes` packed. Checkpoints of format 2 hold them unpacked."""
-    return struct.unpack_from(f"<{len(words) // 4}I", words) if isinstance(words, bytes) else tuple(words)
+def _from_bytes(words: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(words) // 4}I", words)
 
 
 def part_random_numbers(state: dict[str, Any], place: int) -> None:

@@ -27,7 +27,6 @@ __all__ = [
     "same_numbers",
     "set_epoch",
     "start_persistent_workers",
-    "upgraded",
     "warn_if_not_resumable",
 ]
 
@@ -206,8 +205,6 @@ class Source:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the generators; the position is restored when the epoch begins."""
         self._set_generators(state.get("generators", ()))
-        if self.stream is not None and "drawn" in state:
-            self.stream.set_generator_states(state["drawn"])
 
     def _present(self) -> dict[str, Any]:
         return {"global": rng_state(), "own": self.generator_states()}
@@ -255,22 +252,6 @@ def _ignores_epochs(loader: Any) -> bool:
     Any other stateful loader may count epochs itself, as part of its state, and `set_epoch` would count them twice.
     """
     return any(kind.__name__ == "StatefulDataLoader" for kind in type(loader).__mro__)
-
-
-def upgraded(state: Mapping[str, Any], sources: Sequence[Source]) -> dict[str, Any]:
-    """Return a state in today's form: before format 2, the generators' states were not kept by loader."""
-    if "sources" in state:
-        return dict(state)
-    streams, own = iter(state.get("streams", ())), iter(state.get("generators", ()))
-    started, loaders = state.get("started"), state.get("loaders") or [None] * len(sources)
-    at_start = None if started is None else {"global": {**started}, "own": []}
-    upgraded_sources: list[dict[str, Any]] = []
-    for source, loader in zip(sources, loaders, strict=False):
-        if source.stream is not None:
-            upgraded_sources.append({"began": next(streams, None), "drawn": next(own, [])})
-        else:
-            upgraded_sources.append({"began": at_start, "loader": loader})
-    return {**state, "sources": upgraded_sources}
 
 
 def describe(loader: Any, batches: float) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lightlib.data.lengths import nothing_read, refuse_other_ends
 from lightlib.data.prefetch import END, Prefetch
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
 from lightlib.data.sharding import DataShard, kind_of
-from lightlib.data.source import differences, read_to_the_end, same_numbers, upgraded
+from lightlib.data.source import differences, read_to_the_end, same_numbers
 from lightlib.data.train_loaders import TrainLoaders
 from lightlib.errors import MisconfigurationException
 
@@ -348,7 +348,7 @@ class TrainData:
 
     def load_state_dict(self, state: dict[str, Any]) -> int:
         """Restore a state; return the position in batches of this run, which may have another number of processes."""
-        self._restored = state = upgraded(state, self.sources)
+        self._restored = state
         self._loaded_at, self._loaded_with = state.get("loaded_at", 0), state.get("loaded_with")
         self._seed = state.get("seed", self._seed)
         position = self._loaded.position_of(state)

@@ -133,12 +133,9 @@ class Slot:
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Slot:
         """Return a slot with this name, flags and sums."""
         slot = cls(name, state["suffix"], *(state[flag] for flag in _FLAGS))
-        slot._load_sums(state)
-        return slot
-
-    def _load_sums(self, state: Mapping[str, Any]) -> None:
         for field in _SUMS:
-            setattr(self, field, state.get(field, False))  # older files have no "fresh"
+            setattr(slot, field, state[field])
+        return slot
 
     def clear(self) -> None:
         if self.metric is not None:

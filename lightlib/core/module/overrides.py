@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-__all__ = ["method_of", "overrides"]
+__all__ = ["fixed_parameters", "method_of", "overrides"]
 
 
 def overrides(instance: object, base: type, name: str) -> bool:
@@ -25,3 +26,12 @@ def method_of(instance: Any, base: type, name: str) -> Callable[..., Any]:
     """Return a method of `instance`, or the one of `base` if the instance's is set to None."""
     method: Callable[..., Any] | None = getattr(instance, name, None)
     return partial(getattr(base, name), instance) if method is None else method
+
+
+def fixed_parameters(call: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """Return the parameters of a callable; None if it has no signature or takes any number of arguments."""
+    try:
+        parameters = list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError):  # a callable without a signature
+        return None
+    return None if any(p.kind is p.VAR_POSITIONAL for p in parameters) else parameters

@@ -66,6 +66,5 @@ class Progress:
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        earlier = {"begun": state["epoch_batch"] > 0}  # missing in files of earlier versions
         for field in fields(self):
-            setattr(self, field.name, int({**earlier, **state}[field.name]))
+            setattr(self, field.name, int(state[field.name]))

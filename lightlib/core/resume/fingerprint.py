@@ -11,6 +11,7 @@ import torch
 from lightlib import report
 from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.core.resume.options import Resume
+from lightlib.core.values.encoding import same
 from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.errors import CheckpointError
 
@@ -19,12 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "setting"]
 
-_EXACT = {
+_WORDS = {
     "seed": "the seed (seed_everything)",
-    "accumulate_grad_batches": "accumulate_grad_batches",
-    "gradient_clip_val": "gradient_clip_val",
-    "gradient_clip_algorithm": "gradient_clip_algorithm",
-    "precision": "precision",
     "torch": "the version of torch",
     "threads": "torch's number of threads, which changes the order of sums",
 }
@@ -82,25 +79,14 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
 def _differences(
     saved: Mapping[str, Any], now: Mapping[str, Any], hparams: Mapping[str, Any], content: Mapping[str, Any]
 ) -> Iterator[str]:
-    for name, words in _EXACT.items():
+    for name, value in now.items():
         if name == "seed" and seed_was_chosen():
             continue
-        if name in saved and saved[name] != now[name]:
-            yield f"{words}: {saved[name]!r} then, {now[name]!r} now"
+        if name in saved and saved[name] != value:
+            yield f"{_WORDS.get(name, name)}: {saved[name]!r} then, {value!r} now"
     changed = ((lightlib_state(content).get("user") or {}).get("values") or {}).get("module") or {}
     before = content.get("hyper_parameters")
     before = before if isinstance(before, Mapping) else {}
     for name in sorted(hparams):
-        if name in before and f"hparams.{name}" not in changed and not _same(before[name], hparams[name]):
-            yield f"hyperparameter {name}: {_short(before[name])} then, {_short(hparams[name])} now"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and torch.equal(one, other)
-    return bool(one == other or (one != one and other != other))
+        if name in before and f"hparams.{name}" not in changed and not same(before[name], hparams[name]):
+            yield f"hyperparameter {name}: {before[name]!r:.60} then, {hparams[name]!r:.60} now"

@@ -321,11 +321,13 @@ def _restore_callbacks(callbacks: list[Any], states: Mapping[str, Any]) -> None:
 
 def _restore_lightnings_position(run: Run, content: dict[str, Any], parts: Resume) -> None:
     loaders = lightning.loader_states(content)  # of those that keep their own position
-    run.progress.load_state_dict(lightning.position(content, 1 if loaders else run.plan.accumulate))
+    position = lightning.position(content, 1 if loaders else run.plan.accumulate)
+    run.progress.load_state_dict({**position, "begun": position["epoch_batch"] > 0})
     if not parts.data:
         run.progress.begin_epoch_again()
     elif loaders and run.progress.epoch_batch and run.train_data is not None and run.strategy.data_size == 1:
-        run.train_data.load_state_dict({"batches": run.progress.epoch_batch, "loaders": loaders})
+        sources = [{"loader": state} for state in loaders]
+        run.train_data.load_state_dict({"batches": run.progress.epoch_batch, "sources": sources})
 
 
 def _call(callback: Any, name: str, *args: Any) -> None:

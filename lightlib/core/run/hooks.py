@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -12,7 +11,7 @@ from lightlib import report
 from lightlib.callbacks.callback import Callback, priority_of
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.rules import rule_of
-from lightlib.core.module.overrides import overrides
+from lightlib.core.module.overrides import fixed_parameters, overrides
 from lightlib.errors import MisconfigurationException
 
 if TYPE_CHECKING:
@@ -156,14 +155,10 @@ def each(calls: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 def with_loader(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return `call`; if it requires a `dataloader_idx`, pass 0 when there is only one loader."""
-    try:
-        parameters = inspect.signature(call).parameters
-    except (TypeError, ValueError):  # a callable without a signature
+    parameters = fixed_parameters(call) or ()
+    before = next((n for n, p in enumerate(parameters) if p.name == "dataloader_idx" and p.default is p.empty), None)
+    if before is None:
         return call
-    index = parameters.get("dataloader_idx")
-    if index is None or index.default is not index.empty:
-        return call
-    before = list(parameters).index("dataloader_idx")
 
     def indexed(*args: Any) -> Any:
         return call(*args[:before], dataloader_idx=args[before] if len(args) > before else 0)

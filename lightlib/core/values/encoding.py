@@ -34,7 +34,7 @@ from lightlib.core.values.attributes import (
 )
 from lightlib.data.generators import is_generator, set_generator_state, state_of_generator
 
-__all__ = ["encode", "restored", "shared", "well_formed"]
+__all__ = ["encode", "restored", "same", "shared", "well_formed"]
 
 _DEEPEST = 12
 _CONTAINERS = (list, tuple, deque, set, frozenset, dict, OrderedDict, Counter, defaultdict)
@@ -369,18 +369,22 @@ def shared(states: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[st
     values: dict[str, dict[str, Any]] = {}
     for place, attributes in first.get("values", {}).items():
         for name, entry in attributes.items():
-            if all(_equal(entry, state["values"].get(place, {}).get(name)) for state in states[1:]):
+            if all(same(entry, state["values"].get(place, {}).get(name)) for state in states[1:]):
                 values.setdefault(place, {})[name] = entry
             else:
                 differing.append(f"{place}.{name}")
     return {**first, "values": values, "metrics": {}, "epoch": None}, differing + list(first.get("metrics", {}))
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and one.shape == other.shape and torch.equal(one.cpu(), other.cpu())
-    if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
-    if isinstance(one, list):
-        return isinstance(other, list) and len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one == other)
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal; NaN equals NaN, and values that cannot be compared are different."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and torch.equal(one.cpu(), other.cpu())
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    try:
+        return bool(one is other or one == other or (one != one and other != other))
+    except Exception:  # noqa: BLE001  the user's objects
+        return False

@@ -22,7 +22,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.hyperparameters import from_omegaconf
 from lightlib.report import is_secret
 
-__all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "plain_hparams", "same", "with_attributes"]
+__all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "plain_hparams", "with_attributes"]
 
 
 _INITIALISERS = ("__init__", "__post_init__")
@@ -287,11 +287,3 @@ def _plain(value: Any) -> Any:
 def _plain_key(key: Any) -> Any:
     key = key.value if isinstance(key, Enum) else key
     return key if type(key) in (str, int, float, bool) else str(key)
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal; False if they cannot be compared."""
-    try:
-        return bool(one == other) or one is other
-    except Exception:  # noqa: BLE001  objects that cannot be compared are different
-        return one is other

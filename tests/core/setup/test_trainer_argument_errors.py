@@ -156,11 +156,11 @@ ROWS = [
     ("callbacks", [Junk()], TYPE, "callbacks holds <junk> (Junk).", CALLBACKS, OWN),
     (
         "callbacks", EarlyStopping, TYPE, "callbacks holds the class EarlyStopping.", "an instance of it.",
-        'callbacks=[EarlyStopping(monitor="val_loss")]',
+        "callbacks=[EarlyStopping(…)]",
     ),
     (
         "callbacks", [ModelCheckpoint], TYPE, "callbacks holds the class ModelCheckpoint.", "an instance of it.",
-        "callbacks=[ModelCheckpoint()]",
+        "callbacks=[ModelCheckpoint(…)]",
     ),
     ("fast_dev_run", "yes", TYPE, "fast_dev_run is 'yes' (str).", DRY, "Trainer(fast_dev_run=True)"),
     ("fast_dev_run", 1.5, TYPE, "fast_dev_run is 1.5 (float).", DRY, "Trainer(fast_dev_run=True)"),
