@@ -412,7 +412,7 @@ def test_callbacks_that_the_module_returns_are_checked():
             return [Callback]
 
     module = Given()
-    with refused(TYPE, "callbacks holds the class Callback.", "an instance of it.", "callbacks=[Callback()]"):
+    with refused(TYPE, "callbacks holds the class Callback.", "an instance of it.", "callbacks=[Callback(…)]"):
         trainer().fit(module, loader())
     assert module.steps == 0
 
