@@ -33,7 +33,6 @@ class Audit:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is known to be missing."""
         return not self.missing
 
     def __str__(self) -> str:
@@ -47,12 +46,7 @@ class Audit:
 
 
 def audit(trainer: Trainer, module: Module | None = None) -> Audit:
-    """Return the contents of a checkpoint of this run, and the changed user state that it cannot contain.
-
-    Args:
-        trainer: The Trainer. Before a fit nothing has changed yet.
-        module: The module to report on instead of the Trainer's last one.
-    """
+    """Return the contents of a checkpoint of this run, and the changed user state that it cannot contain."""
     run = trainer.run
     missing = run.user_state.look() if run is not None else []
     return Audit(_captured(trainer, trainer.lightning_module if module is None else module), missing)

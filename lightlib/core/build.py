@@ -186,7 +186,6 @@ class Builder:
         return calls[0] if len(calls) == 1 else _chained(calls)
 
     def train_data(self) -> TrainData:
-        """Return the training data; the loaders are requested once."""
         if self.loaded is None:
             self.loaded = self._new_train_data()
         return self.loaded

@@ -32,11 +32,7 @@ def compiler_of(model: Any) -> Callable[..., Any] | None:
 
 
 def check_module(model: Any) -> Module:
-    """Return the user's module, unwrapped from torch.compile.
-
-    Raises:
-        ArgumentTypeError: It is not a module but a class, a plain nn.Module, or a module of another framework.
-    """
+    """Return the user's module, unwrapped from torch.compile."""
     compiled = getattr(model, "_orig_mod", None)  # torch.compile keeps the module under this name
     if compiled is not None and type(model).__name__ == "OptimizedModule":
         return check_module(compiled)
@@ -62,12 +58,7 @@ def check_module(model: Any) -> Module:
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Refuse objects that are not callbacks, and two stateful callbacks under one name.
-
-    Raises:
-        ArgumentTypeError: A class, or something without hooks.
-        MisconfigurationException: Two callbacks would save their states under the same key.
-    """
+    """Refuse objects that are not callbacks, and two stateful callbacks under one name."""
     for callback in callbacks:
         if isinstance(callback, type):
             raise ArgumentTypeError(
@@ -103,8 +94,6 @@ def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> 
     """Refuse a module without a method that `stage` calls.
 
     Args:
-        module: The user's module.
-        stage: "fit", "validate", "test" or "predict".
         has_val: Whether there are validation loaders (only read for "fit").
         val_wanted: Whether validation is on: `limit_val_batches` is not 0.
     """
@@ -177,11 +166,7 @@ def check_optimization(module: Module, settings: Any) -> None:
 
 
 def check_schedulers(module: Module, configs: Iterable[Any]) -> None:
-    """Refuse a scheduler with a `step` that needs more arguments than it gets, unless the module calls it.
-
-    Raises:
-        MisconfigurationException: There is one. Its `step` would fail after the first epoch.
-    """
+    """Refuse a scheduler with a `step` that needs more arguments than it gets, unless the module calls it."""
     if not module.automatic_optimization or overrides(module, Module, "lr_scheduler_step"):
         return
     for config in configs:
@@ -203,11 +188,7 @@ def check_schedulers(module: Module, configs: Iterable[Any]) -> None:
 
 
 def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -> Callable[..., Any]:
-    """Adapt `method` to calls with (batch, batch_idx[, dataloader_idx]), whichever of these it takes.
-
-    Raises:
-        MisconfigurationException: There are several loaders and the step does not take `dataloader_idx`.
-    """
+    """Adapt `method` to calls with (batch, batch_idx[, dataloader_idx]), whichever of these it takes."""
     parameters = fixed_parameters(method)
     if parameters is None:
         return method
@@ -238,11 +219,6 @@ def check_hooks_of_several_loaders(owners: Iterable[tuple[Any, type, int]], stag
 
     Args:
         owners: The module and the callbacks, each with its base class and the number of arguments before the batch.
-        stage: "validation", "test" or "predict".
-        loaders: The number of loaders, more than one.
-
-    Raises:
-        MisconfigurationException: One of them takes too few arguments.
     """
     for owner, base, before in owners:
         for name, number in ((f"on_{stage}_batch_start", 3), (f"on_{stage}_batch_end", 4)):

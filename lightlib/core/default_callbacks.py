@@ -16,16 +16,7 @@ __all__ = ["all_callbacks"]
 
 
 def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) -> list[Any]:
-    """Return the Trainer's callbacks in call order.
-
-    Args:
-        given: The user's callbacks.
-        settings: The Trainer's settings, which turn defaults on and off.
-        arguments: The Trainer's arguments as the user gave them.
-
-    Raises:
-        MisconfigurationException: Two callbacks, or a callback and an argument, contradict each other.
-    """
+    """Return the Trainer's callbacks in call order."""
     from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
 
     callbacks = callbacks_in(given) + callbacks_of_packages()
@@ -57,7 +48,6 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
 
 
 def _summary(callbacks: list[Any]) -> Any:
-    """Return a model summary that is drawn with rich if the progress bar is."""
     from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
 
     with_rich = any(isinstance(callback, known.RichProgressBar) for callback in callbacks)

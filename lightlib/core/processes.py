@@ -23,11 +23,7 @@ _watch: list[Watch] = []  # one per process, however many Trainers it has
 
 
 class Processes:
-    """A Trainer's connection to the other processes.
-
-    Args:
-        trainer: The Trainer; its strategy decides how many processes there are and how they are started.
-    """
+    """A Trainer's connection to the other processes."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -89,7 +85,6 @@ class Processes:
         signals.notify_by(self.watch.request)
 
     def attach(self, run: Run) -> None:
-        """Report the position of `run` from now on."""
         if self.watch is not None:
             run.stop.agree_by(self.watch)
         self._run = run
@@ -104,7 +99,6 @@ class Processes:
         return f"{run.stage}, epoch {progress.epoch}, batch {progress.epoch_batch}, step {progress.step}"
 
     def end(self) -> None:
-        """Stop watching at the end of a call."""
         if self.watch is not None:
             self.watch.stop()
 

@@ -59,10 +59,6 @@ __all__ = ["Session"]
 class Session(SessionState):
     """Set-up, error handling and teardown around one call. All exceptions of a call pass through here.
 
-    Args:
-        trainer: The Trainer.
-        callbacks: The Trainer's callbacks.
-
     Attributes:
         builder: The builder of the last run.
         hooks: The hooks of the last run; None until they are known.
@@ -84,7 +80,6 @@ class Session(SessionState):
 
     @property
     def profiler(self) -> Profiler | None:
-        """The Trainer's profiler, if it measures anything."""
         profiler: Profiler | None = self.trainer.profiler
         return None if isinstance(profiler, PassThroughProfiler) else profiler
 
@@ -99,11 +94,7 @@ class Session(SessionState):
         weights_only: bool | None,
         resume: Any = None,
     ) -> None:
-        """Check the user's arguments and build the run.
-
-        Raises:
-            MisconfigurationException: An argument does not fit; nothing has run yet.
-        """
+        """Check the user's arguments and build the run."""
         trainer = self.trainer
         first = next(iter(given))
         if isinstance(given[first], DataModule) and datamodule is None:
@@ -427,7 +418,6 @@ class Session(SessionState):
             raise errors[0]
 
     def print_metrics(self, metrics: list[dict[str, float]], verbose: bool) -> None:
-        """Print the metrics of an evaluation as a table."""
         if verbose and self.state.fn is not None and self.trainer.is_global_zero and any(metrics):
             print(table(metrics, self.state.fn.value))  # noqa: T201  the user passed verbose=True
 

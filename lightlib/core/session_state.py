@@ -25,19 +25,11 @@ _KEPT = ("module", "datamodule", "asked_path", "loaded_path", "state", "interrup
 class SessionState:
     """The state that outlives one call. Only the session changes it; the Trainer's properties read it.
 
-    Args:
-        trainer: The Trainer.
-        callbacks: The Trainer's callbacks.
-
     Attributes:
         state: The Trainer's present or last function, and its status.
         interrupted: Whether a signal ended the last call.
         run: The last run; None while one is being built.
         fit_run: The run of the last fit: its optimizers and position outlive an evaluation.
-        identity: The identity of the last fit.
-        callbacks: In call order.
-        module, datamodule: Those of the last call.
-        asked_path: The user's checkpoint for calls that name none.
         loaded_path: The checkpoint that the last call loaded.
         outside_results: Results without a run: of spawned processes, or of the Trainer that this one is a copy of.
     """
@@ -57,19 +49,15 @@ class SessionState:
 
     @property
     def results(self) -> Results:
-        """The results of the last run, also of one in spawned processes."""
         return self.outside_results if self.run is None else self.run.results
 
     def use_callbacks(self, callbacks: list[Any]) -> None:
-        """Call these from the next run on."""
         self.callbacks = callbacks
 
     def set_interrupted(self, interrupted: bool) -> None:
-        """Set whether a signal ended a call that ran in spawned processes."""
         self.interrupted = interrupted
 
     def forget_run(self) -> None:
-        """Drop the last run and its results."""
         self.run, self.outside_results = None, Results()
 
     def use_metrics(self, metrics: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
@@ -86,12 +74,10 @@ class SessionState:
         self.asked_path = self.loaded_path = path
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state for a copy of the Trainer."""
         kept = {name: getattr(self, name) for name in _KEPT}
         return {**kept, "callbacks": list(self.callbacks), "metrics": self.results.dictionaries()}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Continue from the state of another Trainer."""
         for name in (*_KEPT, "callbacks"):
             setattr(self, name, snapshot[name])
         self.use_metrics(snapshot["metrics"])

@@ -37,10 +37,6 @@ def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
     """Run ``trainer.<verb>(**arguments)`` in new processes, then load rank 0's results into this process's objects.
 
     Weights, the position, callback states and metrics come back; optimizers do not.
-
-    Raises:
-        ArgumentTypeError: There is no module to run.
-        KeyboardInterrupt: It was interrupted in a notebook or a shell; a script gets a SystemExit.
     """
     given = {name: value for name, value in arguments.items() if name != "self"}
     session = trainer._session  # noqa: SLF001  it is sent too: an evaluation may use the last call's module

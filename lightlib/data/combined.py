@@ -104,7 +104,6 @@ class CombinedLoader:
         return Place(now=(batches, tuple(read), tuple(turns)))
 
     def limit_to(self, limits: list[float]) -> None:
-        """Read at most so many batches of each loader from now on."""
         self.limits = limits
 
     def _sequential(

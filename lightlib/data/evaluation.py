@@ -33,9 +33,7 @@ class EvalData:
     With several processes each reads its share: no sample twice and none left out, so that some have fewer batches.
 
     Args:
-        loaders: The loaders that the user returned.
         limit: How many batches of each loader, on each process.
-        move: Brings a batch to the device.
         argument, name: The name of the limit and of the stage, for messages.
         share: The share that this process reads; None with one process.
         lockstep: Run equally many steps on every process. Those without a batch of their own call `dummy_step`.
@@ -114,7 +112,6 @@ class EvalData:
             start_persistent_workers(loader, self._seed)
 
     def close(self) -> None:
-        """Stop persistent workers."""
         for loader, given in zip(self.read, self.given, strict=True):
             stop_workers(loader, given)
 
@@ -136,7 +133,6 @@ class EvalData:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
         self._seed = state["seed"]
         for generators, states in zip(self.generators, state["generators"], strict=False):
             for generator, saved in zip(generators, states, strict=False):
@@ -206,7 +202,6 @@ class EvalData:
         return item if self._one_by_one else item[0]
 
     def _first_batch(self, index: int) -> Any:
-        """Return a batch for a dummy step."""
         spare = getattr(self._source(index), "spare", END)
         if spare is not END:
             return spare

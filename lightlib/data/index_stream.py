@@ -31,7 +31,6 @@ class IndexStream:
     skips the first `skip` items without loading any data. With several processes it is the first one's state.
 
     Args:
-        indices: A sampler or batch sampler.
         share: None when no processes have to agree: one process, or nothing random.
         data: The data set, whose own generators are not the sampler's.
         seeding: Seeds the workers; None without workers. With it, items carry their position in the epoch.
@@ -163,7 +162,6 @@ class IndexStream:
         return [state_of_generator(generator) for generator in self.generators]
 
     def set_generator_states(self, states: Sequence[Any]) -> None:
-        """Restore the states that `generator_states` returned."""
         for generator, state in zip(self.generators, states, strict=False):
             set_generator_state(generator, state)
 

@@ -15,11 +15,7 @@ __all__ = ["by_rank", "is_length_exact", "limited", "nothing_read", "refuse_othe
 
 
 def limited(total: float, limit: float, argument: str, name: str) -> float:
-    """Return the number of batches that `limit` leaves of `total`: an int is a number, a float a fraction.
-
-    Raises:
-        MisconfigurationException: A fraction of an unknown length, or one that leaves no batch.
-    """
+    """Return the number of batches that `limit` leaves of `total`: an int is a number, a float a fraction."""
     if isinstance(limit, int):
         return min(total, limit)
     if limit == 1.0:
@@ -69,11 +65,7 @@ def refuse_other_loaders(numbers: list[int], name: str) -> None:
 
 
 def refuse_other_ends(numbers: dict[int, int]) -> None:
-    """Refuse streams that end after different numbers of batches on the processes; a negative number means "more".
-
-    Raises:
-        MisconfigurationException: Names the ranks and their numbers.
-    """
+    """Refuse streams that end after different numbers of batches on the processes; a negative number means "more"."""
     if len(set(numbers.values())) > 1:
         listed = ", ".join(f"rank {rank}: {number if number >= 0 else 'more'}" for rank, number in numbers.items())
         raise MisconfigurationException(

@@ -51,11 +51,6 @@ def resumable_loader(
         sequential: Take the samples in the data set's own order, whatever the sampler (`overfit_batches`).
         share: Shard the samples, where batches are groups of consecutive samples, else the batches.
         training: Give each process equally many. An evaluation repeats nothing and leaves nothing out.
-        name: Of the stage, for messages.
-        number: Of the loader among those of the stage.
-
-    Raises:
-        MisconfigurationException: The user has sharded the loader with another rank or world size.
     """
     place = (0, 1)
     if share is not None and is_sharded_by_user(loader, share, name):

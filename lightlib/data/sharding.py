@@ -70,7 +70,6 @@ class ShardedSampler:
 
     Args:
         items: A sampler, a batch sampler or a sequence.
-        share: The share of this process.
         last: How an incomplete last round ends: ``"fill"`` repeats the first items, as DistributedSampler does,
             ``"drop"`` drops it, and ``"keep"`` keeps it, so that some processes have one item less.
         block: How many items to draw at a time with the global generators in the state in which the previous block
@@ -185,11 +184,7 @@ def kind_of(loader: Any) -> str:
 
 
 def is_sharded_by_user(loader: Any, share: DataShard, name: str) -> bool:
-    """Whether the loader is read unchanged, because the user has sharded it or has turned sharding off.
-
-    Raises:
-        MisconfigurationException: The user's sampler has another rank or world size than this process.
-    """
+    """Whether the loader is read unchanged, because the user has sharded it or has turned sharding off."""
     if not share.deals:
         return True
     attributes = ("sampler", "batch_sampler", "dataset")

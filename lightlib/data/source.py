@@ -51,7 +51,6 @@ class Source:
 
     Args:
         loader: The loader that is read: the user's, or our copy of it.
-        given: The user's loader.
 
     Attributes:
         began: The generators' state when the present pass began.
@@ -139,7 +138,6 @@ class Source:
         begin_pass(self.loader, self.seed, self.epoch, turn)
 
     def start_workers(self, seed: int) -> None:
-        """Start workers that live longer than an epoch."""
         start_persistent_workers(self.loader, seed)
 
     def skip_to_end(self, batches: int, saved: Mapping[str, Any], complete: bool) -> None:
@@ -195,11 +193,9 @@ class Source:
         return {"began": began, "generators": self.generator_states()}
 
     def drawn_ahead(self, used: int) -> list[Any]:
-        """Return the indices that were drawn but not used."""
         return [] if self.stream is None else self.stream.drawn_ahead(used)
 
     def generator_states(self) -> list[Any]:
-        """Return the states of its own generators."""
         return [state_of_generator(generator) for generator in self.generators]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

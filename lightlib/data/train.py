@@ -260,7 +260,6 @@ class TrainData:
         return self._prefetch.ended if self._ahead_of_device else self._ahead is END  # type: ignore[union-attr]
 
     def skip_epoch(self) -> None:
-        """Drop the rest of the epoch."""
         self.exhausted = True
 
     def end_epoch(self) -> None:
@@ -300,15 +299,12 @@ class TrainData:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether one state is right on every process: all draw the same, and each takes its shard."""
         return self._loaded.is_sharded
 
     def batch_sizes(self) -> list[int | None]:
-        """Return how many samples of each loader are in a batch of this process, where that is known."""
         return self._loaded.batch_sizes()
 
     def samples(self) -> int | None:
-        """Return how many samples of this epoch all processes took, when the loader's batch size is known."""
         return self._loaded.samples(self.position)
 
     def state_dict(self) -> dict[str, Any]:
@@ -364,9 +360,7 @@ class TrainData:
             source.load_state_dict(saved)
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the data, as plain values, to compare with that of another run."""
         return self._loaded.describe()
 
     def differences(self, state: dict[str, Any]) -> list[str]:
-        """Return the differences between these data and those of a saved state, one line each."""
         return differences(state.get("described"), self.describe())

@@ -34,17 +34,13 @@ class TrainLoaders:
     """The training loaders that the user returned, read as one.
 
     Args:
-        loaders: One loader, or any nesting of them.
-        limit: `limit_train_batches`.
         sequential: Take the samples in the data sets' order (`overfit_batches`).
         share: The share of this process; None with one process.
         largest: The largest batch size; larger batches become smaller ones.
 
     Attributes:
-        given: The user's loaders in one list.
         sources: The source that reads each of them, in the same order.
         num_batches: Batches per epoch on this process, after the limit; `inf` when unknown. Equal on all processes.
-        seed: Of the first process.
         promised: The number of batches that the loaders' lengths promise; `inf` when one has none.
         is_single: Whether there is one loader, whose batches are read unchanged.
         is_complete: Whether an epoch reads this one loader to its end.
@@ -88,11 +84,7 @@ class TrainLoaders:
         self.is_stateful = any(source.has_state for source in self.sources)
 
     def _agreed_length(self, total: float, given: list[Any], share: DataShard) -> tuple[float, int]:
-        """Return the number of batches and the seed of the first process.
-
-        Raises:
-            MisconfigurationException: The processes have different numbers of batches; raised on all of them.
-        """
+        """Return the number of batches and the seed of the first process."""
         all_processes = share.gather((len(given), total, self.seed))
         refuse_other_loaders([number for number, *_ in all_processes], "training")
         for shard, loader in zip(self.flattened, given, strict=True):
@@ -117,7 +109,6 @@ class TrainLoaders:
 
     @property
     def flattened(self) -> list[Any]:
-        """The loaders that are read, in one list."""
         return self.combined.flattened
 
     @property
@@ -190,6 +181,5 @@ class TrainLoaders:
         return position
 
     def stop_workers(self) -> None:
-        """End the persistent workers of our copies of the loaders."""
         for read, given in zip(self.flattened, self.given, strict=True):
             stop_workers(read, given)

@@ -62,7 +62,6 @@ class Seeding:
             self.shared[0], self.shared[1] = epoch, turn
 
     def key(self) -> int:
-        """Return the key from which this pass's samples are seeded."""
         return _key(self.seed, self.place, self.epoch, self.turn)
 
     def key_in_worker(self, worker: int) -> int:
@@ -99,12 +98,7 @@ def _global_generators() -> list[Reseed]:
 
 
 class _Wrapped:
-    """Base of the wrappers that a worker reads instead of the user's data set; attributes are the data set's.
-
-    Args:
-        inner: The user's.
-        seeding: Of the loader.
-    """
+    """Base of the wrappers that a worker reads instead of the user's data set; attributes are the data set's."""
 
     def __init__(self, inner: Any, seeding: Seeding) -> None:
         self.inner, self.seeding = inner, seeding
@@ -127,7 +121,6 @@ class _Wrapped:
         self.prints = {place: fingerprint(one) for place, one in generators_in({"dataset": self.inner}).items()}
 
     def reseed(self, value: int) -> None:
-        """Seed all generators that the data set may draw from."""
         for call in self.calls or self._find():
             call(value)
 
@@ -180,12 +173,7 @@ class SeededStream(_Wrapped, IterableDataset[Any]):
 
 
 class WorkerStart:
-    """A `worker_init_fn`: derives the worker's seed from the run's, and shows it the user's data set.
-
-    Args:
-        given: The user's `worker_init_fn`.
-        seeding: Of the loader.
-    """
+    """A `worker_init_fn`: derives the worker's seed from the run's, and shows it the user's data set."""
 
     def __init__(self, given: Callable[[int], None] | None, seeding: Seeding) -> None:
         self.given, self.seeding = given, seeding

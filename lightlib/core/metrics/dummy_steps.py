@@ -20,10 +20,7 @@ def run_dummy_step(
     """Run an evaluation step and discard its output, its logged values and its torchmetrics' updates.
 
     Args:
-        results: Collects values in a table that is discarded.
-        module: Its torchmetrics are restored.
         step: Uses parameters sharded over all processes, so all must run it equally often.
-        batch, i, loader: The arguments of the step.
         several: Whether it takes the number of the loader.
     """
     table = results.table

@@ -20,11 +20,7 @@ _HOW_TO_FIND = (
 
 
 class NonfiniteCheck:
-    """Warns about the first NaN or infinity of a run.
-
-    Args:
-        progress: The position of the run, for the warning.
-    """
+    """Warns about the first NaN or infinity of a run."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

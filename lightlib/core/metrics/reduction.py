@@ -23,10 +23,6 @@ class Reduction:
 
     Processes exchange their sums as one object, so they need not log the same names, or anything at all. Processes
     that read the same data count once.
-
-    Args:
-        strategy: Provides the process groups.
-        metric_at: Returns the torchmetric at an attribute of the module.
     """
 
     def __init__(self, strategy: Strategy, metric_at: Callable[[str], Any]) -> None:
@@ -108,7 +104,6 @@ def _fill_lists(metric: Any, described: list[dict[str, Any]]) -> None:
 
 
 def _slot_like(sums: dict[str, Any]) -> Slot:
-    """Return a slot for a name that only other processes have logged."""
     name = sums["name"].removesuffix(sums["suffix"])
     slot = Slot(name, sums["suffix"], *(sums[f] for f in ("bar", "logger", "on_step", "on_epoch", "reduction")))
     slot.attribute, slot.rank_zero = sums["attribute"], sums["rank_zero"]
@@ -139,8 +134,6 @@ def in_parts(results: Results, step: Callable[..., Any], batches_done: Callable[
     weighs as much as it has samples. The step value of a torchmetric is that of the last micro-batch.
 
     Args:
-        results: Collects the values of the step.
-        step: Called with a micro-batch and the number of the batch.
         batches_done: Returns the number of batches done before this one, which identifies a new batch.
     """
     totals: dict[Key, tuple[Any, int]] = {}

@@ -272,16 +272,13 @@ class Results:
         self._callback.update(values)
 
     def dictionaries(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Return the values for callbacks, loggers and the progress bar."""
         self._collect()
         return self._callback, self._logged, self._bar
 
     def adopt(self, dictionaries: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
-        """Set the `dictionaries` of another process."""
         self._callback, self._logged, self._bar = dictionaries
 
     def forget(self) -> None:
-        """Empty the three dictionaries for a new fit, validate or test."""
         self._callback, self._logged, self._bar = {}, {}, {}
 
     # state

@@ -113,11 +113,9 @@ class Slot:
         return _one_number(self.name, self.metric.compute())
 
     def share(self, value: Any) -> None:
-        """Replace the local value by the reduced one."""
         self.value, self.shared = value, True
 
     def receive(self, last: Any) -> None:
-        """Set the last value, which another process has logged."""
         self.last, self.fresh = last, True
 
     def join(self, metric: Any) -> None:
@@ -125,13 +123,11 @@ class Slot:
         self.metric, self.count = metric, max(self.count, 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return flags and sums for a checkpoint."""
         self.fold()
         return {field: getattr(self, field) for field in ("suffix", *_FLAGS, *_SUMS)}
 
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Slot:
-        """Return a slot with this name, flags and sums."""
         slot = cls(name, state["suffix"], *(state[flag] for flag in _FLAGS))
         for field in _SUMS:
             setattr(slot, field, state[field])
@@ -166,7 +162,6 @@ class Table:
         return self.batch_size
 
     def end_epoch(self) -> None:
-        """From now on, read the values of the epoch."""
         self.epoch_end = True
 
     def step_values(self) -> Iterable[tuple[Slot, Any]]:
@@ -182,7 +177,6 @@ class Table:
         self.epoch_end, self.batch = False, None
 
     def forget_batch(self) -> None:
-        """Drop the reference to the last batch."""
         self.batch = None
 
 

@@ -195,7 +195,6 @@ def _not_buildable(cls: type, saved: Mapping[str, Any], given: Mapping[str, Any]
 
 
 def _hparams_of(path: str | Path) -> dict[str, Any]:
-    """Read a file of hyperparameters."""
     import yaml  # optional: PyYAML
 
     try:

@@ -29,7 +29,6 @@ def explain_batch(error: BaseException, loaders: Iterable[Any], batch: Any) -> N
 
     Args:
         error: The error. lightlib's own errors and exits of the program stay unchanged.
-        loaders: The loaders that are read.
         batch: The argument of the step; None if the step was not called.
     """
     if batch is None or isinstance(error, LightlibError) or not isinstance(error, Exception):

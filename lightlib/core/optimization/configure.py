@@ -30,11 +30,7 @@ _FORMS = (
 
 
 def configure(module: Module, plan: Plan) -> tuple[list[Optimizer], list[SchedulerConfig]]:
-    """Call `module.configure_optimizers` and return its optimizers and schedules.
-
-    Raises:
-        MisconfigurationException: The return value has no known form, or contradicts itself.
-    """
+    """Call `module.configure_optimizers` and return its optimizers and schedules."""
     returned = module.configure_optimizers()
     late = _LateValues(module, plan)
     optimizers, configs = ([], []) if returned is None else _parts(returned, late)

@@ -46,7 +46,6 @@ class Schedules:
     """All schedules of a run. Only this class steps them, and never in manual optimization.
 
     Attributes:
-        configs: All of them.
         by_step: Those that advance with optimizer steps in automatic optimization.
     """
 
@@ -130,12 +129,7 @@ def step_scheduler(scheduler: Any, metric: Any) -> None:
 
 
 def check_schedule(config: SchedulerConfig, optimizers: Sequence[Optimizer], plan: Plan) -> None:
-    """Raise if a schedule is invalid or cannot fit the run, and warn if it probably does not.
-
-    Raises:
-        MisconfigurationException: It is invalid, or would run out of steps.
-        ArgumentTypeError: A value has the wrong type.
-    """
+    """Raise if a schedule is invalid or cannot fit the run, and warn if it probably does not."""
     name = type(config.scheduler).__name__
     if config.interval not in _INTERVALS:
         raise MisconfigurationException(

@@ -44,7 +44,6 @@ class Progress:
 
     @contextmanager
     def at_epoch(self, epoch: int) -> Iterator[None]:
-        """Set `epoch` inside, and restore it afterwards."""
         before, self.epoch = self.epoch, epoch
         try:
             yield
@@ -52,14 +51,12 @@ class Progress:
             self.epoch = before
 
     def move_to_batch(self, batch: int) -> None:
-        """Move to this batch of the running epoch."""
         self.epoch_batch = batch
 
     def begin_epoch_again(self) -> None:
         self.epoch_batch = self.begun = 0
 
     def reset(self) -> None:
-        """Set all counters to 0."""
         self.load_state_dict(Progress().state_dict())
 
     def state_dict(self) -> dict[str, int]:

@@ -29,12 +29,7 @@ def callback_tensors(
     """Return the tensors of the callbacks' `sharded_state`, by `state_key`; all processes call this.
 
     Args:
-        trainer, module, callbacks: Of the run.
-        strategy: With the module in place.
         sharded: Leave the tensors where they are, for a directory. False: in full, on rank zero.
-
-    Raises:
-        MisconfigurationException: A tensor does not fit its parameter, on any process.
     """
     states: States = {}
     for callback in callbacks:
@@ -59,16 +54,7 @@ def restore_callback_tensors(
     callbacks: Sequence[Callback],
     content: Mapping[str, Any],
 ) -> None:
-    """Give callbacks the tensors that a checkpoint holds for them, placed as the parameters of this process are.
-
-    Args:
-        trainer, module, callbacks: Of the run, with the weights in place.
-        strategy: With the module in place.
-        content: The checkpoint.
-
-    Raises:
-        CheckpointError: A tensor does not fit the module.
-    """
+    """Give callbacks the tensors that a checkpoint holds for them, placed as the parameters of this process are."""
     known = {callback.state_key: callback for callback in callbacks}
     for key, state in (lightlib_state(content).get("callback_tensors") or {}).items():
         callback = known.get(key)

@@ -54,14 +54,9 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
     file was written last. Files without a label come after those with one, by their time.
 
     Args:
-        trainer: Whose checkpoint callbacks are asked.
-        fn: What was called.
         last_module: Whether no module was given: then an evaluation takes the best weights of the last fit.
         given: ``"best"``, ``"last"`` (the newest of ``last*.ckpt`` and ``interrupted.ckpt``), ``"auto"`` (the newest of
             all checkpoints in the folders of the callbacks, or none), a path or URL, or None.
-
-    Raises:
-        CheckpointError: There is no such checkpoint.
     """
     if given is None:
         best = "" if fn is TrainerFn.FITTING or not last_module else _best(trainer)
@@ -229,7 +224,6 @@ class _Seen:
 
     @property
     def is_gone(self) -> bool:
-        """Whether this is a link to nothing."""
         here = not filesystem.is_remote(self.path)
         return self.label is None and here and not os.path.exists(filesystem.local_path(self.path))
 

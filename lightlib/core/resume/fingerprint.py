@@ -45,13 +45,8 @@ def compare(run: Run, content: Mapping[str, Any], hparams: Mapping[str, Any], pa
     """Report differences from the run that wrote the checkpoint, in all entries that both have.
 
     Args:
-        run: The run that resumes.
-        content: The checkpoint.
         hparams: The module's hyperparameters, as a checkpoint would hold them now.
         parts: The parts to restore, and the reaction to a difference. Only a full resume has to be the same run.
-
-    Raises:
-        CheckpointError: Something is, and `parts.changes` is ``"refuse"``.
     """
     ours = lightlib_state(content)
     saved = ours.get("setting")

@@ -29,6 +29,5 @@ class RunIdentity:
     by_path: bool = False
 
     def next_label(self, at: Progress, weights_only: bool) -> Label:
-        """Return the label of the next checkpoint, which identifies it."""
         self.serial += 1
         return Label(self.run_id, self.serial, at.epoch, at.batch, at.step, weights_only)

@@ -94,9 +94,6 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
     """Put a run where the checkpoint was taken. The generators come last, when the loop begins.
 
     Args:
-        run: With the weights in place.
-        content: The checkpoint.
-        parts: The parts to restore.
         continues: Whether this is the run that wrote it, and not a new one that begins there.
     """
     run.continue_from(Restored(full=continues), begun=False)
@@ -267,7 +264,6 @@ def _added_groups(
 def _with_groups(
     run: Run, optimizer: Any, groups: list[tuple[Sequence[str], dict[str, Any]]], load: Callable[[], None]
 ) -> None:
-    """Add groups that `on_fit_start` and `on_train_start` have not added again; then load."""
     parameters = dict(run.module.named_parameters())
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for names, options in groups:

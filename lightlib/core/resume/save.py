@@ -48,7 +48,6 @@ class SaveRequest:
     writer: BackgroundWriter | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the request as plain values, for a checkpoint that is written before it is served."""
         return {"path": self.path, "weights_only": self.weights_only, "kind": self.kind}
 
 
@@ -59,7 +58,6 @@ class Saver:
     next one; everywhere else they are served immediately.
 
     Args:
-        run: The run.
         identity: Which run this is; it numbers the checkpoints.
 
     Attributes:
@@ -135,11 +133,9 @@ class Saver:
 
     # the save point
     def defer(self) -> None:
-        """Let requests wait from here on."""
         self.deferring = True
 
     def stop_deferring(self) -> None:
-        """Serve requests immediately from here on."""
         self.deferring = False
 
     def serve_requests(self) -> None:

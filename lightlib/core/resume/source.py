@@ -28,7 +28,6 @@ class ResumeSource:
     """The checkpoint that a call starts from.
 
     Attributes:
-        found: The path, and whether the call continues the run that wrote it.
         content: The checkpoint; None to start with the module as it is.
         parts: The parts to restore.
     """
@@ -47,7 +46,6 @@ class ResumeSource:
 
         Args:
             before: Of the run that this Trainer continues without a checkpoint; may be empty.
-            strategy: Communicates with the other ranks.
         """
         label = self.found.label
         if self.continues and label is not None and label.run:
@@ -70,16 +68,7 @@ def find_origin(
     """Find, read and check the checkpoint of a call; all processes call this and get the same answer.
 
     Args:
-        trainer: Whose checkpoint callbacks and loggers know the folders.
-        fn: What was called.
-        module: The module that it was called with.
         last_module: Whether that is the one of the last call, because none was given.
-        given: The user's `ckpt_path`.
-        weights_only: False reads files that may run code.
-        resume: The user's choice of parts.
-
-    Raises:
-        CheckpointError: There is none, or it cannot be read or restored.
     """
     parts = Resume.of(resume)
     if resume is not None and given is None:
@@ -143,13 +132,8 @@ def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, pa
     """Refuse a checkpoint that cannot be read further, before anything is changed by it.
 
     Args:
-        content: What was read.
-        path: From where, for the message.
         resumes: The module's class if training resumes from the checkpoint, which takes more than weights.
         parts: The parts to restore. Default: everything.
-
-    Raises:
-        CheckpointError: It is from a newer version, holds weights alone, or holds something else than it should.
     """
     ours = content.get(OURS)
     version = ours.get("format") if isinstance(ours, Mapping) else None

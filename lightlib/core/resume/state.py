@@ -26,8 +26,6 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
     """Return the full state of `run` as tensors and plain values.
 
     Args:
-        run: The run.
-        label: Which run this is, and which of its saves.
         weights_only: Leave out optimizers, schedules, callbacks and everything else that only a resume needs.
         sharded: Leave weights and optimizer states where they are, for a directory. False: full, on rank zero.
     """
@@ -82,7 +80,6 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
 
 
 def _optimizer_states(run: Run, sharded: bool) -> tuple[list[dict[str, Any]], list[list[list[str]]]]:
-    """Return the states of all optimizers, and the names of the parameters of their groups."""
     states, names, strategy = [], [], run.strategy
     for optimizer in run.optimization.optimizers:
         state = strategy.sharded_optimizer_state(optimizer) if sharded else strategy.optimizer_state(optimizer)

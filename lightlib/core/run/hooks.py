@@ -209,9 +209,6 @@ class Hooks:
     """One callable per hook: `hooks.on_train_batch_end(…)` calls, in order, the objects that define it.
 
     Args:
-        trainer: Handed to the callbacks.
-        module: The user's module, whose hooks come after the callbacks'.
-        callbacks: In the order of their priority.
         wrap: `wrap(owner, hook, call)` returns the callable to use instead of `call`: it sets the scope of `self.log`.
 
     Note:
@@ -243,7 +240,6 @@ class Hooks:
                 self._owners[name] = owners
 
     def defines(self, name: str) -> bool:
-        """Whether the module or a callback defines this hook."""
         return name in self._owners
 
     def replace_by(self, other: Hooks) -> None:

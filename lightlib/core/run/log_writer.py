@@ -18,11 +18,7 @@ __all__ = ["LogWriter"]
 
 
 class LogWriter:
-    """Writes the numbers of one run to its loggers.
-
-    Args:
-        run: The run.
-    """
+    """Writes the numbers of one run to its loggers."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -30,7 +26,6 @@ class LogWriter:
         self._nonfinite = NonfiniteCheck(run.progress)
 
     def write_step(self) -> None:
-        """Write the values logged per step."""
         values = self._run.results.fresh_step_values()
         loss = self._run.optimization.window.value
         floats = to_floats(values if loss is None else {**values, "": loss})
@@ -40,7 +35,6 @@ class LogWriter:
             self.write(floats)
 
     def write_epoch(self) -> None:
-        """Write the values of the training epoch."""
         run = self._run
         if run.progress.epoch == 0 and run.loggers and not run.trainer.fast_dev_run:
             self._warn_if_nothing_was_written()
@@ -72,7 +66,6 @@ class LogWriter:
         """Pass numbers to all loggers and to `on_log`.
 
         Args:
-            metrics: By name.
             step: The x-axis. Default: the value logged as "step", else the number of optimizer steps.
         """
         run, numbers = self._run, dict(metrics)

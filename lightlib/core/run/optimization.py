@@ -36,20 +36,14 @@ class Optimization:
     """Optimizers, loss scaler, schedules, the accumulation window, and the calls to each of them.
 
     Attributes:
-        module, strategy, hooks: Of the run.
         window: The batches between two optimizer steps.
-        schedules: The learning-rate schedules, which know when to step.
         optimizers: As the strategy steps them.
         handles: As the user gets them from `self.optimizers()`.
         scaler: Of the loss, in float16.
         run_batch: ``(run, batch, batch_idx, steps_now)``: automatic, by closure or manual optimization.
         backward: Differentiates the output of a step.
-        manual_backward: `self.manual_backward`.
-        module_backward: The module's `backward`, or torch's.
         step_method: The module's `optimizer_step`; None if it is not called.
-        zero_grad: Drops the gradients of one optimizer.
         clip: Clips the gradients of one optimizer; None if nothing is clipped.
-        clip_defaults: The Trainer's `gradient_clip_val` and `gradient_clip_algorithm`.
         gradient_norm: The norm before the last clipping.
         removable: Handles of the hooks registered on optimizers.
     """
@@ -87,11 +81,7 @@ class Optimization:
         self.step_method, self.handles, self.removable = step_method, handles, removable
 
     def clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
-        """Clip the unscaled gradients of `optimizer`; arguments left None take the Trainer's values.
-
-        Raises:
-            MisconfigurationException: In automatic optimization, values that contradict the Trainer's.
-        """
+        """Clip the unscaled gradients of `optimizer`; arguments left None take the Trainer's values."""
         names = ("gradient_clip_val", "gradient_clip_algorithm")
         for name, given, default in zip(names, (value, algorithm), self.clip_defaults, strict=True):
             differs = default is not None and given is not None and given != default
@@ -112,7 +102,6 @@ class Optimization:
         self.gradient_norm = self.strategy.clip_gradients(raw, value, algorithm or self.clip_defaults[1] or "norm")
 
     def restore_norm(self, norm: Tensor | None) -> None:
-        """Restore the gradient norm from a checkpoint."""
         self.gradient_norm = norm
 
     def loss_of_all(self) -> Tensor | None:
@@ -121,12 +110,10 @@ class Optimization:
         return value if value is None or processes is None else processes.reduce(value)
 
     def for_user(self, wrapped: bool) -> Any:
-        """Return the optimizer, or the list of several, wrapped in handles or as they are."""
         optimizers = self.handles if wrapped else self.optimizers
         return optimizers[0] if len(optimizers) == 1 else list(optimizers)
 
     def remove_hooks(self) -> None:
-        """Remove the hooks registered on optimizers."""
         for handle in self.removable:
             handle.remove()
         self.removable = []

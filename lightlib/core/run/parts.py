@@ -55,7 +55,6 @@ class Stage:
     state: str
 
     def calls(self, hooks: Hooks, strategy: Strategy) -> Calls:
-        """Return its hooks and its step."""
         around = (getattr(hooks, f"on_{self.name}_{moment}") for moment in _MOMENTS)
         return Calls(*around, getattr(strategy, f"{self.name}_step"))
 
@@ -89,7 +88,6 @@ class StopRequests:
     weights: list[Any] = field(default_factory=list)
 
     def request(self, wanted: bool = True) -> None:
-        """Request an early stop, or withdraw the request."""
         self.asked = wanted
 
     def agree_by(self, watch: Watch) -> None:
@@ -169,12 +167,10 @@ class Clocks:
         self.started = self.validated = monotonic()
 
     def start(self, batch: int) -> None:
-        """Start the clocks at this batch, where training begins."""
         self.started = monotonic()
         self.note_validation(batch)
 
     def note_validation(self, batch: int) -> None:
-        """Note that a validation ended at this batch."""
         self.validated = monotonic()
         self.shared.start(batch)
 

@@ -107,7 +107,6 @@ class Run:
     # training
     @property
     def exhausted(self) -> bool:
-        """Whether the epoch has no further batch."""
         return self.train_data is not None and self.train_data.exhausted
 
     def begin_training(self) -> None:
@@ -144,7 +143,6 @@ class Run:
         """Set the state to restore when training starts.
 
         Args:
-            restored: The state from the checkpoint.
             begun: Whether the run that wrote it had begun to train.
         """
         self.restored, self.begun = restored, begun
@@ -166,7 +164,6 @@ class Run:
         return self.plan
 
     def use_plan(self, plan: Plan) -> None:
-        """Continue with other limits and intervals."""
         self.plan = plan
 
     def since_validation(self) -> float:
@@ -186,7 +183,6 @@ class Run:
         return self.plan.window_closed(self.progress, self.exhausted)
 
     def stopping(self) -> bool:
-        """Whether an early stop was requested and may be granted."""
         stop = self.stop
         if not (stop.asked and self.plan.may_stop(self.progress) and self.between_windows()):
             return False
@@ -300,14 +296,12 @@ class Run:
                 part.training = mode
 
     def end_validation(self) -> None:
-        """Note the batch at which the run was validated, so that no validation is repeated."""
         self.progress.end_validation()
         self.clocks.note_validation(self.progress.batch)
         self.evaluations.hold(None)
         self.user_state.release()
 
     def end(self) -> None:
-        """Remove the run's hooks and close its data."""
         self.optimization.remove_hooks()
         if self.train_data is not None:
             self.train_data.close()
@@ -316,7 +310,6 @@ class Run:
         self.results.train.forget_batch()
 
     def mark_done(self) -> None:
-        """Set the stage to "done"."""
         self.stage = "done"
 
 

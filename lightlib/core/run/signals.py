@@ -42,7 +42,6 @@ class Signals:
         self._notify = notify
 
     def clear(self) -> None:
-        """Forget the signal of the previous call."""
         self.received = None
 
     def release_frames(self) -> None:

@@ -19,11 +19,7 @@ _MAY_STOP = (EarlyStopping, Timer)
 
 
 class StepCheck:
-    """Checks that each epoch of a run has an optimizer step.
-
-    Args:
-        run: The run.
-    """
+    """Checks that each epoch of a run has an optimizer step."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -35,11 +31,7 @@ class StepCheck:
         self._began = progress.batch, -1 if progress.epoch_batch else progress.step
 
     def end_epoch(self) -> None:
-        """Warn after a first epoch without an optimizer step, which is probably a forgotten `return`.
-
-        Raises:
-            MisconfigurationException: This epoch had no step, and only a number of steps ends the run.
-        """
+        """Warn after a first epoch without an optimizer step, which is probably a forgotten `return`."""
         self._refuse_endless_run()
         run, progress = self._run, self._run.progress
         if progress.epoch == 1 and progress.step == 0 and progress.batch and run.optimization.optimizers:

@@ -81,11 +81,7 @@ class Owner:
                 yield name, buffers[name]
 
     def assign(self, name: str, value: Any) -> None:
-        """Set an attribute, a hyperparameter or a buffer of the object.
-
-        Raises:
-            Unsaveable: An instance cannot have this attribute.
-        """
+        """Set an attribute, a hyperparameter or a buffer of the object."""
         if value is self.held:
             return
         if name.startswith(_HPARAMS):
@@ -98,7 +94,6 @@ class Owner:
             give(self.held, name, value)
 
     def drop(self, name: str) -> None:
-        """Delete an attribute that the saved run had deleted."""
         getattr(self.held, "__dict__", {}).pop(name, None)
 
 
@@ -146,7 +141,6 @@ def owners_of(run: Run) -> list[Owner]:
 
 @cache
 def _names_of_base(kind: type) -> frozenset[str]:
-    """Return the attributes that a base class sets on itself."""
     return frozenset(vars(kind()))
 
 
@@ -184,7 +178,6 @@ def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> 
     """Yield the owners, and the user's objects that they hold.
 
     Args:
-        owners: The result of `owners_of`.
         known: The run's own parts, which are not searched.
         types: The types by place when training began, None at that moment. An object of another type is a value.
     """

@@ -27,9 +27,6 @@ def restore_state(run: Run, start: Snapshot | None, saved: Mapping[str, Any], bu
     """Restore everything in the user state of a checkpoint.
 
     Args:
-        run: The run.
-        start: The snapshot from the start of training.
-        saved: The user state.
         but_read: Leave out the objects that training loaders read.
     """
     module: nn.Module = run.module

@@ -23,7 +23,6 @@ class Snapshot:
 
     Attributes:
         known: The run's own parts, and the types and containers found.
-        owners: The objects.
         digests, ids: By object and attribute.
         training, requires_grad: Flags of submodules and parameters, by name.
         metrics: Digests of the module's torchmetrics, by name.
@@ -42,7 +41,6 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
     """Take a snapshot of the user's objects.
 
     Args:
-        run: The run.
         start: The snapshot from the start of training; None to take that one.
         owners: The objects; default: all of the run.
     """

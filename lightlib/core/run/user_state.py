@@ -62,7 +62,6 @@ class UserState:
     `get_extra_state`) are left to the user.
 
     Args:
-        run: The run.
         saves: Whether changes are saved and reported: ``Trainer(save_user_state=…)``.
         start: The snapshot of the fit that this one continues in the same process: changes count from its beginning.
 
@@ -84,7 +83,6 @@ class UserState:
         self._reported: set[str] = set()
 
     def restore_at_start(self, state: Mapping[str, Any] | None) -> None:
-        """Restore this state from a checkpoint when training begins."""
         self.pending = state
 
     # moments
@@ -137,7 +135,6 @@ class UserState:
         return (now.digests, now.metrics) == self._digests_kept
 
     def release(self) -> None:
-        """Drop the kept state when the validation ends."""
         self._kept = self._digests_kept = None
 
     def loading(self) -> dict[str, Any]:

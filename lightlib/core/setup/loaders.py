@@ -30,12 +30,7 @@ _NAMES = {"train": "training", "val": "validation", "test": "test", "predict": "
 
 
 def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
-    """Refuse arguments that are not loaders or data modules, before anything else happens.
-
-    Raises:
-        ArgumentTypeError: A class instead of an instance, or something that cannot be iterated.
-        MisconfigurationException: Loaders and a data module together.
-    """
+    """Refuse arguments that are not loaders or data modules, before anything else happens."""
     if datamodule is not None and not isinstance(datamodule, DataModule):
         raise ArgumentTypeError(
             f"datamodule is {shown(datamodule)}.",
@@ -62,7 +57,6 @@ def check_tree(value: Any, where: str, fix: str) -> None:
     """Refuse a value that is not a loader or a collection of loaders and cannot be made into one.
 
     Args:
-        value: The user's value.
         where: The argument or method that it comes from.
         fix: The code to write there.
     """

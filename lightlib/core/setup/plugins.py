@@ -39,12 +39,7 @@ Plugin = Precision | Environment | SLURMEnvironment | str
 
 
 def strategy_of(given: Any, environment: Environment) -> Strategy:
-    """Return the strategy for a name or an instance; ``"auto"`` is ``"ddp"`` with several processes.
-
-    Raises:
-        UnknownNameError: No strategy has this name.
-        ArgumentTypeError: It is neither a name nor an instance.
-    """
+    """Return the strategy for a name or an instance; ``"auto"`` is ``"ddp"`` with several processes."""
     if isinstance(given, Strategy):
         return given
     if isinstance(given, str):
@@ -69,9 +64,7 @@ def environment_of(devices: Any, chosen: list[Any], num_nodes: int, plugins: Any
     """Return the ranks of this process, from the environment in `plugins` or from the launcher's variables.
 
     Args:
-        devices: The Trainer's argument.
         chosen: The devices of this machine that it selects.
-        num_nodes: The number of machines.
         plugins: May hold an Environment, or the name of one.
     """
     environments = (
@@ -98,11 +91,7 @@ def _list(plugins: Any) -> list[Any]:
 
 
 def plugins_of(given: Any, precision: Any) -> Any:
-    """Return the precision in `precision` or `plugins`.
-
-    Raises:
-        MisconfigurationException: Both hold one, or a plugin is of an unknown kind.
-    """
+    """Return the precision in `precision` or `plugins`."""
     plugins = _list(given)
     precisions = [plugin for plugin in plugins if isinstance(plugin, Precision)]
     unknown = [plugin for plugin in plugins if not isinstance(plugin, Precision) and not is_environment(plugin)]
@@ -132,12 +121,8 @@ def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
     """Return the loggers for True, False, None, a name, a logger or several.
 
     Args:
-        given: The Trainer's argument.
         root: The folder of loggers that are given by name.
         fast: Whether this is a `fast_dev_run`: one logger that records nothing keeps `self.logger` usable.
-
-    Raises:
-        ArgumentTypeError: It is none of these.
     """
     if given is False:
         return []
@@ -186,7 +171,6 @@ def profiler_of(given: Any) -> Any:
 
 
 def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str:
-    """Return the code to write instead of a class, or an empty string."""
     is_class = isinstance(given, type) and issubclass(given, base)
     return f"Trainer({argument}={given.__name__}({arguments}))" if is_class else ""
 
@@ -209,11 +193,7 @@ def callbacks_of_packages() -> list[Any]:
 
 
 def largest_batch(global_batch_size: int | None, processes: int) -> int | None:
-    """Return the largest number of samples in a batch of one process; None without a limit.
-
-    Raises:
-        MisconfigurationException: There are more processes than samples.
-    """
+    """Return the largest number of samples in a batch of one process; None without a limit."""
     if global_batch_size is None:
         return None
     if global_batch_size < processes:
@@ -235,15 +215,9 @@ def accumulation_of(
     """Return the number of batches to accumulate for a global batch size, and a sentence that explains it.
 
     Args:
-        global_batch_size: The requested size.
         batch_sizes: Samples in a batch of each loader on one process; None where it is not known.
         processes: The number of processes that read different batches.
-        callbacks: The callbacks; none of them may change the accumulation.
         given: Samples in a batch of each of the user's loaders, which may be larger.
-
-    Raises:
-        MisconfigurationException: The batch size is not known or differs between loaders, or a
-            GradientAccumulationScheduler changes the accumulation.
     """
     if any(isinstance(callback, GradientAccumulationScheduler) for callback in callbacks):
         raise MisconfigurationException(
@@ -272,12 +246,7 @@ def plan_of(settings: Settings, num_batches: float, has_val: bool) -> Plan:
     """Return the plan of a fit.
 
     Args:
-        settings: The Trainer's arguments.
         num_batches: Training batches per epoch, after the limit.
-        has_val: Whether there are validation data.
-
-    Raises:
-        MisconfigurationException: The validation interval does not fit the number of batches.
     """
     every, across = _validation_interval(settings, num_batches) if has_val else (None, False)
     return Plan(

@@ -57,11 +57,7 @@ class Settings:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Settings:
-        """Check every argument and return the settings.
-
-        Raises:
-            ArgumentTypeError, MisconfigurationException: With the name of the argument and its possible values.
-        """
+        """Check every argument and return the settings."""
         given = dict(arguments)
         _refuse_barebones_with_others(given)
         _refuse_two_batch_sizes(given)
@@ -117,7 +113,6 @@ class Settings:
             )
 
     def _overfit(self, given: Mapping[str, Any]) -> None:
-        """Limit training and validation to `overfit_batches`; validation stays off if it was turned off."""
         for name in ("limit_train_batches", "limit_val_batches"):
             if name == "limit_val_batches" and given[name] == 0:
                 continue
@@ -126,13 +121,11 @@ class Settings:
             setattr(self, name, self.overfit_batches)
 
     def limit_epochs(self, has_timer: bool) -> None:
-        """Set `max_epochs` if neither it nor `max_steps` was given."""
         if self.max_epochs is None:
             self.limit_is_a_guess = self.max_steps == -1 and not has_timer
             self.max_epochs = 1000 if self.limit_is_a_guess else -1
 
     def warn_if_unlimited(self) -> None:
-        """Warn before training if the user gave no limit."""
         if self.limit_is_a_guess:
             report.warn(
                 "Neither max_epochs nor max_steps was given: training runs for 1000 epochs. "

@@ -106,11 +106,7 @@ class Known:
         self.room = room
 
     def take(self, size: int) -> None:
-        """Count bytes to be written.
-
-        Raises:
-            TooLarge: They exceed the limit.
-        """
+        """Count bytes to be written."""
         self.room -= size
         if self.room < 0:
             raise TooLarge(f"it takes a checkpoint's automatic part to more than {LARGEST >> 20} MiB")
@@ -155,11 +151,7 @@ def is_runs(value: Any, known: Known) -> bool:
 
 
 def state_of(value: Any) -> Any:
-    """Return an object's `state_dict()`.
-
-    Raises:
-        Unsaveable: It failed: its author may not expect a call at this moment.
-    """
+    """Return an object's `state_dict()`."""
     try:
         return value.state_dict()
     except Exception as error:
@@ -167,11 +159,7 @@ def state_of(value: Any) -> Any:
 
 
 def give(held: Any, name: str, value: Any) -> None:
-    """Set an attribute of an object without calling its `__setattr__`, which may have side effects.
-
-    Raises:
-        Unsaveable: An instance cannot have this attribute: only a forged checkpoint contains it.
-    """
+    """Set an attribute of an object without calling its `__setattr__`, which may have side effects."""
     of_class = getattr(type(held), name, None)
     if name.startswith("__") or callable(of_class) or isinstance(of_class, property):
         raise Unsaveable(f"{type(held).__name__} has a method or property of this name")

@@ -85,7 +85,6 @@ def _digest_of_array(value: Any) -> Any:
 
 
 def _digest_of_plain(value: Any) -> bytes | None:
-    """Return a digest of a container of plain values only; None for any other container."""
     try:
         return blake2b(marshal.dumps(value, 2), digest_size=16).digest()  # later versions than 2 write references
     except ValueError:

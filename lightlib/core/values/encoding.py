@@ -47,13 +47,9 @@ def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = (
     """Return `value` as tensors and plain values, which :func:`restored` reverses.
 
     Args:
-        value: An attribute of one of the user's objects.
         known: The run's own parts; its room shrinks.
         path: The name of the value, ``"module.levels"``.
         within: The `id` of the containers around it.
-
-    Raises:
-        Unsaveable: It is, or contains, something that has no plain form.
     """
     kind = type(value)
     if id(value) in known.names:
@@ -190,14 +186,9 @@ def restored(encoded: Any, current: Any, known: Known, same: bool = True) -> Any
     """Return the value that was encoded.
 
     Args:
-        encoded: The result of :func:`encode`.
         current: The current value, ABSENT if there is none. Objects are restored in place, and so are containers and
             tensors, which other objects may share.
-        known: The run's own parts.
         same: Whether the saved value was still the same object as when training began.
-
-    Raises:
-        Unsaveable: The current value cannot load the state.
     """
     if isinstance(encoded, list):
         items = _items(encoded, current, known)
@@ -339,11 +330,7 @@ _RESTORE: dict[str, Callable[[Any, Any, Known, bool], Any]] = {
 
 
 def well_formed(state: Any) -> dict[str, Any]:
-    """Check and return the user state of a checkpoint.
-
-    Raises:
-        TypeError: It does not have the expected form.
-    """
+    """Check and return the user state of a checkpoint."""
     kinds: dict[str, Any] = {"values": dict, "gone": list, "epoch": (dict, type(None))}
     kinds |= dict.fromkeys(("training", "requires_grad", "metrics"), dict)
     wrong = [name for name, kind in kinds.items() if not isinstance(state, dict) or not isinstance(state[name], kind)]
