@@ -24,9 +24,7 @@ def run_dummy_step(
         several: Whether it takes the number of the loader.
     """
     table = results.table
-    scratch = Table(training=False)
-    results.use(scratch)
-    scratch.num_loaders, scratch.loader, scratch.batch = table.num_loaders, loader, batch
+    results.use(Table(training=False, num_loaders=table.num_loaders, loader=loader, batch=batch))
     logged = [slot.metric for slot in table.slots.values() if slot.metric is not None]
     metrics = {id(part): part for part in (*module.modules(), *logged) if is_metric(part)}
     copies: dict[int, Any] = {}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightlib import report
 from lightlib.core.metrics.torchmetric import is_metric
-from lightlib.errors import LoggingError, nearest
+from lightlib.errors import LoggingError
 
 __all__ = [
     "as_number",
@@ -19,14 +19,10 @@ __all__ = [
     "check_batch_size",
     "check_flags",
     "check_kind",
-    "check_name",
-    "lacks_metric",
     "metric_of",
     "no_meaning",
     "not_scalar",
     "shared_metric",
-    "unknown_reduction",
-    "wrong_attribute",
 ]
 
 _ARGUMENTS = ("prog_bar", "logger", "on_step", "on_epoch", "reduce_fx", "enable_graph", "add_dataloader_idx")
@@ -37,16 +33,6 @@ _INSTEAD = {
     "on_validation_end": "on_validation_epoch_end",
     "on_test_end": "on_test_epoch_end",
 }
-
-
-def check_name(name: Any) -> None:
-    """Raise for a name that is not a string."""
-    if not isinstance(name, str):
-        raise LoggingError(
-            f"self.log got the name {name!r:.80} ({type(name).__name__}).",
-            expected="a string.",
-            fix='self.log("loss", loss)',
-        )
 
 
 def check_flags(name: str, arguments: tuple[Any, ...]) -> None:
@@ -140,16 +126,6 @@ def not_scalar(name: str, kind: str, shape: Any) -> LoggingError:
     )
 
 
-def lacks_metric(name: str) -> LoggingError:
-    """Return the error for a metric that a process without a batch cannot find to synchronise it."""
-    return LoggingError(
-        f"self.log({name!r}, …) got a torchmetric that is no attribute of the module, and a process without a batch "
-        "did not log it.",
-        expected="a metric that every process can find.",
-        fix="build it in __init__: self.metric = …, and log self.metric.",
-    )
-
-
 def _no_number(name: str, value: Any) -> LoggingError:
     entries = isinstance(value, dict) or hasattr(value, "items")
     return LoggingError(
@@ -187,24 +163,4 @@ def no_meaning(name: str, scope: str) -> LoggingError:
         expected="a training, validation or test step, or a hook around it, for instance on_train_start, "
         "on_train_batch_end, on_train_epoch_end or on_validation_epoch_end.",
         fix=fix,
-    )
-
-
-def unknown_reduction(name: str, given: Any) -> LoggingError:
-    """Return the error for an unknown reduction."""
-    shown = repr(given) if isinstance(given, str) else getattr(given, "__name__", repr(given))
-    return LoggingError(
-        f"self.log({name!r}, reduce_fx={shown}) uses an unknown reduction."
-        f"{nearest(str(given), ('mean', 'sum', 'min', 'max'))}",
-        expected="'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
-        fix=f"self.log({name!r}, metric) with a torchmetrics.Metric for anything else.",
-    )
-
-
-def wrong_attribute(name: str, attribute: str) -> LoggingError:
-    """Return the error for a metric that is not part of the module."""
-    return LoggingError(
-        f"self.log({name!r}, metric, metric_attribute={attribute!r}): this metric is no attribute of the module.",
-        expected="a metric that was assigned to the module, so that its state is saved and moved with it.",
-        fix=f"self.{attribute} = metric in __init__, and self.log({name!r}, self.{attribute})",
     )

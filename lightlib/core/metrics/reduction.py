@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightlib.core.metrics.errors import lacks_metric
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.slots import Slot, Table
+from lightlib.errors import LoggingError
 from lightlib.strategies.strategy import Strategy
 
 __all__ = ["Reduction", "in_parts"]
@@ -53,7 +53,12 @@ class Reduction:
         places = {place for place, sums in gathered if key in sums}
         num_places = len({place for place, _ in gathered})
         if first["attribute"] is None and len(places) < num_places:
-            raise lacks_metric(slot.name)
+            raise LoggingError(
+                f"self.log({slot.name!r}, …) got a torchmetric that is no attribute of the module, and a process "
+                "without a batch did not log it.",
+                expected="a metric that every process can find.",
+                fix="build it in __init__: self.metric = …, and log self.metric.",
+            )
         all_differ = strategy.data.size == strategy.world_size  # no two processes read the same data
         updated = slot.metric is not None and bool(slot.count)
         value = None

@@ -15,17 +15,14 @@ from lightlib.core.metrics.errors import (
     check_batch_size,
     check_flags,
     check_kind,
-    check_name,
     metric_of,
     no_meaning,
     shared_metric,
-    unknown_reduction,
-    wrong_attribute,
 )
 from lightlib.core.metrics.rules import OUTSIDE, Rule
 from lightlib.core.metrics.slots import Slot, Table
 from lightlib.core.metrics.torchmetric import forward_value, is_metric, load_metric_state, metric_state
-from lightlib.errors import LoggingError
+from lightlib.errors import LoggingError, nearest
 
 __all__ = ["Results", "to_floats"]
 
@@ -89,8 +86,12 @@ class Results:
     ) -> None:
         """Collect one value; the arguments are those of `Module.log`."""
         table = self.table
-        if type(name) is not str:
-            check_name(name)
+        if type(name) is not str and not isinstance(name, str):
+            raise LoggingError(
+                f"self.log got the name {name!r:.80} ({type(name).__name__}).",
+                expected="a string.",
+                fix='self.log("loss", loss)',
+            )
         arguments = (prog_bar, logger, on_step, on_epoch, reduce_fx, enable_graph, add_dataloader_idx)
         slot = table.slots.get((self.scope.hook, name, table.loader))
         if slot is None or slot.arguments != arguments:
@@ -139,7 +140,12 @@ class Results:
         if is_metric(value):
             slot.metric, slot.attribute = value, self.find_metric(value)
             if attribute is not None and slot.attribute is None:
-                raise wrong_attribute(name, attribute)
+                raise LoggingError(
+                    f"self.log({name!r}, metric, metric_attribute={attribute!r}): this metric is no attribute of the "
+                    "module.",
+                    expected="a metric that was assigned to the module, so that its state is saved and moved with it.",
+                    fix=f"self.{attribute} = metric in __init__, and self.log({name!r}, self.{attribute})",
+                )
             home = ("training" if table.training else "evaluation", table.loader if of_a_loader else 0)
             if slot.attribute is not None and self._homes.setdefault(slot.attribute, home) != home:
                 raise shared_metric(name, slot.attribute, self._homes[slot.attribute], home)
@@ -174,7 +180,13 @@ class Results:
         try:
             return _REDUCTIONS[reduce_fx.lower() if isinstance(reduce_fx, str) else reduce_fx]
         except (KeyError, TypeError):
-            raise unknown_reduction(name, reduce_fx) from None
+            shown = repr(reduce_fx) if isinstance(reduce_fx, str) else getattr(reduce_fx, "__name__", repr(reduce_fx))
+            raise LoggingError(
+                f"self.log({name!r}, reduce_fx={shown}) uses an unknown reduction."
+                f"{nearest(str(reduce_fx), ('mean', 'sum', 'min', 'max'))}",
+                expected="'mean', 'sum', 'min' or 'max', or torch's functions of these names.",
+                fix=f"self.log({name!r}, metric) with a torchmetrics.Metric for anything else.",
+            ) from None
 
     # reading
     def end_epoch(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ _FLAGS = ("bar", "logger", "on_step", "on_epoch", "reduction")
 _SUMS = ("total", "weight", "last", "fresh", "count")
 
 
+@dataclass(slots=True, eq=False)
 class Slot:
     """One logged name: its last value, and its sums over the epoch.
 
@@ -28,32 +30,34 @@ class Slot:
     cloned and stay there until read, so that logging never makes the host wait for the device.
     """
 
-    __slots__ = (
-        "arguments", "attribute", "bar", "count", "epoch_name", "fresh", "last", "logger", "metric", "name", "on_epoch",
-        "on_step", "pending", "rank_zero", "reduction", "shared", "step_name", "suffix", "total", "value", "weight",
-    )  # fmt: skip
+    name: str
+    suffix: str
+    bar: bool
+    logger: bool
+    on_step: bool
+    on_epoch: bool
+    reduction: str
+    arguments: tuple[Any, ...] | None = None
+    metric: Any = None
+    attribute: str | None = None
+    last: Any = None
+    fresh: bool = False
+    pending: list[tuple[Tensor, float]] = field(default_factory=list)
+    total: Any = None
+    weight: float = 0.0
+    count: int = 0
+    rank_zero: bool = False  # logged by the first process only
+    shared: bool = False  # whether `value` is reduced over all processes
+    value: Any = None
+    step_name: str = field(init=False)
+    epoch_name: str = field(init=False)
 
-    def __init__(
-        self, name: str, suffix: str, bar: bool, logger: bool, on_step: bool, on_epoch: bool, reduction: str
-    ) -> None:
-        forked = on_step and on_epoch
-        self.suffix = suffix
-        self.name = name + suffix
-        self.step_name = f"{name}_step{suffix}" if forked else self.name
-        self.epoch_name = f"{name}_epoch{suffix}" if forked else self.name
-        self.bar, self.logger, self.on_step, self.on_epoch, self.reduction = bar, logger, on_step, on_epoch, reduction
-        self.arguments: tuple[Any, ...] | None = None
-        self.metric: Any = None
-        self.attribute: str | None = None
-        self.last: Any = None
-        self.fresh = False
-        self.pending: list[tuple[Tensor, float]] = []
-        self.total: Any = None
-        self.weight = 0.0
-        self.count = 0
-        self.rank_zero = False  # logged by the first process only
-        self.shared = False  # whether `value` is reduced over all processes
-        self.value: Any = None
+    def __post_init__(self) -> None:
+        forked = self.on_step and self.on_epoch
+        self.step_name, self.epoch_name = (
+            f"{self.name}{end if forked else ''}{self.suffix}" for end in ("_step", "_epoch")
+        )
+        self.name += self.suffix
 
     def add(self, value: Any, weight: float) -> None:
         """Add a value; `weight` is the batch size, which only means use."""
@@ -124,13 +128,13 @@ class Slot:
 
     def state_dict(self) -> dict[str, Any]:
         self.fold()
-        return {field: getattr(self, field) for field in ("suffix", *_FLAGS, *_SUMS)}
+        return {name: getattr(self, name) for name in ("suffix", *_FLAGS, *_SUMS)}
 
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Slot:
         slot = cls(name, state["suffix"], *(state[flag] for flag in _FLAGS))
-        for field in _SUMS:
-            setattr(slot, field, state[field])
+        for name_of_sum in _SUMS:
+            setattr(slot, name_of_sum, state[name_of_sum])
         return slot
 
     def clear(self) -> None:
@@ -141,19 +145,17 @@ class Slot:
         self.pending = []
 
 
+@dataclass(slots=True, eq=False)
 class Table:
     """The slots of one stage, from its start to its end."""
 
-    __slots__ = ("batch", "batch_size", "epoch_end", "loader", "num_loaders", "slots", "training")
-
-    def __init__(self, training: bool) -> None:
-        self.training = training
-        self.slots: dict[tuple[str, str, int], Slot] = {}
-        self.epoch_end = False
-        self.batch: Any = None
-        self.batch_size: int | None = None
-        self.loader = 0
-        self.num_loaders = 1
+    training: bool
+    num_loaders: int = 1
+    loader: int = 0
+    batch: Any = None
+    batch_size: int | None = None
+    epoch_end: bool = False
+    slots: dict[tuple[str, str, int], Slot] = field(default_factory=dict)
 
     def size_of_batch(self) -> int:
         """Return the size of the current batch, which is determined once."""

@@ -153,18 +153,8 @@ def _from_dicts(
 ) -> tuple[list[Optimizer], list[SchedulerConfig]]:
     optimizers, configs = [], []
     for group in groups:
-        unknown = [key for key in group if key not in _GROUP_KEYS]
-        if unknown or "optimizer" not in group:
-            what = (
-                f"an unknown key {unknown[0]!r}.{nearest(str(unknown[0]), _GROUP_KEYS)}"
-                if unknown
-                else "no key 'optimizer'."
-            )
-            raise MisconfigurationException(
-                f"configure_optimizers returned a dict with {what}",
-                expected="the keys 'optimizer', 'lr_scheduler' and 'monitor'.",
-                fix="return {'optimizer': optimizer, 'lr_scheduler': scheduler}",
-            )
+        fix = "return {'optimizer': optimizer, 'lr_scheduler': scheduler}"
+        _check_keys("configure_optimizers returned a dict with", group, _GROUP_KEYS, fix)
         optimizer = late.optimizer(group["optimizer"])
         optimizers.append(optimizer)
         if group.get("lr_scheduler") is not None:
@@ -175,19 +165,21 @@ def _from_dicts(
 def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | None) -> SchedulerConfig:
     if not isinstance(given, Mapping):
         given = {"scheduler": given}
-    unknown = [key for key in given if key not in _KEYS]
-    if unknown or "scheduler" not in given:
-        near = nearest(str(unknown[0]), _KEYS) if unknown else ""
-        what = f"the unknown key {unknown[0]!r}.{near}" if unknown else "no key 'scheduler'."
-        raise MisconfigurationException(
-            f"A scheduler's dict has {what}",
-            expected=f"keys among {', '.join(map(repr, _KEYS))}.",
-            fix="{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}",
-        )
+    _check_keys("A scheduler's dict has", given, _KEYS, "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}")
     config = SchedulerConfig(**{**given, "scheduler": late.scheduler(given["scheduler"], optimizer)})
     config.monitor = config.monitor or monitor
     config.reduce_on_plateau = config.reduce_on_plateau or isinstance(config.scheduler, ReduceLROnPlateau)
     return config
+
+
+def _check_keys(where: str, given: Mapping[str, Any], keys: Sequence[str], fix: str) -> None:
+    """Refuse unknown keys, and a dict without the first of `keys`."""
+    unknown = next((str(key) for key in given if key not in keys), None)
+    if unknown is not None or keys[0] not in given:
+        what = f"no key {keys[0]!r}." if unknown is None else f"the unknown key {unknown!r}.{nearest(unknown, keys)}"
+        raise MisconfigurationException(
+            f"{where} {what}", expected=f"keys among {', '.join(map(repr, keys))}.", fix=fix
+        )
 
 
 def _check_optimizers(optimizers: Sequence[Optimizer], module: Module) -> None:

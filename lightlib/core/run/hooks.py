@@ -67,13 +67,6 @@ HOOKS: tuple[str, ...] = (
     "teardown",
 )
 STEPS = ("training_step", "validation_step", "test_step", "predict_step")
-_MODULE_ONLY = (
-    "configure_callbacks", "configure_gradient_clipping", "configure_model", "configure_optimizers", "forward",
-    "lr_scheduler_step", "on_after_batch_transfer", "on_before_batch_transfer", "on_predict_model_eval",
-    "on_test_model_eval", "on_test_model_train", "on_validation_model_eval", "on_validation_model_train",
-    "on_validation_model_zero_grad", "optimizer_step", "optimizer_zero_grad", "prepare_data", "predict_dataloader",
-    "test_dataloader", "train_dataloader", "transfer_batch_to_device", "val_dataloader",
-)  # fmt: skip
 _REMOVED = {
     "training_epoch_end": "on_train_epoch_end",
     "validation_epoch_end": "on_validation_epoch_end",
@@ -273,7 +266,8 @@ def _named(owner: Any) -> str:
 
 def warn_for_misspelt_hooks(owner: object, base: type) -> None:
     """Warn about public methods of `owner` that look like misspelt hooks, and about hooks of Lightning 1.x."""
-    known = [*HOOKS, *STEPS, *(_MODULE_ONLY if base is not Callback else ())]
+    ours = [kind for kind in base.__mro__ if kind.__module__.startswith("lightlib.core.module.")]
+    known = [*HOOKS, *STEPS, *(name for kind in ours for name in vars(kind) if not name.startswith("_"))]
     kind = type(owner).__name__
     for name in dir(type(owner)):
         if name.startswith("_") or hasattr(base, name) or not callable(getattr(type(owner), name, None)):

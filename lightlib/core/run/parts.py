@@ -160,11 +160,8 @@ class Clocks:
     """
 
     shared: SharedClock = field(default_factory=SharedClock)
-    started: float = field(init=False)
-    validated: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.started = self.validated = monotonic()
+    started: float = field(default_factory=monotonic)
+    validated: float = field(default_factory=monotonic)
 
     def start(self, batch: int) -> None:
         self.started = monotonic()

@@ -238,9 +238,7 @@ class Run:
         """Set up modes, gradients, generators and the `self.log` table for an evaluation; restore them afterwards."""
         before, self.stage = self.stage, stage.state
         data = self.evaluations.of(stage)
-        table = Table(training=False)
-        table.num_loaders = data.num_loaders
-        self.results.use(table)
+        self.results.use(Table(training=False, num_loaders=data.num_loaders))
         step = stage.calls(self.hooks, self.strategy).step
         data.use_dummy_step(partial(run_dummy_step, self.results, self.module, step, several=data.num_loaders > 1))
         modes = {part: part.training for part in self.module.modules()}

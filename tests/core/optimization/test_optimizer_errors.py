@@ -20,7 +20,7 @@ ADAM = "return torch.optim.Adam(self.parameters(), lr=1e-3)"
 A_SCHEDULER = "an object with `step` and `state_dict`, or a factory that takes the optimizer."
 STEP_LR = "torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)"
 TWO_LISTS = "return [optimizer], [scheduler]"
-GROUP = "the keys 'optimizer', 'lr_scheduler' and 'monitor'."
+GROUP = "keys among 'optimizer', 'lr_scheduler', 'monitor', 'frequency'."
 A_GROUP = "return {'optimizer': optimizer, 'lr_scheduler': scheduler}"
 KEYS = "keys among 'scheduler', 'interval', 'frequency', 'monitor', 'strict', 'name', 'reduce_on_plateau'."
 A_DICT = "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}"
@@ -92,17 +92,17 @@ RETURNED = [
     ),
     (
         lambda m, o: {"optimiser": o}, WRONG,
-        "configure_optimizers returned a dict with an unknown key 'optimiser'. Did you mean 'optimizer'?", GROUP,
+        "configure_optimizers returned a dict with the unknown key 'optimiser'. Did you mean 'optimizer'?", GROUP,
         A_GROUP,
     ),
     (
         lambda m, o: {"optimizer": o, "lr_schedulr": StepLR(o, 1)}, WRONG,
-        "configure_optimizers returned a dict with an unknown key 'lr_schedulr'. Did you mean 'lr_scheduler'?", GROUP,
+        "configure_optimizers returned a dict with the unknown key 'lr_schedulr'. Did you mean 'lr_scheduler'?", GROUP,
         A_GROUP,
     ),
     (
         lambda m, o: [{"optimizer": o}, {"optimizer": o, 3: 4}], WRONG,
-        "configure_optimizers returned a dict with an unknown key 3.", GROUP, A_GROUP,
+        "configure_optimizers returned a dict with the unknown key 3.", GROUP, A_GROUP,
     ),
     (lambda m, o: {}, WRONG, "configure_optimizers returned a dict with no key 'optimizer'.", GROUP, A_GROUP),
     (
