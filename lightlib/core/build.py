@@ -219,7 +219,7 @@ class Builder:
         if settings.global_batch_size is not None:
             given = [batch_size_of_loader(loader) for loader in data.given]
             accumulate, explanation = accumulation_of(
-                settings.global_batch_size, data.batch_sizes(), self.strategy.data_size, self.callbacks, given
+                settings.global_batch_size, data.loaded.batch_sizes(), self.strategy.data_size, self.callbacks, given
             )
             settings.change("accumulate_grad_batches", accumulate)
             report.info_once(explanation)

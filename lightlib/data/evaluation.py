@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from lightlib.data.combined import length
 from lightlib.data.gather import batches_of
-from lightlib.data.generators import set_generator_state, state_of_generator
+from lightlib.data.generators import set_states, states_of
 from lightlib.data.lengths import is_length_exact, limited, nothing_read, refuse_other_loaders
 from lightlib.data.prefetch import END
 from lightlib.data.resumable_loader import resumable_loader, stop_workers
@@ -129,14 +129,13 @@ class EvalData:
             return self._at_start
         return {
             "seed": self._seed,
-            "generators": [[state_of_generator(each) for each in of_loader] for of_loader in self.generators],
+            "generators": list(map(states_of, self.generators)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._seed = state["seed"]
         for generators, states in zip(self.generators, state["generators"], strict=False):
-            for generator, saved in zip(generators, states, strict=False):
-                set_generator_state(generator, saved)
+            set_states(generators, states)
 
     def _begin(self, loader: int) -> Iterator[Any]:
         begin_pass(self.read[loader], self._seed, self._epoch())

@@ -10,9 +10,20 @@ from typing import Any
 
 import torch
 
-from lightlib.data.seed import set_state_of_python, state_of_python
+from lightlib.data.seed import rng_state, set_rng_state, set_state_of_python, state_of_python
 
-__all__ = ["fingerprint", "generators_in", "is_generator", "reseeding", "set_generator_state", "state_of_generator"]
+__all__ = [
+    "fingerprint",
+    "generators_in",
+    "is_generator",
+    "present_state",
+    "reseeding",
+    "set_generator_state",
+    "set_present_state",
+    "set_states",
+    "state_of_generator",
+    "states_of",
+]
 
 _DEEPEST, _MOST, _LONGEST = 6, 4000, 64  # limits of the search: nesting, objects, and length of sequences
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type, torch.Tensor, torch.Size, torch.device)
@@ -94,6 +105,28 @@ def set_generator_state(generator: Any, state: Any) -> None:
         generator.bit_generator.state = _as_arrays(state)
     else:
         generator.set_state(_as_arrays(state))
+
+
+def states_of(generators: Iterable[Any]) -> list[Any]:
+    """Return the states of several generators."""
+    return [state_of_generator(generator) for generator in generators]
+
+
+def set_states(generators: Iterable[Any], states: Iterable[Any]) -> None:
+    """Restore the states that `states_of` returned."""
+    for generator, state in zip(generators, states, strict=False):
+        set_generator_state(generator, state)
+
+
+def present_state(own: Iterable[Any]) -> dict[str, Any]:
+    """Return the states of the global generators and of some others."""
+    return {"global": rng_state(), "own": states_of(own)}
+
+
+def set_present_state(own: Iterable[Any], state: Mapping[str, Any]) -> None:
+    """Restore the state that `present_state` returned."""
+    set_rng_state(state["global"])
+    set_states(own, state["own"])
 
 
 def _plain(value: Any) -> Any:

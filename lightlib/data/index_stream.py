@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 from torch.utils.data import RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from lightlib.data.generators import generators_in, set_generator_state, state_of_generator
-from lightlib.data.seed import rng_state, set_rng_state
+from lightlib.data.generators import generators_in, present_state, set_present_state
+from lightlib.data.seed import set_rng_state
 from lightlib.data.sharding import DataShard, ShardedSampler, inner_sampler, is_plain_batches, shared_rng
 from lightlib.data.workers import Placed, Seeding
 
@@ -99,11 +100,15 @@ class IndexStream:
 
     def _drawn(self) -> Iterator[Iterable[Any]]:
         """Yield once: the sampler's items from the start position on."""
-        present = self._present()
+        present = present_state(self.generators)
         saved, skip = self.state if self._skip is not None else None, self._skip or 0
         if saved is not None:
-            self._restore(saved)
-        drawing = None if saved or self.share is None else shared_rng(self.share, present, self._restore)
+            set_present_state(self.generators, saved)
+        drawing = (
+            None
+            if saved or self.share is None
+            else shared_rng(self.share, present, partial(set_present_state, self.generators))
+        )
         pending, self._pending = self._pending, []
         with drawing or nullcontext(present) as state:
             drawn, used = iter(self.indices), skip + len(pending)
@@ -156,21 +161,6 @@ class IndexStream:
         """
         count = self._drawn_so_far - used
         return list(self._recent)[-count:] if count > 0 else []
-
-    def generator_states(self) -> list[Any]:
-        """Return the states of the samplers' own generators, which continue from epoch to epoch."""
-        return [state_of_generator(generator) for generator in self.generators]
-
-    def set_generator_states(self, states: Sequence[Any]) -> None:
-        for generator, state in zip(self.generators, states, strict=False):
-            set_generator_state(generator, state)
-
-    def _present(self) -> dict[str, Any]:
-        return {"global": rng_state(), "own": self.generator_states()}
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        set_rng_state(state["global"])
-        self.set_generator_states(state["own"])
 
 
 def draws_at_once(indices: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -11,10 +11,16 @@ from torch.utils.data import DataLoader
 
 from lightlib import report
 from lightlib.data.gather import batches_of
-from lightlib.data.generators import generators_in, set_generator_state, state_of_generator
+from lightlib.data.generators import (
+    generators_in,
+    present_state,
+    set_generator_state,
+    set_present_state,
+    set_states,
+    states_of,
+)
 from lightlib.data.index_stream import IndexStream
 from lightlib.data.prefetch import END
-from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.data.sharding import ShardedSampler, is_plain_batches
 from lightlib.data.workers import begin_pass, users_own
 
@@ -93,7 +99,7 @@ class Source:
         """Iterate from the start: at the beginning of an epoch, or again within it."""
         self._next_pass(self.turn + 1)
         if self.stream is None:
-            self._began = self._present()
+            self._began = present_state(self.generators)
         iterator, self._ready = self._ready, None
         return self._iterate() if iterator is None else iterator
 
@@ -112,9 +118,8 @@ class Source:
                     set_generator_state(self.generators[i], saved["generators"][i])
             return iterator
         if began is not None:
-            set_rng_state(began["global"])
-            self._set_generators(began["own"])
-        self._began = self._present()
+            set_present_state(self.generators, began)
+        self._began = present_state(self.generators)
         state = saved.get("loader")
         if self.has_state and state is not None:
             self.loader.load_state_dict(copy.deepcopy(state))  # it may keep it, and write into it
@@ -153,7 +158,7 @@ class Source:
             if further is not END:  # at its end a loader such as litdata's is already in the next epoch
                 self._ready = chain((further,), iterator)
             if self._not_in_stream and not complete:
-                self._set_generators(saved["generators"])
+                set_states(self.generators, saved["generators"])
 
     def load_between_epochs(self, saved: Mapping[str, Any]) -> None:
         """Restore a loader with a state of its own that was saved between two epochs.
@@ -171,7 +176,7 @@ class Source:
         if ended and getattr(self.loader, "persistent_workers", False) and not isinstance(self.loader, ShardedSampler):
             self._ready = iterator  # of the next epoch: persistent workers would read twice if it were iterated again
         else:
-            self._set_generators(saved["generators"])
+            set_states(self.generators, saved["generators"])
 
     # state
     @property
@@ -190,24 +195,14 @@ class Source:
     def state_dict(self, turn: int | None = None) -> dict[str, Any]:
         """Return the state to resume the pass number `turn` (default: the present), also after reading one ahead."""
         began = self.began if turn is None or turn == self.turn else self._before
-        return {"began": began, "generators": self.generator_states()}
+        return {"began": began, "generators": states_of(self.generators)}
 
     def drawn_ahead(self, used: int) -> list[Any]:
         return [] if self.stream is None else self.stream.drawn_ahead(used)
 
-    def generator_states(self) -> list[Any]:
-        return [state_of_generator(generator) for generator in self.generators]
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the generators; the position is restored when the epoch begins."""
-        self._set_generators(state.get("generators", ()))
-
-    def _present(self) -> dict[str, Any]:
-        return {"global": rng_state(), "own": self.generator_states()}
-
-    def _set_generators(self, states: Iterable[Any]) -> None:
-        for generator, state in zip(self.generators, states, strict=False):
-            set_generator_state(generator, state)
+        set_states(self.generators, state.get("generators", ()))
 
 
 def read_to_the_end(iterator: Iterator[Any]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from lightlib import report
 from lightlib.data.combined import Place
+from lightlib.data.generators import states_of
 from lightlib.data.lengths import nothing_read, refuse_other_ends
 from lightlib.data.prefetch import END, Prefetch
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
@@ -33,6 +34,7 @@ class TrainData:
     """The training batches: one iterator per epoch, which knows before each batch runs whether it is the last.
 
     Attributes:
+        loaded: The loaders of the present epoch, their lengths and sizes.
         loaders: The user's loaders, as they were returned.
         given: The user's loaders in one list.
         sources: The source that reads each of them, in the same order.
@@ -86,7 +88,7 @@ class TrainData:
 
     def load(self) -> None:
         """Request the loaders from the user and determine their lengths."""
-        self._loaded = loaded = TrainLoaders(self._source(), self._limit, self._sequential, self._share, self._largest)
+        self.loaded = loaded = TrainLoaders(self._source(), self._limit, self._sequential, self._share, self._largest)
         self.loaders, self.given, self.sources = loaded.loaders, loaded.given, loaded.sources
         self.num_batches = loaded.num_batches
         self._seed = loaded.seed if self._seed is None else self._seed
@@ -112,7 +114,7 @@ class TrainData:
             self._place = self._saved_place(batch, saved) or Place(len(self.sources))
             with isolate_rng():
                 for source, state in zip(self.sources, saved["sources"] if saved else (), strict=False):
-                    source.skip_to_end(batch, state, self._loaded.is_complete)
+                    source.skip_to_end(batch, state, self.loaded.is_complete)
             return
         resumed = batch > 0 or self._from_start or bool(saved and saved.get("begun"))
         self._from_start = False
@@ -130,16 +132,16 @@ class TrainData:
             raise nothing_read("training", f"epoch {epoch}")
 
     def _begin(self) -> Iterator[Any]:
-        if self._loaded.is_single:
+        if self.loaded.is_single:
             return self.sources[0].begin()
         self._place = Place(len(self.sources))
         begin = lambda loader: self.sources[loader].begin()  # noqa: E731
-        return (batch for batch, _, _ in self._loaded.combined.read(begin, self._place))
+        return (batch for batch, _, _ in self.loaded.combined.read(begin, self._place))
 
     def _resume(self, batch: int, saved: dict[str, Any] | None) -> Iterator[Any]:
         """Return the iterator of an epoch, starting at batch number `batch`."""
         states: list[Any] = (saved or {}).get("sources") or [None] * len(self.sources)
-        if self._loaded.is_single:
+        if self.loaded.is_single:
             return self.sources[0].begin_at(batch, 0, states[0])
         known = self._saved_place(batch, saved)
         self._place = place = known or Place(len(self.sources))
@@ -154,7 +156,7 @@ class TrainData:
                 return source.begin_at(place.read[loader], place.turns[loader], states[loader])
             return source.begin()
 
-        iterator = (item for item, _, _ in self._loaded.combined.read(begin, place))
+        iterator = (item for item, _, _ in self.loaded.combined.read(begin, place))
         to_resume.clear()  # each loader that begins later begins at its start
         if known is None and batch:
             next(islice(iterator, batch - 1, None), None)
@@ -162,16 +164,16 @@ class TrainData:
 
     def _saved_place(self, batch: int, saved: dict[str, Any] | None) -> Place | None:
         """Return the position in each loader; computed from their lengths when the number of processes has changed."""
-        if self._loaded.is_single:
+        if self.loaded.is_single:
             return None
         place = saved.get("place") if saved else None
-        if place is not None and saved and saved.get("size", 1) == self._loaded.size and place[0] == batch:
+        if place is not None and saved and saved.get("size", 1) == self.loaded.size and place[0] == batch:
             return Place(now=(place[0], tuple(place[1]), tuple(place[2])))
-        return self._loaded.combined.place_of(batch)
+        return self.loaded.combined.place_of(batch)
 
     def _first_read(self, iterator: Iterator[Any]) -> Callable[[], Any]:
         """Start reading in the way that these loaders need; return the function that returns the next batch."""
-        ends = self._loaded.ends
+        ends = self.loaded.ends
         if ends is not None:
             ends.follow_data(lambda: self.position)
         if self._ahead_of_device and self._prefetch is not None:
@@ -180,7 +182,7 @@ class TrainData:
             self._compare_ends(self.position)
             return self._prefetch.take if ends is None else self._take_ahead
         read: Callable[[], Any] = partial(next, iterator, END)
-        if not self._loaded.length_is_exact:
+        if not self.loaded.length_is_exact:
             self._look_ahead(self.position)
             self.exhausted = self._ahead is END
             self._compare_ends(self.position)
@@ -207,11 +209,11 @@ class TrainData:
 
     def _look_ahead(self, used: int) -> None:
         draws = any(source.draws_here for source in self.sources)
-        generators = [source.generator_states() for source in self.sources]
-        drawn = self._loaded.drawn_ahead(used)
-        self._before_ahead = self._loaded.states(), generators, rng_state() if draws else None, drawn
+        generators = [states_of(source.generators) for source in self.sources]
+        drawn = self.loaded.drawn_ahead(used)
+        self._before_ahead = self.loaded.states(), generators, rng_state() if draws else None, drawn
         self._ahead = next(self._iterator, END)  # type: ignore[arg-type]
-        if self._loaded.agrees and self._share is not None and any(self._share.gather(self._ahead is END)):
+        if self.loaded.agrees and self._share is not None and any(self._share.gather(self._ahead is END)):
             self._ahead = END
 
     def __next__(self) -> Any:
@@ -223,7 +225,7 @@ class TrainData:
             batch = self._move(batch, 0)
         self.position += 1
         self.exhausted = self.position >= self.num_batches or (
-            not self._loaded.length_is_exact and self._nothing_ahead()
+            not self.loaded.length_is_exact and self._nothing_ahead()
         )
         self.waited += perf_counter() - began
         return batch
@@ -245,7 +247,7 @@ class TrainData:
 
     def _compare_ends(self, batches: int) -> None:
         """When the data have ended after `batches`, wait for all processes; raise if their numbers differ."""
-        ends = self._loaded.ends
+        ends = self.loaded.ends
         if ends is not None and batches and self._nothing_ahead():
             refuse_other_ends(ends.end_of_data(batches))
 
@@ -290,22 +292,12 @@ class TrainData:
     def close(self) -> None:
         """Stop the workers; the position can still be read."""
         self._drop_iterator()
-        self._loaded.stop_workers()
+        self.loaded.stop_workers()
 
     def _drop_iterator(self) -> None:
         self._iterator, self._ahead, self._read = None, END, _read_nothing
         if self._prefetch is not None:
             self._prefetch.stop()
-
-    @property
-    def is_sharded(self) -> bool:
-        return self._loaded.is_sharded
-
-    def batch_sizes(self) -> list[int | None]:
-        return self._loaded.batch_sizes()
-
-    def samples(self) -> int | None:
-        return self._loaded.samples(self.position)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, in batches and samples, and the state that draws the same epoch again."""
@@ -327,7 +319,7 @@ class TrainData:
             sources[0]["pending"] = drawn
         return {
             "batches": self.position,
-            "samples": self.samples(),
+            "samples": loaded.samples(self.position),
             "size": loaded.size,
             "taken_at_once": loaded.taken_at_once(),
             "exhausted": self.exhausted,
@@ -339,7 +331,7 @@ class TrainData:
             "workers": self._workers_started,
             "loaded_at": self._loaded_at,
             "loaded_with": self._loaded_with,
-            "described": self.describe(),
+            "described": loaded.describe(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> int:
@@ -347,7 +339,7 @@ class TrainData:
         self._restored = state
         self._loaded_at, self._loaded_with = state.get("loaded_at", 0), state.get("loaded_with")
         self._seed = state.get("seed", self._seed)
-        position = self._loaded.position_of(state)
+        position = self.loaded.position_of(state)
         self._from_start = position == 0 < state["batches"]
         if state.get("workers") and not 0 < position < self.num_batches:
             for source in self.sources:
@@ -359,8 +351,5 @@ class TrainData:
         for source, saved in zip(self.sources, state["sources"] if state else (), strict=False):
             source.load_state_dict(saved)
 
-    def describe(self) -> dict[str, Any]:
-        return self._loaded.describe()
-
     def differences(self, state: dict[str, Any]) -> list[str]:
-        return differences(state.get("described"), self.describe())
+        return differences(state.get("described"), self.loaded.describe())

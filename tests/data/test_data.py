@@ -430,7 +430,8 @@ class TestSettings:
 
         class Counts(Reads):
             def on_train_batch_end(self, outputs, batch, batch_idx):
-                counted.append(self.trainer.run.train_data.samples())
+                data = self.trainer.run.train_data
+                counted.append(data.loaded.samples(data.position))
 
         read(DataLoader(Sized(), batch_size=4), module=Counts())
         read(DataLoader(Sized(), batch_size=4), module=Counts(), limit_train_batches=2)

@@ -432,7 +432,7 @@ class TestTraining:
         assert train([[1], [2]], Processes(2, deals=False).shares[1]) == [[[1], [2]]]
         data = TrainData(lambda: loader, 1.0, None, share=Processes(2).shares[1])
         read(data, stop=1)
-        assert data.samples() == 4
+        assert data.loaded.samples(data.position) == 4
 
     def test_sharded_otherwise(self):
         sampler = DistributedSampler(Numbers(8), num_replicas=4, rank=3)

@@ -101,7 +101,7 @@ def _only_to_resume(run: Run) -> LightlibState:
         own["user"] = user
     if buffers := strategy.own_buffers():
         own["buffers"] = buffers
-    if strategy.world_size > 1 and train_data is not None and not train_data.is_sharded:
+    if strategy.world_size > 1 and train_data is not None and not train_data.loaded.is_sharded:
         own["data"] = data  # each process reads what its own sampler draws
     ours: dict[str, Any] = {
         "data": data,
