@@ -98,36 +98,32 @@ def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> 
         val_wanted: Whether validation is on: `limit_val_batches` is not 0.
     """
     warn_for_misspelt_hooks(module, Module)
-    name = type(module).__name__
-    if stage == "fit":
-        for needed in ("training_step", "configure_optimizers"):
-            if not overrides(module, Module, needed):
-                raise _lacks(name, needed, "Trainer.fit")
-        defined = overrides(module, Module, "validation_step")
-        if has_val and not defined and val_wanted:
-            raise MisconfigurationException(
-                f"There are validation loaders, but {name} has no validation_step.",
-                expected="both or neither.",
-                fix=f"define {name}.validation_step(self, batch, batch_idx), or leave out the loaders.",
-            )
-        if defined and not has_val and val_wanted:
-            raise MisconfigurationException(
-                f"{name} has a validation_step, but there are no validation loaders.",
-                expected="both or neither.",
-                fix="pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
-            )
-        _refuse_unknown_arguments(module, "training_step")
-        if defined and val_wanted:
-            _refuse_unknown_arguments(module, "validation_step")
-    elif stage == "predict":
-        if not overrides(module, Module, "predict_step") and type(module).forward is nn.Module.forward:
-            raise _lacks(name, "predict_step", "Trainer.predict", " (or `forward`, which it calls)")
-        _refuse_unknown_arguments(module, "predict_step")
-    else:
-        step = {"validate": "validation_step", "test": "test_step"}[stage]
-        if not overrides(module, Module, step):
-            raise _lacks(name, step, f"Trainer.{stage}")
-        _refuse_unknown_arguments(module, step)
+    name, call = type(module).__name__, f"Trainer.{stage}"
+    steps = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}
+    has_step = overrides(module, Module, steps[stage])
+    if not has_step and (stage != "predict" or type(module).forward is nn.Module.forward):
+        raise _lacks(name, steps[stage], call, " (or `forward`, which it calls)" if stage == "predict" else "")
+    _refuse_unknown_arguments(module, steps[stage])
+    if stage != "fit":
+        return
+    if not overrides(module, Module, "configure_optimizers"):
+        raise _lacks(name, "configure_optimizers", call)
+    defined = overrides(module, Module, "validation_step")
+    if not val_wanted or not (defined or has_val):
+        return
+    if not defined:
+        raise MisconfigurationException(
+            f"There are validation loaders, but {name} has no validation_step.",
+            expected="both or neither.",
+            fix=f"define {name}.validation_step(self, batch, batch_idx), or leave out the loaders.",
+        )
+    if not has_val:
+        raise MisconfigurationException(
+            f"{name} has a validation_step, but there are no validation loaders.",
+            expected="both or neither.",
+            fix="pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
+        )
+    _refuse_unknown_arguments(module, "validation_step")
 
 
 def _lacks(name: str, needed: str, call: str, more: str = "") -> MisconfigurationException:

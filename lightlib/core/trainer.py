@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, overload
+
+from torch.autograd import set_detect_anomaly
 
 from lightlib import report
 from lightlib.accelerators.accelerator import Accelerator
@@ -37,7 +39,7 @@ from lightlib.core.setup.plugins import (
     strategy_of,
 )
 from lightlib.core.setup.settings import Settings, integer
-from lightlib.core.setup.torch_flags import anomaly_mode, set_torch_flags
+from lightlib.core.setup.torch_flags import set_torch_flags
 from lightlib.core.views import TrainerViews
 from lightlib.errors import ArgumentTypeError, shown
 from lightlib.loggers.logger import Logger
@@ -242,7 +244,7 @@ class Trainer(TrainerViews):
         self.settings.warn_if_unlimited()
         given = {"train_dataloaders": train_dataloaders, "val_dataloaders": val_dataloaders}
         self._session.begin(TrainerFn.FITTING, model, given, datamodule, ckpt_path, weights_only, resume)
-        with self._session as run, anomaly_mode(self.settings.detect_anomaly):
+        with self._session as run, set_detect_anomaly(True) if self.settings.detect_anomaly else nullcontext():
             loop.fit(run)
 
     def validate(

@@ -272,7 +272,7 @@ class TrainData:
         self.position, self.exhausted = 0, False
 
     def _compare_with_length(self, iterator: Iterator[Any]) -> None:
-        loaded = self._loaded
+        loaded = self.loaded
         promised = f"The training loader has a length of {loaded.promised:g} batches, but it"
         complete = loaded.is_complete and self.position == self.num_batches
         if loaded.length_is_exact or (loaded.is_stateful and complete):
@@ -304,7 +304,7 @@ class TrainData:
         if self._restored is not None:  # nothing has been read since
             return dict(self._restored)
         place = self._place.now if self._place.batches == self.position else self._place.before
-        loaded = self._loaded
+        loaded = self.loaded
         turns = [None] * len(self.sources) if loaded.is_single else place[2]
         sources = [source.state_dict(turn) for source, turn in zip(self.sources, turns, strict=False)]
         if self._before_ahead is not None:

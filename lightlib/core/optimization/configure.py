@@ -174,9 +174,10 @@ def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | 
 
 def _check_keys(where: str, given: Mapping[str, Any], keys: Sequence[str], fix: str) -> None:
     """Refuse unknown keys, and a dict without the first of `keys`."""
-    unknown = next((str(key) for key in given if key not in keys), None)
-    if unknown is not None or keys[0] not in given:
-        what = f"no key {keys[0]!r}." if unknown is None else f"the unknown key {unknown!r}.{nearest(unknown, keys)}"
+    unknown = [key for key in given if key not in keys]
+    if unknown or keys[0] not in given:
+        near = nearest(str(unknown[0]), keys) if unknown else ""
+        what = f"the unknown key {unknown[0]!r}.{near}" if unknown else f"no key {keys[0]!r}."
         raise MisconfigurationException(
             f"{where} {what}", expected=f"keys among {', '.join(map(repr, keys))}.", fix=fix
         )

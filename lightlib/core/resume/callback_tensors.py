@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["callback_tensors", "restore_callback_tensors"]
+__all__ = ["call_if_defined", "callback_tensors", "restore_callback_tensors"]
 
 States = dict[str, dict[str, dict[str, Tensor]]]
 
@@ -87,6 +87,12 @@ def restore_callback_tensors(
 def _defines(callback: Callback, name: str) -> bool:
     method = getattr(callback, name, None)
     return method is not None and getattr(method, "__func__", None) is not getattr(Callback, name)
+
+
+def call_if_defined(callback: Callback, name: str, *args: Any) -> Any:
+    """Call a method of a callback unless it is set to None."""
+    method = getattr(callback, name, None)
+    return None if method is None else method(*args)
 
 
 def _checked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
@@ -130,7 +131,11 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
 
 
 def _last(trainer: Trainer, fn: TrainerFn) -> Found:
-    folders, prefixes = _folders(trainer), _names_of_last(trainer)
+    folders, names = (
+        _folders(trainer),
+        [getattr(one, "CHECKPOINT_NAME_LAST", None) for one in trainer.checkpoint_callbacks],
+    )
+    prefixes = [name.partition("{")[0] for name in names if name is not None]
     known = [str(getattr(one, "last_model_path", "") or "") for one in trainer.checkpoint_callbacks]
     seen = [one for one in _seen_in(folders, trainer) if one.is_last(prefixes)]
     paths = {one.path for one in seen}
@@ -211,27 +216,27 @@ def _best_of_earlier_run(trainer: Trainer) -> str:
     return ""
 
 
-# what is there
-
-
 class _Seen:
-    """A checkpoint in a folder, its label and when it was written, both looked up when they are needed."""
+    """A checkpoint in a folder, its label and when it was written, which is looked up when it is needed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.label = formats.label_of(path)
-        self._written: float | None = None
 
-    @property
-    def is_gone(self) -> bool:
-        here = not filesystem.is_remote(self.path)
-        return self.label is None and here and not os.path.exists(filesystem.local_path(self.path))
-
-    @property
+    @cached_property
     def written(self) -> float:
-        if self._written is None:
-            self._written = _modified_at(self.path)
-        return self._written
+        """When it was written, in seconds since 1970; 0 when that cannot be known."""
+        path = self.path
+        if not filesystem.is_remote(path):
+            return os.lstat(local).st_mtime if os.path.lexists(local := filesystem.local_path(path)) else 0.0
+        import fsspec  # optional: fsspec
+
+        index = filesystem.join(path, filesystem.INDEX)
+        files, name = fsspec.core.url_to_fs(index if filesystem.exists(index) else path)
+        try:
+            return float(filesystem.with_retries(path, lambda: files.modified(name)).timestamp())
+        except (FileNotFoundError, NotImplementedError):
+            return 0.0
 
     @property
     def is_resumable(self) -> bool:
@@ -240,24 +245,6 @@ class _Seen:
     def is_last(self, prefixes: Sequence[str]) -> bool:
         name = self.path.replace(os.sep, "/").rsplit("/", 1)[-1]
         return name == INTERRUPTED or any(name.startswith(prefix) for prefix in prefixes)
-
-
-def _modified_at(path: str) -> float:
-    """Return when a file was written, in seconds since 1970; 0 when that cannot be known."""
-    if filesystem.is_remote(path):
-        import fsspec  # optional: fsspec
-
-        files, name = fsspec.core.url_to_fs(path)
-        index = filesystem.join(path, filesystem.INDEX)
-        name = fsspec.core.url_to_fs(index)[1] if filesystem.exists(index) else name
-        try:
-            return float(filesystem.with_retries(path, lambda: files.modified(name)).timestamp())
-        except (FileNotFoundError, NotImplementedError):
-            return 0.0
-    try:
-        return os.lstat(filesystem.local_path(path)).st_mtime
-    except FileNotFoundError:
-        return 0.0
 
 
 def _folders(trainer: Trainer) -> list[str]:
@@ -298,31 +285,18 @@ def _paths_in(folder: str, endings: tuple[str, ...], depth: int) -> list[str]:
     return found
 
 
-def _names_of_last(trainer: Trainer) -> list[str]:
-    names = [getattr(callback, "CHECKPOINT_NAME_LAST", None) for callback in trainer.checkpoint_callbacks]
-    return [name.partition("{")[0] for name in names if name is not None]
-
-
-# what is newer
-
-
 def _newest_first(seen: Sequence[_Seen]) -> list[_Seen]:
     runs: dict[str, list[_Seen]] = {}
     for one in seen:
         if one.label is not None:
             runs.setdefault(one.label.run, []).append(one)
-    for group in runs.values():
-        group.sort(key=_age, reverse=True)
-    groups = list(runs.values())
+    groups = [
+        sorted(group, key=lambda one: one.label.age if one.label else (), reverse=True) for group in runs.values()
+    ]
     if len(groups) > 1:
         groups.sort(key=lambda group: group[0].written, reverse=True)
     without = sorted((one for one in seen if one.label is None), key=lambda one: one.written, reverse=True)
     return [*(one for group in groups for one in group), *without]
-
-
-def _age(one: _Seen) -> tuple[int, int]:
-    assert one.label is not None
-    return one.label.age
 
 
 def _damaged_before(ordered: Sequence[_Seen]) -> list[tuple[_Seen, CheckpointError]]:
@@ -331,8 +305,8 @@ def _damaged_before(ordered: Sequence[_Seen]) -> list[tuple[_Seen, CheckpointErr
     for one in ordered:
         later = ordered[0].label is not None and one.label is None and one.written >= ordered[0].written
         try:
-            if one.is_gone:
-                raise formats.missing(one.path)
+            if one.label is None and not filesystem.is_remote(one.path) and not filesystem.exists(one.path):
+                raise formats.missing(one.path)  # a link to nothing
             if later:
                 formats.verify(one.path)
         except CheckpointError as error:
@@ -353,9 +327,6 @@ def _is_newest_of_its_run(path: str, label: Label | None) -> bool:
         for other in beside
         if other is not None
     )
-
-
-# after a stop
 
 
 def say_how_to_go_on(trainer: Trainer, saved: str | None, interrupted: bool) -> None:

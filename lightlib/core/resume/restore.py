@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,8 @@ from lightlib import report
 from lightlib.checkpoint import lightning
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.storage.content import OURS, LightlibState, lightlib_state
-from lightlib.core.resume.callback_tensors import restore_callback_tensors
+from lightlib.core.resume.callback_tensors import call_if_defined, restore_callback_tensors
 from lightlib.core.resume.options import Resume
-from lightlib.core.resume.restored import Restored
 from lightlib.core.values.encoding import shared, well_formed
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state
 from lightlib.errors import CheckpointError
@@ -28,7 +27,26 @@ if TYPE_CHECKING:
     from lightlib.core.run.run import Run
     from lightlib.core.trainer import Trainer
 
-__all__ = ["other_weights", "restore", "restore_datamodule", "restore_weights"]
+__all__ = ["Restored", "other_weights", "restore", "restore_datamodule", "restore_weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """State from a checkpoint that is put in place when training starts.
+
+    Attributes:
+        full: Whether the run continues the one that wrote the checkpoint.
+        optimizers: Calls that load the optimizers whose parameter groups were added while training.
+        rng: States of the random generators; None once they are set.
+        validation: State of the validation loaders' own generators.
+        validates_first: Whether that run was about to validate.
+    """
+
+    full: bool = False
+    optimizers: Sequence[Callable[[], None]] = ()
+    rng: dict[str, Any] | None = None
+    validation: dict[str, Any] | None = None
+    validates_first: bool = False
 
 
 def restore_weights(
@@ -50,7 +68,7 @@ def restore_weights(
     except RuntimeError as error:
         raise other_weights(type(module), error, "set `strict_loading = False` on it") from error
     for callback in callbacks:
-        _call(callback, "on_load_checkpoint", trainer, module, content)
+        call_if_defined(callback, "on_load_checkpoint", trainer, module, content)
 
 
 def _readable(state: Any, strategy: Strategy) -> Any:
@@ -192,7 +210,7 @@ def _random_numbers(first: dict[str, Any], strategy: Strategy) -> dict[str, Any]
         return rng_state()
 
 
-def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> list[Callable[[], None]]:
+def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> Sequence[Callable[[], None]]:
     """Restore optimizers, schedules and scaler; return the calls that load the rest when training starts."""
     for what, wanted, key, here in (
         ("optimizers", parts.optimizers, "optimizer_states", run.optimization.optimizers),
@@ -216,7 +234,7 @@ def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> l
     return late
 
 
-def _restore_optimizers(run: Run, content: dict[str, Any]) -> list[Callable[[], None]]:
+def _restore_optimizers(run: Run, content: dict[str, Any]) -> Sequence[Callable[[], None]]:
     optimizers, late = run.optimization.optimizers, []
     named = lightlib_state(content).get("optimizer_names") or [[]] * len(optimizers)
     for optimizer, saved, held in zip(optimizers, content["optimizer_states"], named, strict=True):
@@ -324,9 +342,3 @@ def _restore_lightnings_position(run: Run, content: dict[str, Any], parts: Resum
     elif loaders and run.progress.epoch_batch and run.train_data is not None and run.strategy.data_size == 1:
         sources = [{"loader": state} for state in loaders]
         run.train_data.load_state_dict({"batches": run.progress.epoch_batch, "sources": sources})
-
-
-def _call(callback: Any, name: str, *args: Any) -> None:
-    method = getattr(callback, name, None)
-    if method is not None:
-        method(*args)

@@ -145,10 +145,10 @@ def check(content: Mapping[str, Any], path: Any, resumes: type | None = None, pa
         )
     wanted: dict[str, tuple[type, ...]] = {}
     if resumes is not None:
-        wanted = {"optimizer_states": (list, tuple), "lr_schedulers": (list, tuple), "callbacks": (Mapping,)}
         parts = parts or Resume()
-        taken = {"optimizer_states": parts.optimizers, "lr_schedulers": parts.schedules, "callbacks": parts.callbacks}
-        wanted = {key: kinds for key, kinds in wanted.items() if taken[key]}
+        wanted |= {"optimizer_states": (list, tuple)} if parts.optimizers else {}
+        wanted |= {"lr_schedulers": (list, tuple)} if parts.schedules else {}
+        wanted |= {"callbacks": (Mapping,)} if parts.callbacks else {}
         missing = [key for key in wanted if key not in content]
         if missing:
             raise CheckpointError(

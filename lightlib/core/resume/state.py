@@ -10,7 +10,7 @@ from lightlib import report
 from lightlib.checkpoint.file.archive import not_plain
 from lightlib.checkpoint.storage.content import FORMAT, OURS, Content, LightlibState, RankState
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core.resume.callback_tensors import callback_tensors
+from lightlib.core.resume.callback_tensors import call_if_defined, callback_tensors
 from lightlib.core.resume.fingerprint import setting
 from lightlib.core.values.hparams import plain_hparams
 
@@ -48,11 +48,15 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
         typed["lr_schedulers"] = run.optimization.schedules.state_dict()
         if run.optimization.scaler is not None:
             typed["MixedPrecision"] = run.optimization.scaler.state_dict()
-        typed["callbacks"] = _callback_states(run.callbacks)
+        typed["callbacks"] = {
+            callback.state_key: state
+            for callback in run.callbacks
+            if (state := call_if_defined(callback, "state_dict"))
+        }
         if datamodule is not None and (state := datamodule.state_dict()):
             content[type(datamodule).__qualname__] = state
     for callback in run.callbacks:
-        _call(callback, "on_save_checkpoint", run.trainer, module, content)
+        call_if_defined(callback, "on_save_checkpoint", run.trainer, module, content)
     module.on_save_checkpoint(content)
     typed[OURS] = {
         "format": FORMAT,
@@ -119,20 +123,6 @@ def _only_to_resume(run: Run) -> LightlibState:
     if strategy.world_size > 1:
         ours["ranks"] = strategy.collectives.all_gather_object(own)
     return cast("LightlibState", ours)
-
-
-def _callback_states(callbacks: list[Any]) -> dict[str, Any]:
-    states: dict[str, Any] = {}
-    for callback in callbacks:
-        state = _call(callback, "state_dict")
-        if state:
-            states[callback.state_key] = state
-    return states
-
-
-def _call(callback: Any, name: str, *args: Any) -> Any:
-    method = getattr(callback, name, None)
-    return method(*args) if method is not None else None
 
 
 def _add_hparams(content: dict[str, Any], owner: Any) -> None:

@@ -55,8 +55,8 @@ class Stage:
     state: str
 
     def calls(self, hooks: Hooks, strategy: Strategy) -> Calls:
-        around = (getattr(hooks, f"on_{self.name}_{moment}") for moment in _MOMENTS)
-        return Calls(*around, getattr(strategy, f"{self.name}_step"))
+        around = {moment: getattr(hooks, f"on_{self.name}_{moment}") for moment in _MOMENTS}
+        return Calls(**around, step=getattr(strategy, f"{self.name}_step"))
 
 
 SANITY_CHECK = Stage("validation", "sanity_check")

@@ -22,7 +22,7 @@ from lightlib.core.module.served import explain_batch
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.resume.identity import RunIdentity
-from lightlib.core.resume.restored import Restored
+from lightlib.core.resume.restore import Restored
 from lightlib.core.resume.save import Saver
 from lightlib.core.run.hooks import Hooks
 from lightlib.core.run.log_writer import LogWriter

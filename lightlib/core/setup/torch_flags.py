@@ -1,17 +1,15 @@
-"""Global flags of torch that the Trainer's arguments set: determinism, cuDNN benchmarks, anomaly mode."""
+"""Global flags of torch that the Trainer's arguments set: determinism and cuDNN benchmarks."""
 
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 
 from lightlib import report
 from lightlib.core.setup.settings import Settings
 
-__all__ = ["anomaly_mode", "set_torch_flags"]
+__all__ = ["set_torch_flags"]
 
 
 def set_torch_flags(settings: Settings) -> None:
@@ -26,8 +24,3 @@ def set_torch_flags(settings: Settings) -> None:
             )
     if settings.benchmark is not None or settings.deterministic:
         torch.backends.cudnn.benchmark = bool(settings.benchmark)
-
-
-def anomaly_mode(enabled: bool) -> AbstractContextManager[Any]:
-    """Return a context with torch.autograd's anomaly mode, or one that does nothing."""
-    return torch.autograd.set_detect_anomaly(True) if enabled else nullcontext()
