@@ -144,7 +144,7 @@ class Builder:
                 check_hooks_of_several_loaders(owners, stage, loaders)
         if self.strategy.in_parts:
             steps["training_step"] = in_parts(self.results, steps["training_step"], lambda: self.trainer.progress.batch)
-        self.strategy.tell, self.strategy.hear = self.results.step_message, self.results.receive
+        self.strategy.exchange_by(self.results.step_message, self.results.receive)
         self.strategy.setup(self.module, steps)
 
     # data
@@ -227,7 +227,7 @@ class Builder:
 
     def eval_data(self, stage: Stage) -> EvalData:
         """Return the data of a stage; the loaders are requested once per run, or every n epochs."""
-        key = {"validation": "val"}.get(stage.name, stage.name)
+        key = stage.key
         every = self.settings.reload_dataloaders_every_n_epochs
         if key not in self.evaluations or (every and stage.state == "validate" and self._reload_due(every)):
             source = self.sources[key]

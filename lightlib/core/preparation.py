@@ -18,7 +18,7 @@ from lightlib.core.module.overrides import method_of
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.source import ResumeSource
 from lightlib.core.run.hooks import Hooks
-from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
+from lightlib.core.run.parts import Stage
 from lightlib.core.run.run import Run
 from lightlib.core.values.encoding import same
 from lightlib.errors import MisconfigurationException
@@ -51,13 +51,11 @@ def check_source(fn: TrainerFn, sources: Mapping[str, Any]) -> None:
         )
 
 
-def loader_count(builder: Builder, name: str, fn: TrainerFn) -> int:
+def loader_count(builder: Builder, stage: Stage, fn: TrainerFn) -> int:
     """Return the number of loaders of an evaluation stage; 1 if it does not run."""
-    stage = {"validation": VALIDATION, "test": TEST, "predict": PREDICT}[name]
-    key = {"validation": "val"}.get(name, name)
-    used = {"fit": "val", "validate": "val", "test": "test", "predict": "predict"}[fn.value] == key
-    wanted = bool(getattr(builder.settings, f"limit_{key}_batches"))
-    if not used or builder.sources[key] is None or not (wanted or fn is not TrainerFn.FITTING):
+    key, fits = stage.key, fn is TrainerFn.FITTING
+    runs = stage.name == "validation" and bool(builder.settings.limit_val_batches) if fits else stage.state == fn.value
+    if not runs or builder.sources[key] is None:
         return 1
     count = builder.eval_data(stage).num_loaders
     if not count:

@@ -40,11 +40,10 @@ class Processes:
         """Start the other processes unless a launcher has, connect to them, and set up the device; once."""
         if self._ready:
             return
-        strategy = self._trainer.strategy
-        launcher = None
+        trainer, strategy, launcher = self._trainer, self._trainer.strategy, None
         if strategy.world_size > 1 and not strategy.environment.launched and strategy.launcher == "subprocess":
             launcher = SubprocessLauncher(strategy.environment, strategy.forked)
-            strategy.environment = launcher.launch()
+            strategy.connect(trainer.accelerator, trainer.devices, trainer.precision_plugin, launcher.launch())
             launcher.meets = True
             launcher.on_death(partial(_report_death, launcher))
         if strategy.world_size > 1 and not _watch:

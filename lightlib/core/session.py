@@ -38,6 +38,7 @@ from lightlib.core.resume.restore import restore, restore_datamodule, restore_we
 from lightlib.core.resume.save import SaveRequest
 from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, in_priority
+from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.user_snapshot import Snapshot
@@ -199,7 +200,7 @@ class Session(SessionState):
         if origin.content is not None and origin.parts.datamodule:
             restore_datamodule(datamodule, origin.content)
         train_data = builder.train_data() if fn is TrainerFn.FITTING else None
-        counts = {name: loader_count(builder, name, fn) for name in ("validation", "test", "predict")}
+        counts = {each.name: loader_count(builder, each, fn) for each in (VALIDATION, TEST, PREDICT)}
         builder.place(counts)
         if origin.content is not None:
             run = self._build_restored(builder, stage, hooks, loggers, train_data, origin)

@@ -46,7 +46,7 @@ def batches_of(loader: Any) -> Iterator[Any]:
         return iterator  # type: ignore[no-any-return]
     plain = loader.batch_sampler is not None and not loader.pin_memory and _collates_rows(loader.collate_fn)
     levels = _levels(loader.dataset) if plain else []
-    if not levels or not _holds_rows(levels[-1].tensors):
+    if not levels or type(levels[-1].tensors) is not tuple or not all(map(_is_of_rows, levels[-1].tensors)):
         return iterator
     take = _taking(levels, iterator._dataset_fetcher.fetch)  # noqa: SLF001  torch calls it for each batch
     return map(take, iterator._sampler_iter)  # noqa: SLF001  its arguments: then none of torch's Python runs
@@ -57,7 +57,9 @@ def _taking(levels: list[Any], as_torch: Callable[[Any], Any]) -> Callable[[Any]
     *subsets, data = levels
     inner = list(zip(subsets, levels[1:], strict=True))
     autograd: Any = torch.autograd
-    known, kinds, is_profiled = data.tensors, _index_kinds(), autograd._profiler_enabled  # noqa: SLF001  a C function
+    numpy = sys.modules.get("numpy")
+    kinds = frozenset({int} if numpy is None else {int, numpy.int64})
+    known, is_profiled = data.tensors, autograd._profiler_enabled  # noqa: SLF001  a C function
 
     def take(given: Any) -> Any:
         tensors, indices = data.tensors, given
@@ -105,10 +107,6 @@ def _collates_rows(collate: Any) -> bool:
     return stacks and not any(isinstance((), kind) for kind in table)
 
 
-def _holds_rows(tensors: Any) -> bool:
-    return type(tensors) is tuple and all(map(_is_of_rows, tensors))
-
-
 def _is_of_rows(tensor: Any) -> bool:
     """Whether selecting rows of `tensor` gives the same tensor as stacking them."""
     return (
@@ -122,8 +120,3 @@ def _is_of_rows(tensor: Any) -> bool:
         and not tensor.requires_grad
         and not (tensor.is_conj() or tensor.is_neg() or any(getattr(tensor, "names", ())))
     )
-
-
-def _index_kinds() -> frozenset[type]:
-    numpy = sys.modules.get("numpy")
-    return frozenset({int} if numpy is None else {int, numpy.int64})

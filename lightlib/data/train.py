@@ -220,7 +220,12 @@ class TrainData:
         began = perf_counter()
         batch = self._read()
         if batch is END:
-            self._refuse_short_loader()
+            raise MisconfigurationException(
+                f"The training loader has a length of {int(self.num_batches)} batches, but it ended after "
+                f"{self.position}.",
+                expected="as many batches as its length.",
+                fix=f"correct the sampler's __len__, or Trainer(limit_train_batches={self.position}).",
+            )
         if self._move is not None and not self._ahead_of_device:
             batch = self._move(batch, 0)
         self.position += 1
@@ -250,13 +255,6 @@ class TrainData:
         ends = self.loaded.ends
         if ends is not None and batches and self._nothing_ahead():
             refuse_other_ends(ends.end_of_data(batches))
-
-    def _refuse_short_loader(self) -> None:
-        raise MisconfigurationException(
-            f"The training loader has a length of {int(self.num_batches)} batches, but it ended after {self.position}.",
-            expected="as many batches as its length.",
-            fix=f"correct the sampler's __len__, or Trainer(limit_train_batches={self.position}).",
-        )
 
     def _nothing_ahead(self) -> bool:
         return self._prefetch.ended if self._ahead_of_device else self._ahead is END  # type: ignore[union-attr]

@@ -121,13 +121,11 @@ class _Wrapped:
         self.prints = {place: fingerprint(one) for place, one in generators_in({"dataset": self.inner}).items()}
 
     def reseed(self, value: int) -> None:
-        for call in self.calls or self._find():
+        if self.calls is None:
+            own = generators_in({"dataset": self.inner})
+            self.calls = _global_generators() + [reseeding(one, self.prints.get(at, 0)) for at, one in own.items()]
+        for call in self.calls:
             call(value)
-
-    def _find(self) -> list[Reseed]:
-        own = generators_in({"dataset": self.inner})
-        self.calls = _global_generators() + [reseeding(one, self.prints.get(at, 0)) for at, one in own.items()]
-        return self.calls
 
 
 class Seeded(_Wrapped, Dataset[Any]):

@@ -121,6 +121,10 @@ class Strategy(ABC):
         self.local_rank, self.node_rank = environment.local_rank, environment.node_rank
         self.data = SingleProcess()
 
+    def exchange_by(self, tell: Callable[[], Any], hear: Callable[[Any], None]) -> None:
+        """Set the functions `tell` and `hear`."""
+        self.tell, self.hear = tell, hear
+
     @abstractmethod
     def setup_environment(self) -> None:
         """Set up the device and, with several processes, the process group. Called once per process."""

@@ -82,11 +82,10 @@ def _not_distributed() -> bool:
 
 
 def _sums(slot: Slot) -> dict[str, Any]:
-    slot.fold()
-    fields = ("name", "suffix", "bar", "logger", "on_step", "on_epoch", "reduction", "weight", "rank_zero", "attribute")
-    sums = {field: getattr(slot, field) for field in fields}
+    state = slot.state_dict()
     total = slot.total.item() if isinstance(slot.total, Tensor) else slot.total
-    return sums | {"total": total, "metric": slot.metric is not None, "lists": _lists(slot.metric)}
+    more = {"total": total, "last": None, "name": slot.name, "rank_zero": slot.rank_zero, "attribute": slot.attribute}
+    return {**state, **more, "metric": slot.metric is not None, "lists": _lists(slot.metric)}
 
 
 def _lists(metric: Any) -> dict[str, Any]:

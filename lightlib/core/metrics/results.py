@@ -255,7 +255,7 @@ class Results:
         for slot, value in self.table.step_values():
             if slot.fresh and slot.logger:
                 values[slot.step_name] = value
-            slot.fresh = False
+            slot.mark_read()
         return values
 
     def waiting_names(self) -> list[str]:

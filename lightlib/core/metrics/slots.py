@@ -119,6 +119,9 @@ class Slot:
     def share(self, value: Any) -> None:
         self.value, self.shared = value, True
 
+    def mark_read(self) -> None:
+        self.fresh = False
+
     def receive(self, last: Any) -> None:
         self.last, self.fresh = last, True
 

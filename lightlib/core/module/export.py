@@ -21,7 +21,7 @@ from lightlib.tree import to_device
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
 
-__all__ = ["arguments_of", "evaluating", "scriptable", "to_onnx", "to_torch_export"]
+__all__ = ["arguments_of", "evaluating", "scriptable", "set_modes", "to_onnx", "to_torch_export"]
 
 _OF_ONNX = ("onnx", "onnxscript", "onnx_ir")
 
@@ -42,8 +42,13 @@ def evaluating(module: Module) -> Iterator[None]:
         with torch.no_grad():
             yield
     finally:
-        for part, mode in modes.items():
-            part.training = mode
+        set_modes(modes)
+
+
+def set_modes(modes: Mapping[nn.Module, bool]) -> None:
+    """Put each of these modules, and not those within it, into training mode (True) or evaluation mode."""
+    for part, mode in modes.items():
+        part.training = mode
 
 
 def _refuse_sharded(module: Module, name: str) -> None:

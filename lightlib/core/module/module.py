@@ -209,12 +209,12 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
             self._toggled = {p: p.requires_grad for p in parameters}
         active = {id(p) for p in _parameters(optimizer)}
         for p, needed in self._toggled.items():
-            p.requires_grad = needed and id(p) in active
+            p.requires_grad_(needed and id(p) in active)
 
     def untoggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
         """Undo `toggle_optimizer`."""
         for p, needed in (self._toggled or {}).items():
-            p.requires_grad = needed
+            p.requires_grad_(needed)
         self._toggled = None
 
     @contextmanager

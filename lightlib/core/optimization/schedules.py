@@ -102,18 +102,13 @@ class Schedules:
 
     def describe(self, plan: Plan) -> list[str]:
         """Return one line per schedule, for instance ``StepLR: every epoch = 1875 optimizer steps``."""
-        if not self._automatic:
-            return [
-                f"{type(config.scheduler).__name__}: stepped by the module (manual optimization)"
-                for config in self.configs
-            ]
         lines = []
         for config in self.configs:
-            every = (
-                f"every {config.interval}" if config.frequency == 1 else f"every {config.frequency} {config.interval}s"
-            )
-            unit = "optimizer step" if config.interval == "step" else "epoch"
-            text = f"{type(config.scheduler).__name__}: {every.replace('step', 'optimizer step')}"
+            name, unit = type(config.scheduler).__name__, "optimizer step" if config.interval == "step" else "epoch"
+            if not self._automatic:
+                lines.append(f"{name}: stepped by the module (manual optimization)")
+                continue
+            text = f"{name}: every {unit}" if config.frequency == 1 else f"{name}: every {config.frequency} {unit}s"
             if unit == "epoch" and 0 < plan.steps_per_epoch < math.inf:
                 text += f" = {int(plan.steps_per_epoch) * config.frequency} optimizer steps"
             lines.append(text + (f", reads {config.monitor!r}" if config.reduce_on_plateau else ""))
@@ -190,11 +185,12 @@ def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
             f"{name} steps at the end of every epoch, but this run ends before its first epoch does: the learning "
             "rate will never change. Write {'scheduler': scheduler, 'interval': 'step'} to step it with the optimizer.",
         )
+    times = "once" if calls == 1 else f"{calls} times"
     for attribute in ("total_steps", "T_max", "total_iters"):
         total = getattr(scheduler, attribute, None)
         if not isinstance(total, int) or (attribute == "total_iters" and name != "PolynomialLR") or total == calls:
             continue
-        text = f"{name} is built for {total} steps ({attribute}={total}), but this run calls it {_times(calls)}"
+        text = f"{name} is built for {total} steps ({attribute}={total}), but this run calls it {times}"
         if attribute == "total_steps" and total < calls:
             raise MisconfigurationException(
                 f"{text}: it would raise an error at call {total + 1}.",
@@ -204,7 +200,3 @@ def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
             )
         ends = "stops before its end" if total > calls else "continues after its end"
         report.warn(f"{text}: it {ends}. Pass {attribute}={calls}, or another interval.", report.PossibleUserWarning)
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

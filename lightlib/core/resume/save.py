@@ -96,7 +96,13 @@ class Saver:
                 expected="a path or a URL.",
                 fix="trainer.save_checkpoint('model.ckpt')",
             )
-        _check_format(format)
+        given: object = format
+        if given is not None and not isinstance(given, str):
+            raise ArgumentTypeError(
+                f"format is {shown(given)}.", expected="'file' or 'directory'.", fix="format='file'"
+            )
+        if given is not None and given not in formats.FORMATS:
+            raise UnknownNameError("format of a checkpoint", given, formats.FORMATS)
         self.request(SaveRequest(os.fspath(path), bool(weights_only), format, writer))
 
     def request(self, wanted: SaveRequest | Callable[[], object]) -> None:
@@ -198,13 +204,6 @@ def _announce(run: Run, path: str) -> None:
     if run.hooks.defines("on_checkpoint_written"):
         with run.user_state.unsaved("on_checkpoint_written"):
             run.hooks.on_checkpoint_written(path)
-
-
-def _check_format(given: object) -> None:
-    if given is not None and not isinstance(given, str):
-        raise ArgumentTypeError(f"format is {shown(given)}.", expected="'file' or 'directory'.", fix="format='file'")
-    if given is not None and given not in formats.FORMATS:
-        raise UnknownNameError("format of a checkpoint", given, formats.FORMATS)
 
 
 def _may_write(trainer: Trainer, path: str) -> bool:

@@ -54,6 +54,11 @@ class Stage:
     name: str
     state: str
 
+    @property
+    def key(self) -> str:
+        """As in the names of its loaders and limits."""
+        return "val" if self.name == "validation" else self.name
+
     def calls(self, hooks: Hooks, strategy: Strategy) -> Calls:
         around = {moment: getattr(hooks, f"on_{self.name}_{moment}") for moment in _MOMENTS}
         return Calls(**around, step=getattr(strategy, f"{self.name}_step"))

@@ -16,6 +16,7 @@ from lightlib.core.metrics.dummy_steps import run_dummy_step
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.slots import Table
 from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.export import set_modes
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides
 from lightlib.core.module.served import explain_batch
@@ -290,8 +291,7 @@ class Run:
         if hasattr(base, name) and overrides(self.module, base, name):  # prediction has no such hook
             getattr(self.module, name)()
         else:
-            for part, mode in modes.items():
-                part.training = mode
+            set_modes(modes)
 
     def end_validation(self) -> None:
         self.progress.end_validation()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +35,11 @@ _HPARAMS = "hparams."
 _DEEPEST = 6
 
 
+@dataclass(frozen=True, eq=False)
 class Owner:
     """One of the user's objects.
 
-    Args:
+    Attributes:
         place: Its name in messages and checkpoints: ``"module.encoder"``.
         held: The object.
         kind: ``"module"``, ``"callback"``, ``"data module"``, ``"data set"`` or ``"loader"``: how to save it by hand.
@@ -47,19 +49,13 @@ class Owner:
         by_protocol: Whether its `state_dict`, which nothing else calls, is saved instead of its attributes.
     """
 
-    def __init__(
-        self,
-        place: str,
-        held: Any,
-        kind: str,
-        without: Iterable[str] = (),
-        read: bool = False,
-        in_workers: bool = False,
-        by_protocol: bool = False,
-    ) -> None:
-        self.place, self.held, self.kind, self.read = place, held, kind, read
-        self.in_workers, self.by_protocol = in_workers, by_protocol
-        self._without = frozenset(without)
+    place: str
+    held: Any
+    kind: str
+    without: Collection[str] = ()
+    read: bool = False
+    in_workers: bool = False
+    by_protocol: bool = False
 
     def attributes(self) -> Iterator[tuple[str, Any]]:
         """Yield the attributes that the user's state protocol does not cover."""
@@ -72,7 +68,7 @@ class Owner:
             if not_plain(value) is None:
                 yield f"{_HPARAMS}{name}", value
         for name, value in attributes_of(self.held).items():
-            excluded = name in self._without or name in _RUNS or saves(kind, name)
+            excluded = name in self.without or name in _RUNS or saves(kind, name)
             if not excluded and not (settings_alone and type(value) not in (bool, int, float, str)):
                 yield name, value
         if isinstance(self.held, nn.Module):
@@ -136,7 +132,10 @@ def owners_of(run: Run) -> list[Owner]:
         if root_of(type(callback)) != "lightlib":
             place = f"{name}[{number}]" if number else name
             owners.append(Owner(place, callback, "callback", _from_lightlib(callback)))
-    return _without_repeats(owners)
+    first: dict[int, Owner] = {}
+    for owner in owners:
+        first.setdefault(id(owner.held), owner)
+    return list(first.values())
 
 
 @cache
@@ -144,7 +143,7 @@ def _names_of_base(kind: type) -> frozenset[str]:
     return frozenset(vars(kind()))
 
 
-def _from_lightlib(callback: Any) -> Iterable[str]:
+def _from_lightlib(callback: Any) -> Collection[str]:
     """Return the attributes of a callback that a class of lightlib set."""
     kind: type = type(callback)
     ours = any(root_of(base) == "lightlib" and base is not Callback for base in kind.__mro__)
@@ -169,11 +168,6 @@ def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iter
         yield Owner(f"{word} of the {name}", held, kind, (), trains, in_workers, by_protocol)
 
 
-def _without_repeats(owners: list[Owner]) -> list[Owner]:
-    seen: set[int] = set()
-    return [owner for owner in owners if not (id(owner.held) in seen or seen.add(id(owner.held)))]  # type: ignore[func-returns-value]
-
-
 def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> Iterator[Owner]:
     """Yield the owners, and the user's objects that they hold.
 
@@ -185,7 +179,7 @@ def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> 
     queue = [(owner, 0) for owner in owners]
     for owner, depth in queue:  # it grows while it is read: breadth first
         yield owner
-        if depth >= _DEEPEST or owner.by_protocol or (is_of_torch(_kind(owner.held)) and not _holds_data(owner.held)):
+        if depth >= _DEEPEST or owner.by_protocol or (is_of_torch(type(owner.held)) and not _holds_data(owner.held)):
             continue
         for name, value in owner.attributes():
             place = f"{owner.place}.{name}"
@@ -198,10 +192,6 @@ def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> 
             seen.add(id(value))
             inner = Owner(place, value, owner.kind, read=owner.read, in_workers=owner.in_workers)
             queue.append((inner, depth + 1))
-
-
-def _kind(value: Any) -> type:
-    return type(value)
 
 
 def _is_owner(value: Any, known: Known) -> bool:

@@ -9,6 +9,7 @@ from torch import nn
 
 from lightlib import report
 from lightlib.core.metrics.torchmetric import is_metric, load_metric_state
+from lightlib.core.module.export import set_modes
 from lightlib.core.run.user_objects import owners_of
 from lightlib.core.run.user_snapshot import Snapshot, known_to, owners_within
 from lightlib.core.values.attributes import ABSENT, Unsaveable
@@ -31,9 +32,7 @@ def restore_state(run: Run, start: Snapshot | None, saved: Mapping[str, Any], bu
     """
     module: nn.Module = run.module
     parts = dict(module.named_modules())
-    for name, mode in saved["training"].items():
-        if name in parts:
-            parts[name].training = mode
+    set_modes({parts[name]: mode for name, mode in saved["training"].items() if name in parts})
     for name, parameter in module.named_parameters():
         if name in saved["requires_grad"]:
             parameter.requires_grad_(saved["requires_grad"][name])

@@ -180,17 +180,20 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def _number(name: str, value: Any, expected: str, most: float, fix: str) -> int | float:
+    """Return `value` if it is a number of at least 0; a float of at most `most`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected=expected, fix=f"Trainer({fix})")
+    if not value >= 0 or (isinstance(value, float) and value > most):
+        meant = int(value) if 1 < value < math.inf else 1.0
+        raise MisconfigurationException(f"{name} is {value}.", expected=expected, fix=f"Trainer({name}={meant})")
+    return value
+
+
 def limit(name: str, value: Any) -> int | float:
     """Return a limit: an int is a number of batches, a float a fraction of them."""
     expected = "an int >= 0 (batches) or a float from 0.0 to 1.0 (a fraction of them)."
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ArgumentTypeError(
-            f"{name} is {shown(value)}.", expected=expected, fix=f"Trainer({name}=10) or Trainer({name}=0.1)"
-        )
-    if not value >= 0 or (isinstance(value, float) and value > 1.0):
-        number = int(value) if 1 < value < math.inf else 1.0
-        raise MisconfigurationException(f"{name} is {value}.", expected=expected, fix=f"Trainer({name}={number})")
-    return value
+    return _number(name, value, expected, 1.0, f"{name}=10) or Trainer({name}=0.1")
 
 
 def seconds(name: str, value: Any) -> float:
@@ -224,12 +227,9 @@ def _val_check_interval(value: Any) -> tuple[int | float, float | None]:
         return 1.0, None
     if isinstance(value, (str, timedelta, Mapping)):
         return 1.0, seconds(name, value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected=expected, fix=f"Trainer({name}=0.25)")
-    if not value > 0 or (isinstance(value, float) and value > 1.0):
-        number = int(value) if 1 < value < math.inf else 1.0
-        raise MisconfigurationException(f"{name} is {value}.", expected=expected, fix=f"Trainer({name}={number})")
-    return value, None
+    if value == 0 and not isinstance(value, bool):
+        raise MisconfigurationException(f"{name} is {value}.", expected=expected, fix=f"Trainer({name}=1.0)")
+    return _number(name, value, expected, 1.0, f"{name}=0.25"), None
 
 
 def _fast_dev_run(name: str, value: Any) -> int | bool:
@@ -253,11 +253,7 @@ def _sanity(name: str, value: Any) -> float:
 
 
 def _clip_value(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ArgumentTypeError(f"{name} is {shown(value)}.", expected="a number >= 0.", fix=f"Trainer({name}=1.0)")
-    if not value >= 0:
-        raise MisconfigurationException(f"{name} is {value}.", expected="a number >= 0.", fix=f"Trainer({name}=1.0)")
-    return value
+    return _number(name, value, "a number >= 0.", math.inf, f"{name}=1.0")
 
 
 def _algorithm(name: str, value: Any) -> str:

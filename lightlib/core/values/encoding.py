@@ -65,8 +65,13 @@ def encode(value: Any, known: Known, path: str = "", within: tuple[int, ...] = (
     if id(value) in within or len(within) > _DEEPEST:
         why = "it contains itself" if id(value) in within else f"it is nested more than {_DEEPEST} levels deep"
         raise Unsaveable(why)
-    if (plain := _encoded_value(value, known)) is not None:
-        return plain
+    known.take(64)
+    if isinstance(value, pathlib.PurePath):
+        return {"path": str(value)}
+    if isinstance(value, datetime.timedelta):
+        return {"timedelta": [value.days, value.seconds, value.microseconds]}
+    if kind in TIMES:
+        return {kind.__name__: value.isoformat()}
     if isinstance(value, (list, tuple, deque, set, frozenset, Mapping)):
         return _encoded_container(value, known, path, (*within, id(value)))
     return _encoded_object(value, known, path, (*within, id(value)))
@@ -79,24 +84,13 @@ def _tensor(value: Tensor, known: Known) -> Any:
     return {"tensor": value.detach(), "on_device": value.device.type != "cpu", "grad": value.requires_grad}
 
 
-def _encoded_value(value: Any, known: Known) -> Any:
-    known.take(64)
-    if isinstance(value, pathlib.PurePath):
-        return {"path": str(value)}
-    if isinstance(value, datetime.timedelta):
-        return {"timedelta": [value.days, value.seconds, value.microseconds]}
-    if type(value) in TIMES:
-        return {type(value).__name__: value.isoformat()}
-    return None
-
-
 def _encoded_container(value: Any, known: Known, path: str, within: tuple[int, ...]) -> Any:
     kind = type(value)
     known.take(8 * len(value))
-    if kind not in _CONTAINERS and known.types.get(path) is not kind:
-        record = hasattr(kind, "_fields") and record_class(full_name(kind), known) is kind
-        if not record:
-            raise Unsaveable(f"it is a {kind.__name__}")
+    record = hasattr(kind, "_fields") and record_class(full_name(kind), known) is kind
+    mapping = isinstance(value, Mapping) and known.types.get(path) is kind  # of any kind, if it can be filled again
+    if not (kind in _CONTAINERS or record or mapping):
+        raise Unsaveable(f"it is a {kind.__name__}")
     if isinstance(value, Mapping):
         keys = [encode(key, known, path, within) for key in value]
         values = [encode(item, known, f"{path}[{key!r}]", within) for key, item in value.items()]
@@ -105,10 +99,8 @@ def _encoded_container(value: Any, known: Known, path: str, within: tuple[int, .
     items = [encode(item, known, f"{path}[{number}]", within) for number, item in enumerate(value)]
     if kind is list:
         return items
-    if hasattr(kind, "_fields") and record_class(full_name(kind), known) is kind:
+    if record:
         return {"record": full_name(kind), "items": items}
-    if kind not in _CONTAINERS:
-        raise Unsaveable(f"it is a {kind.__name__}")
     return {kind.__name__: items, "maxlen": value.maxlen} if kind is deque else {kind.__name__: items}
 
 
@@ -137,7 +129,7 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
         return {"generator": state_of_generator(value)}
     if is_metric(value):
         state = metric_state(value)
-        known.take(sum(tensor.nbytes for part in state["states"].values() for tensor in _tensors(part)))
+        known.take(_size(state["states"]))
         return {"metric": state}
     if in_place:
         return {"state": _plain_state(value, known)}
@@ -146,10 +138,6 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
 
 def _encoded_attributes(value: Any, known: Known, path: str, within: tuple[int, ...]) -> dict[str, Any]:
     return {name: encode(item, known, f"{path}.{name}", within) for name, item in attributes_of(value).items()}
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    return list(value) if isinstance(value, list) else [value]
 
 
 def _plain_state(value: Any, known: Known) -> Any:

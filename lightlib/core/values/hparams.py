@@ -179,12 +179,8 @@ def _from_object(args: tuple[Any, ...], frame: FrameType) -> tuple[dict[str, Any
     if len(args) == 1:
         names = [key for key, value in frame.f_locals.items() if value is source and key != "self"]
         name = names[0] if names else "kwargs"
-        if isinstance(source, Mapping):
-            return dict(source), name
-        if isinstance(source, Namespace):
-            return vars(source), name
-        if is_dataclass(source) and not isinstance(source, type):
-            return {field.name: getattr(source, field.name) for field in fields(source)}, name
+        if (values := _entries(source)) is not None:
+            return values, name
     raise ArgumentTypeError(
         f"save_hyperparameters got {', '.join(type(a).__name__ for a in args)}.",
         expected="names of arguments, or one dictionary, argparse.Namespace or dataclass.",
@@ -264,24 +260,27 @@ def _plain(value: Any) -> Any:
         return value.detach().cpu()
     if isinstance(value, Enum):
         return _plain(value.value)
-    if isinstance(value, str):
+    if isinstance(value, (str, PurePath, torch.dtype, torch.device)):
         return str(value)
-    if isinstance(value, PurePath):
-        return str(value)
-    if isinstance(value, (torch.dtype, torch.device)):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {_plain_key(key): _plain(v) for key, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         values = [_plain(v) for v in value]
         return tuple(values) if isinstance(value, tuple) else values
-    if isinstance(value, Namespace):
-        return _plain(vars(value))
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if (entries := _entries(value)) is not None:
+        return {_plain_key(key): _plain(v) for key, v in entries.items()}
     if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a NumPy number
         return value.item()
     raise TypeError(type(value).__name__)
+
+
+def _entries(value: Any) -> dict[Any, Any] | None:
+    """Return the entries of a mapping, Namespace or dataclass; None for any other object."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Namespace):
+        return vars(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return None
 
 
 def _plain_key(key: Any) -> Any:
