@@ -45,11 +45,11 @@ class Audit:
         return "\n".join([*lines, *(f"  {item}" for item in self.missing)])
 
 
-def audit(trainer: Trainer, module: Module | None = None) -> Audit:
+def audit(trainer: Trainer) -> Audit:
     """Return the contents of a checkpoint of this run, and the changed user state that it cannot contain."""
     run = trainer.run
     missing = run.user_state.look() if run is not None else []
-    return Audit(_captured(trainer, trainer.lightning_module if module is None else module), missing)
+    return Audit(_captured(trainer, trainer.lightning_module), missing)
 
 
 def _captured(trainer: Trainer, module: Module | None) -> dict[str, str]:

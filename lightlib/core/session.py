@@ -354,7 +354,7 @@ class Session(SessionState):
         self.interrupted = isinstance(error, (KeyboardInterrupt, SIGTERMException))
         saved, requeue = None, False
         if run is not None and self.state.fn is TrainerFn.FITTING:
-            run.saver.stop_deferring()
+            run.saver.defer(False)
             at_boundary = error is self.signals.received and run.begun and run.between_windows()
             saved = self._save_interrupted(run) if at_boundary else None
             requeue = error is self.signals.received and self._requeue_requested()

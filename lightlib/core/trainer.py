@@ -39,7 +39,6 @@ from lightlib.core.setup.plugins import (
     strategy_of,
 )
 from lightlib.core.setup.settings import Settings, integer
-from lightlib.core.setup.torch_flags import set_torch_flags
 from lightlib.core.views import TrainerViews
 from lightlib.errors import ArgumentTypeError, shown
 from lightlib.loggers.logger import Logger
@@ -186,7 +185,7 @@ class Trainer(TrainerViews):
         self._loggers = loggers_of(wanted, self.default_root_dir, bool(self.settings.fast_dev_run))
         chosen = all_callbacks(callbacks, self.settings, arguments)
         self.settings.limit_epochs(any(type(c).__name__ == "Timer" for c in chosen))
-        set_torch_flags(self.settings)
+        self.settings.set_torch_flags()
         self.progress = Progress()
         self.requeue = requeue_of(plugins)
         self._session = Session(self, chosen)

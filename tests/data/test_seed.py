@@ -94,18 +94,6 @@ class TestState:
         set_rng_state(torch.load(tmp_path / "state", weights_only=True))
         assert (draw(), random.gauss(0, 1)) == first
 
-    def test_states_of_format_2_are_lists_of_numbers(self):
-        (version, internal, gauss), numpys = random.getstate(), numpy.random.get_state()
-        first = draw()
-        set_rng_state(
-            {
-                "python": [version, list(internal), gauss],
-                "torch": rng_state()["torch"],
-                "numpy": [numpys[0], numpys[1].tolist(), *numpys[2:]],
-            }
-        )
-        assert draw()[:2] == first[:2]
-
     def test_a_state_without_numpy_leaves_numpy_alone(self):
         state = {name: value for name, value in rng_state().items() if name != "numpy"}
         numpy.random.seed(1)

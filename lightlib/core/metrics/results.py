@@ -263,10 +263,10 @@ class Results:
         steps = self.table.step_values()
         return [slot.name for slot, _ in steps if slot.fresh and slot.logger and not slot.on_epoch]
 
-    def epoch_values(self, loggers_only: bool = True) -> dict[str, Any]:
-        """Return the values of the epoch that has ended, by name."""
+    def epoch_values(self) -> dict[str, Any]:
+        """Return the values of the epoch that has ended, by name, for the loggers."""
         self._collect()
-        return {slot.epoch_name: value for slot, value in self.table.epoch_values() if slot.logger or not loggers_only}
+        return {slot.epoch_name: value for slot, value in self.table.epoch_values() if slot.logger}
 
     def epoch_values_by_loader(self) -> list[dict[str, float]]:
         """Return the epoch's values, one dictionary per loader; values that belong to no loader are in each."""

@@ -185,7 +185,7 @@ class Table:
         self.batch = None
 
 
-def batch_size_of(batch: Any, warn: bool = True) -> int:
+def batch_size_of(batch: Any) -> int:
     """Return the size of the first dimension of the first tensor in `batch`; 1 if there is none."""
     first: int | None = None
     for tensor in tensors_in(batch):
@@ -198,8 +198,6 @@ def batch_size_of(batch: Any, warn: bool = True) -> int:
                 f"which logged means are weighted was guessed as {first}. Set it: self.log(…, batch_size=…).",
                 report.PossibleUserWarning,
             )
-            break
-        if not warn:
             break
     return 1 if first is None else first
 

@@ -305,7 +305,8 @@ def _damaged_before(ordered: Sequence[_Seen]) -> list[tuple[_Seen, CheckpointErr
     for one in ordered:
         later = ordered[0].label is not None and one.label is None and one.written >= ordered[0].written
         try:
-            if one.label is None and not filesystem.is_remote(one.path) and not filesystem.exists(one.path):
+            here = not filesystem.is_remote(one.path)
+            if one.label is None and here and not os.path.exists(filesystem.local_path(one.path)):
                 raise formats.missing(one.path)  # a link to nothing
             if later:
                 formats.verify(one.path)

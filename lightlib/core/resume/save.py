@@ -138,11 +138,9 @@ class Saver:
         return [one.as_dict() for one in self.waiting if isinstance(one, SaveRequest)]
 
     # the save point
-    def defer(self) -> None:
-        self.deferring = True
-
-    def stop_deferring(self) -> None:
-        self.deferring = False
+    def defer(self, wait: bool = True) -> None:
+        """Let requests wait from here on, or serve them immediately again."""
+        self.deferring = wait
 
     def serve_requests(self) -> None:
         """Serve the requests that wait, and those that they make, if a checkpoint can hold the full state here."""

@@ -151,7 +151,7 @@ class Run:
     def end_training(self) -> None:
         """Write the waiting checkpoints; from here on a requested checkpoint is written at once."""
         self.saver.serve_requests()
-        self.saver.stop_deferring()
+        self.saver.defer(False)
 
     def begin_epoch(self) -> Plan:
         """Open the epoch's iterator and return the plan, which a callback or reloaded data may have changed."""

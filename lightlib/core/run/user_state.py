@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightlib import report
-from lightlib.core.metrics.torchmetric import metric_state
+from lightlib.core.metrics.torchmetric import is_metric, load_metric_state, metric_state
+from lightlib.core.module.export import set_modes
 from lightlib.core.run.user_objects import Owner, owners_of
-from lightlib.core.run.user_restore import Values, restore_state, restore_values
-from lightlib.core.run.user_snapshot import Snapshot, snapshot
+from lightlib.core.run.user_snapshot import Snapshot, known_to, owners_within, snapshot
 from lightlib.core.values.attributes import ABSENT, COPIED, LARGEST, TooLarge, Unsaveable, has_protocol
-from lightlib.core.values.encoding import encode
+from lightlib.core.values.encoding import encode, restored
 from lightlib.core.values.source import updated
 from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
 
@@ -33,6 +33,8 @@ _FIXES = {
     "loader": "give the object state_dict and load_state_dict",
 }
 _LARGE = {"large": True}
+_DAMAGED = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError, OverflowError)
+Values = dict[str, dict[str, Any]]  # plain values, by object and attribute
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class UserState:
             self._stick(pending["epoch"] or {})
             within_epoch = pending["epoch"] is not None
             # objects that loaders read are first restored to their state at the start of the epoch
-            restore_state(self.run, self.start, pending, but_read=within_epoch)
+            _restore_state(self.run, self.start, pending, but_read=within_epoch)
             self._resumed = pending if within_epoch else None
 
     @contextmanager
@@ -110,10 +112,10 @@ class UserState:
         began = self._changed(only_read=True) if resumed is None else resumed["epoch"]
         self._epoch = self.run.progress.epoch, began
         if resumed is not None:
-            restore_values(self.run, self.start, _completed(resumed["epoch"], resumed["values"]))
+            _restore_values(self.run, self.start, _completed(resumed["epoch"], resumed["values"]))
         yield
         if resumed is not None:
-            restore_state(self.run, self.start, resumed)
+            _restore_state(self.run, self.start, resumed)
 
     def hold(self) -> None:
         """Keep the state at the start of a validation for the checkpoints written within it."""
@@ -152,13 +154,13 @@ class UserState:
         if self.start is not None:
             self._stick(then["values"])
             before = self._changed()
-            restore_values(self.run, self.start, _completed(then["values"], before))
+            _restore_values(self.run, self.start, _completed(then["values"], before))
         with isolate_rng():
             set_rng_state(then["rng"])
             with self.run.progress.at_epoch(then["epoch"]):
                 yield
         if before is not None:
-            restore_values(self.run, self.start, _completed(before, {}))
+            _restore_values(self.run, self.start, _completed(before, {}))
 
     @contextmanager
     def unsaved(self, moment: str) -> Iterator[None]:
@@ -340,3 +342,51 @@ def _in_workers(owners: list[Owner]) -> Iterator[Missing]:
         for name in updated(kind) & {name for name, _ in owner.attributes()}:
             what = "its methods change it as they are called, in worker processes"
             yield Missing(f"{owner.place}.{name}", what, _FIXES["data set"])
+
+
+def _restore_state(run: Run, start: Snapshot | None, saved: Mapping[str, Any], but_read: bool = False) -> None:
+    """Restore everything in the user state of a checkpoint.
+
+    Args:
+        but_read: Leave out the objects that training loaders read.
+    """
+    parts = dict(run.module.named_modules())
+    set_modes({parts[name]: mode for name, mode in saved["training"].items() if name in parts})
+    for name, parameter in run.module.named_parameters():
+        if name in saved["requires_grad"]:
+            parameter.requires_grad_(saved["requires_grad"][name])
+    for name, state in saved["metrics"].items():
+        if is_metric(parts.get(name)):
+            load_metric_state(parts[name], state)
+    everything = owners_within(run, start)
+    owners = {owner.place: owner for owner in everything if not (but_read and owner.read)}
+    left_out = {owner.place for owner in everything} - owners.keys()
+    _restore_values(run, start, {place: values for place, values in saved["values"].items() if place not in left_out})
+    for place, name in saved["gone"]:
+        if place in owners:
+            owners[place].drop(name)
+
+
+def _restore_values(run: Run, start: Snapshot | None, values: Values) -> None:
+    """Restore attributes of the user's objects, and warn about those that cannot be restored."""
+    known, lost = known_to(run, owners_of(run)), []
+    owners = {owner.place: owner for owner in owners_within(run, start)}
+    for place, attributes in values.items():
+        if place not in owners:
+            lost.append(f"{place}: there is no such object")
+            continue
+        current = dict(owners[place].attributes())
+        for name, entry in attributes.items():
+            try:
+                value = restored(entry["value"], current.get(name, ABSENT), known, entry["same"])
+                owners[place].assign(name, value)
+            except Unsaveable as error:
+                lost.append(f"{place}.{name}: {error}")
+            except _DAMAGED as error:
+                lost.append(f"{place}.{name}: {type(error).__name__}: {error}")
+    if lost:
+        report.warn(
+            "The checkpoint holds changes to objects that this run cannot restore:"
+            + "".join(f"\n    {line}" for line in lost)
+            + "\n  The program has changed since it was written."
+        )

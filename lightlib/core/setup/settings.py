@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, TypeVar
+
+import torch
 
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
@@ -14,124 +17,6 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 __all__ = ["Settings", "integer", "seconds"]
 
 T = TypeVar("T")
-
-
-@dataclass
-class Settings:
-    """The Trainer's plain arguments in one form: limits are resolved, and None never means a default."""
-
-    max_epochs: int | None
-    min_epochs: int | None
-    max_steps: int
-    min_steps: int | None
-    max_time: float | None
-    limit_train_batches: int | float
-    limit_val_batches: int | float
-    limit_test_batches: int | float
-    limit_predict_batches: int | float
-    overfit_batches: int | float
-    val_check_interval: int | float
-    val_check_seconds: float | None
-    check_val_every_n_epoch: int | None
-    num_sanity_val_steps: float
-    log_every_n_steps: int
-    accumulate_grad_batches: int
-    global_batch_size: int | None
-    gradient_clip_val: float | None
-    gradient_clip_algorithm: str | None
-    reload_dataloaders_every_n_epochs: int
-    fast_dev_run: int | bool
-    inference_mode: bool
-    detect_anomaly: bool
-    barebones: bool
-    enable_checkpointing: bool
-    enable_progress_bar: bool
-    enable_model_summary: bool
-    enable_autolog_hparams: bool
-    save_user_state: bool
-    use_distributed_sampler: bool
-    sync_batchnorm: bool
-    deterministic: bool | str | None
-    benchmark: bool | None
-    limit_is_a_guess: bool = field(default=False, init=False)
-
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> Settings:
-        """Check every argument and return the settings."""
-        given = dict(arguments)
-        _refuse_barebones_with_others(given)
-        _refuse_two_batch_sizes(given)
-        for name in ("model_registry", "suggest_integrations"):
-            _UNUSED[name](name, given[name])
-        values = {name: check(name, given[name]) for name, check in _CHECKS.items()}
-        interval, interval_seconds = _val_check_interval(given["val_check_interval"])
-        settings = cls(**values, val_check_interval=interval, val_check_seconds=interval_seconds)
-        if settings.check_val_every_n_epoch is None and interval_seconds is None and not isinstance(interval, int):
-            raise MisconfigurationException(
-                f"check_val_every_n_epoch=None with val_check_interval={given['val_check_interval']!r}.",
-                expected="an int (batches, counted across epochs) or a time as val_check_interval.",
-                fix="Trainer(val_check_interval=1000, check_val_every_n_epoch=None)",
-            )
-        settings._settle(given)
-        return settings
-
-    def change(self, name: str, value: Any) -> None:
-        """Change one setting, with the same checks as in ``Trainer(…)``."""
-        if name == "val_check_interval":
-            self.val_check_interval, self.val_check_seconds = _val_check_interval(value)
-        else:
-            setattr(self, name, _CHECKS[name](name, value))
-        self.limit_is_a_guess &= name not in ("max_epochs", "max_steps")
-
-    def _settle(self, given: Mapping[str, Any]) -> None:
-        if self.overfit_batches:
-            self._overfit(given)
-        if self.fast_dev_run:
-            for stage in ("train", "val", "test", "predict"):
-                setattr(self, f"limit_{stage}_batches", int(self.fast_dev_run))
-            self.max_epochs, self.max_steps, self.max_time = 1, int(self.fast_dev_run), None
-            self.min_epochs = self.min_steps = None
-            self.val_check_interval, self.val_check_seconds, self.check_val_every_n_epoch = 1.0, None, 1
-            self.num_sanity_val_steps, self.enable_checkpointing = 0, False
-        if self.barebones:
-            self.num_sanity_val_steps = self.log_every_n_steps = 0
-            self.enable_checkpointing = self.enable_progress_bar = False
-            self.enable_model_summary = self.enable_autolog_hparams = False
-        if self.min_steps and self.min_epochs is None:
-            self.min_epochs = 1
-        for low, high, unlimited in (("min_epochs", "max_epochs", -1), ("min_steps", "max_steps", -1)):
-            least, most = getattr(self, low), getattr(self, high)
-            if least and most is not None and most != unlimited and least > most:
-                raise MisconfigurationException(
-                    f"{low}={least} is more than {high}={most}.",
-                    expected=f"{low} <= {high}.",
-                    fix=f"Trainer({low}={most}, {high}={most}) or Trainer({low}={least}, {high}={least})",
-                )
-        if self.gradient_clip_algorithm is not None and self.gradient_clip_val is None:
-            report.warn(
-                f"gradient_clip_algorithm={self.gradient_clip_algorithm!r} does nothing without gradient_clip_val."
-            )
-
-    def _overfit(self, given: Mapping[str, Any]) -> None:
-        for name in ("limit_train_batches", "limit_val_batches"):
-            if name == "limit_val_batches" and given[name] == 0:
-                continue
-            if given[name] not in (None, self.overfit_batches):
-                report.info(f"overfit_batches={self.overfit_batches} replaces {name}={given[name]}.")
-            setattr(self, name, self.overfit_batches)
-
-    def limit_epochs(self, has_timer: bool) -> None:
-        if self.max_epochs is None:
-            self.limit_is_a_guess = self.max_steps == -1 and not has_timer
-            self.max_epochs = 1000 if self.limit_is_a_guess else -1
-
-    def warn_if_unlimited(self) -> None:
-        if self.limit_is_a_guess:
-            report.warn(
-                "Neither max_epochs nor max_steps was given: training runs for 1000 epochs. "
-                "Trainer(max_epochs=-1) has no limit.",
-                report.PossibleUserWarning,
-            )
 
 
 def _at_least(least: int) -> Callable[[str, Any], int]:
@@ -279,35 +164,145 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "max_epochs": _or_none(_at_least(-1)),
-    "min_epochs": _or_none(_at_least(0)),
-    "max_steps": _at_least(-1),
-    "min_steps": _or_none(_at_least(0)),
-    "max_time": _or_none(seconds),
-    **{f"limit_{stage}_batches": _or_default(limit, 1.0) for stage in ("train", "val", "test", "predict")},
-    "overfit_batches": _or_default(limit, 0.0),
-    "check_val_every_n_epoch": _or_none(_at_least(1)),
-    "num_sanity_val_steps": _or_default(_sanity, 2),
-    "log_every_n_steps": _or_default(_at_least(0), 50),
-    "accumulate_grad_batches": _at_least(1),
-    "global_batch_size": _or_none(_at_least(1)),
-    "gradient_clip_val": _or_none(_clip_value),
-    "gradient_clip_algorithm": _or_none(_algorithm),
-    "reload_dataloaders_every_n_epochs": _at_least(0),
-    "fast_dev_run": _fast_dev_run,
-    "deterministic": _or_none(_deterministic),
-    "benchmark": _or_none(flag),
-    **dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), _or_default(flag, True)),
-    **dict.fromkeys(
-        ("inference_mode", "detect_anomaly", "barebones", "enable_autolog_hparams", "save_user_state"), flag
-    ),
-    **dict.fromkeys(("use_distributed_sampler", "sync_batchnorm"), flag),
-}
-_UNUSED: dict[str, Callable[[str, Any], Any]] = {
-    "model_registry": _or_none(_text),
-    "suggest_integrations": flag,
-}
+def _checked(check: Callable[[str, Any], Any]) -> Any:
+    """Return a field whose value `check` returns for the user's."""
+    return field(metadata={"check": check})
+
+
+@dataclass
+class Settings:
+    """The Trainer's plain arguments in one form: limits are resolved, and None never means a default."""
+
+    max_epochs: int | None = _checked(_or_none(_at_least(-1)))
+    min_epochs: int | None = _checked(_or_none(_at_least(0)))
+    max_steps: int = _checked(_at_least(-1))
+    min_steps: int | None = _checked(_or_none(_at_least(0)))
+    max_time: float | None = _checked(_or_none(seconds))
+    limit_train_batches: int | float = _checked(_or_default(limit, 1.0))
+    limit_val_batches: int | float = _checked(_or_default(limit, 1.0))
+    limit_test_batches: int | float = _checked(_or_default(limit, 1.0))
+    limit_predict_batches: int | float = _checked(_or_default(limit, 1.0))
+    overfit_batches: int | float = _checked(_or_default(limit, 0.0))
+    val_check_interval: int | float
+    val_check_seconds: float | None
+    check_val_every_n_epoch: int | None = _checked(_or_none(_at_least(1)))
+    num_sanity_val_steps: float = _checked(_or_default(_sanity, 2))
+    log_every_n_steps: int = _checked(_or_default(_at_least(0), 50))
+    accumulate_grad_batches: int = _checked(_at_least(1))
+    global_batch_size: int | None = _checked(_or_none(_at_least(1)))
+    gradient_clip_val: float | None = _checked(_or_none(_clip_value))
+    gradient_clip_algorithm: str | None = _checked(_or_none(_algorithm))
+    reload_dataloaders_every_n_epochs: int = _checked(_at_least(0))
+    fast_dev_run: int | bool = _checked(_fast_dev_run)
+    inference_mode: bool = _checked(flag)
+    detect_anomaly: bool = _checked(flag)
+    barebones: bool = _checked(flag)
+    enable_checkpointing: bool = _checked(_or_default(flag, True))
+    enable_progress_bar: bool = _checked(_or_default(flag, True))
+    enable_model_summary: bool = _checked(_or_default(flag, True))
+    enable_autolog_hparams: bool = _checked(flag)
+    save_user_state: bool = _checked(flag)
+    use_distributed_sampler: bool = _checked(flag)
+    sync_batchnorm: bool = _checked(flag)
+    deterministic: bool | str | None = _checked(_or_none(_deterministic))
+    benchmark: bool | None = _checked(_or_none(flag))
+    limit_is_a_guess: bool = field(default=False, init=False)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Settings:
+        """Check every argument and return the settings."""
+        given = dict(arguments)
+        _refuse_barebones_with_others(given)
+        _refuse_two_batch_sizes(given)
+        _or_none(_text)("model_registry", given["model_registry"])
+        flag("suggest_integrations", given["suggest_integrations"])
+        values = {name: check(name, given[name]) for name, check in _checks().items()}
+        interval, interval_seconds = _val_check_interval(given["val_check_interval"])
+        settings = cls(**values, val_check_interval=interval, val_check_seconds=interval_seconds)
+        if settings.check_val_every_n_epoch is None and interval_seconds is None and not isinstance(interval, int):
+            raise MisconfigurationException(
+                f"check_val_every_n_epoch=None with val_check_interval={given['val_check_interval']!r}.",
+                expected="an int (batches, counted across epochs) or a time as val_check_interval.",
+                fix="Trainer(val_check_interval=1000, check_val_every_n_epoch=None)",
+            )
+        settings._settle(given)
+        return settings
+
+    def change(self, name: str, value: Any) -> None:
+        """Change one setting, with the same checks as in ``Trainer(…)``."""
+        if name == "val_check_interval":
+            self.val_check_interval, self.val_check_seconds = _val_check_interval(value)
+        else:
+            setattr(self, name, _checks()[name](name, value))
+        self.limit_is_a_guess &= name not in ("max_epochs", "max_steps")
+
+    def _settle(self, given: Mapping[str, Any]) -> None:
+        if self.overfit_batches:
+            self._overfit(given)
+        if self.fast_dev_run:
+            for stage in ("train", "val", "test", "predict"):
+                setattr(self, f"limit_{stage}_batches", int(self.fast_dev_run))
+            self.max_epochs, self.max_steps, self.max_time = 1, int(self.fast_dev_run), None
+            self.min_epochs = self.min_steps = None
+            self.val_check_interval, self.val_check_seconds, self.check_val_every_n_epoch = 1.0, None, 1
+            self.num_sanity_val_steps, self.enable_checkpointing = 0, False
+        if self.barebones:
+            self.num_sanity_val_steps = self.log_every_n_steps = 0
+            self.enable_checkpointing = self.enable_progress_bar = False
+            self.enable_model_summary = self.enable_autolog_hparams = False
+        if self.min_steps and self.min_epochs is None:
+            self.min_epochs = 1
+        for low, high, unlimited in (("min_epochs", "max_epochs", -1), ("min_steps", "max_steps", -1)):
+            least, most = getattr(self, low), getattr(self, high)
+            if least and most is not None and most != unlimited and least > most:
+                raise MisconfigurationException(
+                    f"{low}={least} is more than {high}={most}.",
+                    expected=f"{low} <= {high}.",
+                    fix=f"Trainer({low}={most}, {high}={most}) or Trainer({low}={least}, {high}={least})",
+                )
+        if self.gradient_clip_algorithm is not None and self.gradient_clip_val is None:
+            report.warn(
+                f"gradient_clip_algorithm={self.gradient_clip_algorithm!r} does nothing without gradient_clip_val."
+            )
+
+    def _overfit(self, given: Mapping[str, Any]) -> None:
+        for name in ("limit_train_batches", "limit_val_batches"):
+            if name == "limit_val_batches" and given[name] == 0:
+                continue
+            if given[name] not in (None, self.overfit_batches):
+                report.info(f"overfit_batches={self.overfit_batches} replaces {name}={given[name]}.")
+            setattr(self, name, self.overfit_batches)
+
+    def limit_epochs(self, has_timer: bool) -> None:
+        if self.max_epochs is None:
+            self.limit_is_a_guess = self.max_steps == -1 and not has_timer
+            self.max_epochs = 1000 if self.limit_is_a_guess else -1
+
+    def warn_if_unlimited(self) -> None:
+        if self.limit_is_a_guess:
+            report.warn(
+                "Neither max_epochs nor max_steps was given: training runs for 1000 epochs. "
+                "Trainer(max_epochs=-1) has no limit.",
+                report.PossibleUserWarning,
+            )
+
+    def set_torch_flags(self) -> None:
+        """Set the global flags of torch for which the user gave a value."""
+        if self.deterministic is not None:
+            if self.deterministic:
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(bool(self.deterministic), warn_only=self.deterministic == "warn")
+            if self.deterministic and self.benchmark:
+                report.warn(
+                    "benchmark=True may choose different kernels in every run; deterministic=True requires the same "
+                    "ones."
+                )
+        if self.benchmark is not None or self.deterministic:
+            torch.backends.cudnn.benchmark = bool(self.benchmark)
+
+
+def _checks() -> dict[str, Callable[[str, Any], Any]]:
+    return {each.name: each.metadata["check"] for each in fields(Settings) if "check" in each.metadata}
 
 
 def _refuse_barebones_with_others(given: Mapping[str, Any]) -> None:
