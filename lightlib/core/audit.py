@@ -48,8 +48,8 @@ class Audit:
 def audit(trainer: Trainer) -> Audit:
     """Return the contents of a checkpoint of this run, and the changed user state that it cannot contain."""
     run = trainer.run
-    missing = run.user_state.look() if run is not None else []
-    return Audit(_captured(trainer, trainer.lightning_module), missing)
+    captured = _captured(trainer, trainer.lightning_module)  # as a checkpoint written now would hold it
+    return Audit(captured, list(run.user_state.missing) if run is not None else [])
 
 
 def _captured(trainer: Trainer, module: Module | None) -> dict[str, str]:

@@ -66,14 +66,10 @@ class Builder:
     """Builds one run. It lives until the run begins.
 
     Attributes:
-        callbacks: In call order.
         strategy: With its environment set up.
-        settings: The Trainer's arguments.
         sources: For "train", "val", "test" and "predict" a function that returns the loaders, or None.
-        profiler: The profiler, if one is on.
         compiler: Compiles the steps if the user's module comes from torch.compile.
         ends: Compares where the data end on each process; None with one process.
-        evaluations: The evaluation data requested so far.
         loaded: The training data, once `train_data` has been called.
     """
 

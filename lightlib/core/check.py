@@ -91,12 +91,7 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
 
 
 def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> None:
-    """Refuse a module without a method that `stage` calls.
-
-    Args:
-        has_val: Whether there are validation loaders (only read for "fit").
-        val_wanted: Whether validation is on: `limit_val_batches` is not 0.
-    """
+    """Refuse a module without a method that `stage` calls."""
     warn_for_misspelt_hooks(module, Module)
     name, call = type(module).__name__, f"Trainer.{stage}"
     steps = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from time import monotonic
 
 from torch import Tensor
 
@@ -63,7 +64,7 @@ class RunViews:
     @property
     def elapsed(self) -> float:
         """Seconds since training began in this process."""
-        return self.run.clocks.since_start() if self.run is not None else 0.0
+        return monotonic() - self.run.clocks.started if self.run is not None else 0.0
 
     @property
     def data_wait(self) -> float:

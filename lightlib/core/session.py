@@ -256,7 +256,6 @@ class Session(SessionState):
         self.callbacks = FrozenCallbacks(merged)  # type: ignore[assignment]  # it refuses changes
 
     def _share_log_dir(self) -> None:
-        """Use rank zero's folder on all ranks."""
         trainer = self.trainer
         if trainer.strategy.world_size > 1:
             self.log_dir = None, None
@@ -374,7 +373,6 @@ class Session(SessionState):
                 trainer.requeue.requeue(saved or newest_known(trainer) or None)
 
     def _requeue_requested(self) -> bool:
-        """Whether any rank got the signal to queue the job again; all ranks stop together."""
         enabled, strategy = self.trainer.requeue is not None, self.trainer.strategy
         return bool(enabled and strategy.reduce_boolean_decision(self.signals.requeue_asked, all=False))
 

@@ -49,7 +49,6 @@ class CombinedLoader:
         self.limits: list[float] | None = None
 
     def with_loaders(self, loaders: Sequence[Any]) -> CombinedLoader:
-        """Return a combination of the same form over other loaders."""
         other = CombinedLoader(self._rebuild(loaders), self.mode)
         other.flattened, other._rebuild, other.limits = list(loaders), self._rebuild, self.limits
         return other

@@ -33,8 +33,6 @@ class EvalData:
     With several processes each reads its share: no sample twice and none left out, so that some have fewer batches.
 
     Args:
-        limit: How many batches of each loader, on each process.
-        argument, name: The name of the limit and of the stage, for messages.
         share: The share that this process reads; None with one process.
         lockstep: Run equally many steps on every process. Those without a batch of their own call `dummy_step`.
         epoch: Returns the epoch of the training, which the workers' random numbers depend on.

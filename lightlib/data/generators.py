@@ -149,7 +149,6 @@ def reseeding(generator: Any, own: int = 0) -> Callable[[int], Any]:
     """Return a function of an integer below 2**64 that seeds `generator`.
 
     Args:
-        generator: The generator.
         own: The `fingerprint` of its first state, so that the user's seed has an effect.
     """
     if isinstance(generator, torch.Generator):

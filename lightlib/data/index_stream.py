@@ -33,7 +33,6 @@ class IndexStream:
 
     Args:
         share: None when no processes have to agree: one process, or nothing random.
-        data: The data set, whose own generators are not the sampler's.
         seeding: Seeds the workers; None without workers. With it, items carry their position in the epoch.
         place: The rank and world size, if the user has sharded the samples.
 
@@ -154,11 +153,7 @@ class IndexStream:
             yield item
 
     def drawn_ahead(self, used: int) -> list[Any]:
-        """Return the items that were drawn for workers and not used, where a sampler draws as it is read.
-
-        Args:
-            used: How many items of this epoch were used.
-        """
+        """Return the items that were drawn for workers and not used, where a sampler draws as it is read."""
         count = self._drawn_so_far - used
         return list(self._recent)[-count:] if count > 0 else []
 

@@ -201,7 +201,6 @@ class Source:
         return [] if self.stream is None else self.stream.drawn_ahead(used)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the generators; the position is restored when the epoch begins."""
         set_states(self.generators, state.get("generators", ()))
 
 

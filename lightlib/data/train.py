@@ -35,8 +35,6 @@ class TrainData:
 
     Attributes:
         loaded: The loaders of the present epoch, their lengths and sizes.
-        loaders: The user's loaders, as they were returned.
-        given: The user's loaders in one list.
         sources: The source that reads each of them, in the same order.
         num_batches: Batches per epoch on this process, after the limit; `inf` when unknown. Equal on all processes.
         exhausted: Whether this epoch has no further batch.

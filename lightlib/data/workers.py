@@ -40,7 +40,6 @@ class Seeding:
     Args:
         stage, number: Of the loader: loaders that are read together draw different numbers.
         persistent: Whether workers live longer than an epoch; those of a stream then read the epoch in shared memory.
-        in_batches: Whether the loader's sampler yields batches.
 
     Attributes:
         seed: Of the run; the same on all processes.

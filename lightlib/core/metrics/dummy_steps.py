@@ -21,7 +21,6 @@ def run_dummy_step(
 
     Args:
         step: Uses parameters sharded over all processes, so all must run it equally often.
-        several: Whether it takes the number of the loader.
     """
     table = results.table
     results.use(Table(training=False, num_loaders=table.num_loaders, loader=loader, batch=batch))

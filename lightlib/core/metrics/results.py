@@ -280,7 +280,6 @@ class Results:
         return [to_floats(values) for values in by_loader]
 
     def note(self, values: Mapping[str, float]) -> None:
-        """Add numbers for callbacks to read."""
         self._callback.update(values)
 
     def dictionaries(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

@@ -98,11 +98,7 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
 
 
 def after_damage(found: Found, error: CheckpointError) -> Found:
-    """Return the checkpoint to read instead of a damaged one, with a warning.
-
-    Raises:
-        CheckpointError: `error`, if only this checkpoint will do.
-    """
+    """Return the checkpoint to read instead of a damaged one, with a warning."""
     if not found.skips:
         raise error
     report.warn(f"ckpt_path='auto': {found.path!r} is skipped: {str(error).splitlines()[0]}")

@@ -202,7 +202,6 @@ def _user_state(part: Mapping[str, Any] | None, ranks: Sequence[Mapping[str, Any
 
 
 def _random_numbers(first: dict[str, Any], strategy: Strategy) -> dict[str, Any]:
-    """Return the generators' states for this process, derived from rank zero's."""
     if strategy.data_place == 0:
         return first
     with isolate_rng():

@@ -35,7 +35,6 @@ class SaveRequest:
     """A checkpoint to write.
 
     Attributes:
-        path: A local path or a URL.
         weights_only: Leave out what only a resume needs.
         kind: ``"file"``: gathered and written by rank zero. ``"directory"``: each rank writes its shard. Default: as
             the strategy does.

@@ -25,12 +25,7 @@ __all__ = ["ResumeSource", "check", "find_origin"]
 
 @dataclass
 class ResumeSource:
-    """The checkpoint that a call starts from.
-
-    Attributes:
-        content: The checkpoint; None to start with the module as it is.
-        parts: The parts to restore.
-    """
+    """The checkpoint that a call starts from."""
 
     found: Found
     content: dict[str, Any] | None
@@ -65,11 +60,7 @@ def find_origin(
     weights_only: bool | None,
     resume: Any,
 ) -> ResumeSource:
-    """Find, read and check the checkpoint of a call; all processes call this and get the same answer.
-
-    Args:
-        last_module: Whether that is the one of the last call, because none was given.
-    """
+    """Find, read and check the checkpoint of a call; all processes call this and get the same answer."""
     parts = Resume.of(resume)
     if resume is not None and given is None:
         raise MisconfigurationException(

@@ -41,11 +41,9 @@ class Optimization:
         handles: As the user gets them from `self.optimizers()`.
         scaler: Of the loss, in float16.
         run_batch: ``(run, batch, batch_idx, steps_now)``: automatic, by closure or manual optimization.
-        backward: Differentiates the output of a step.
         step_method: The module's `optimizer_step`; None if it is not called.
         clip: Clips the gradients of one optimizer; None if nothing is clipped.
         gradient_norm: The norm before the last clipping.
-        removable: Handles of the hooks registered on optimizers.
     """
 
     module: Module

@@ -44,12 +44,7 @@ class Calls(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """One kind of evaluation.
-
-    Attributes:
-        name: As in the names of its hooks.
-        state: As in `trainer.state.stage`.
-    """
+    """One kind of evaluation."""
 
     name: str
     state: str
@@ -175,9 +170,3 @@ class Clocks:
     def note_validation(self, batch: int) -> None:
         self.validated = monotonic()
         self.shared.start(batch)
-
-    def since_start(self) -> float:
-        return monotonic() - self.started
-
-    def since_validation(self) -> float:
-        return monotonic() - self.validated

@@ -41,7 +41,6 @@ class Owner:
 
     Attributes:
         place: Its name in messages and checkpoints: ``"module.encoder"``.
-        held: The object.
         kind: ``"module"``, ``"callback"``, ``"data module"``, ``"data set"`` or ``"loader"``: how to save it by hand.
         without: The names of attributes that are not the user's.
         read: Whether a training loader reads it: then its state at the start of the epoch is saved too.

@@ -211,11 +211,6 @@ class UserState:
             "epoch": began if epoch == self.run.progress.epoch else None,
         }
 
-    def look(self) -> list[Missing]:
-        """Return the changes that a checkpoint written now could not hold."""
-        self.capture()
-        return list(self.missing)
-
     def names(self) -> list[str]:
         """Return the names of the changes that a checkpoint written now would hold: ``"module.level"``."""
         state = self.capture()

@@ -139,7 +139,6 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
 
     Args:
         given: A loader, a Dataset, an array, a tuple of arrays, or a collection of loaders and Datasets.
-        stage: Training data are shuffled.
         batch_size: The batch size of the module or data module. Default: 32.
     """
     if given is None:

@@ -63,7 +63,6 @@ class Known:
 
     Attributes:
         names: The names of the run's modules, parameters and buffers, by `id`: checkpoints hold them as weights.
-        parts: The same objects by name.
         device: The device for tensors that were not on the CPU.
         roots: The packages of the user's classes, whose records can be rebuilt.
         types: The types of objects that can only be restored in place, by path.

@@ -205,15 +205,9 @@ def _self_of(frame: FrameType) -> object:
 
 
 def _arguments_of(frame: FrameType) -> dict[str, Any]:
-    code, values = frame.f_code, frame.f_locals
-    count = code.co_argcount + code.co_kwonlyargcount
-    arguments = {name: values[name] for name in code.co_varnames[1:count] if name in values}
-    position = count
-    if code.co_flags & inspect.CO_VARARGS:
-        position += 1
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        arguments |= values.get(code.co_varnames[position], {})
-    return arguments
+    names, _, keywords, values = inspect.getargvalues(frame)
+    arguments = {name: values[name] for name in names[1:] if name in values}
+    return {**arguments, **(values.get(keywords, {}) if keywords else {})}
 
 
 def _copied(value: Any) -> Any:
