@@ -415,12 +415,3 @@ def test_callbacks_that_the_module_returns_are_checked():
     with refused(TYPE, "callbacks holds the class Callback.", "an instance of it.", "callbacks=[Callback(…)]"):
         trainer().fit(module, loader())
     assert module.steps == 0
-
-
-def test_the_call_offered_for_a_class_names_what_it_needs():
-    class Asks(Callback):
-        def __init__(self, folder, *rest, every, keep=1, **others):
-            pass
-
-    with refused(TYPE, "callbacks holds the class Asks.", "an instance of it.", "callbacks=[Asks(folder=…, every=…)]"):
-        trainer(callbacks=[Asks])
