@@ -31,7 +31,7 @@ from lightlib.core.optimization.wrapper import LightningOptimizer
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
-from lightlib.core.resume.identity import RunIdentity
+from lightlib.core.resume.save import RunIdentity
 from lightlib.core.run import loop
 from lightlib.core.run.hooks import STEPS, Hooks, scoped
 from lightlib.core.run.optimization import Optimization

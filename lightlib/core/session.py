@@ -15,11 +15,10 @@ from lightlib import report
 from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.core import check
 from lightlib.core.build import Builder
-from lightlib.core.metrics.table import table
+from lightlib.core.metrics.results import table
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of
-from lightlib.core.module.served import explain_batch
 from lightlib.core.preparation import (
     check_source,
     loader_count,
@@ -33,9 +32,8 @@ from lightlib.core.processes import Processes
 from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.find import newest_known, say_how_to_go_on
 from lightlib.core.resume.fingerprint import compare
-from lightlib.core.resume.identity import RunIdentity
 from lightlib.core.resume.restore import restore, restore_datamodule, restore_weights
-from lightlib.core.resume.save import SaveRequest
+from lightlib.core.resume.save import RunIdentity, SaveRequest
 from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, in_priority
 from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
@@ -43,7 +41,7 @@ from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.session_state import SessionState
-from lightlib.core.setup.loaders import check_given, find, holds_nothing
+from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_nothing
 from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.values.hparams import plain_hparams
 from lightlib.errors import ArgumentTypeError, SIGTERMException

@@ -9,7 +9,7 @@ from lightlib.core.metrics.results import Results
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.module import Module
 from lightlib.core.progress.states import TrainerState
-from lightlib.core.resume.identity import RunIdentity
+from lightlib.core.resume.save import RunIdentity
 from lightlib.core.run.run import Run
 
 if TYPE_CHECKING:

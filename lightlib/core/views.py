@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.checkpoint.storage.label import Label
-from lightlib.core.limits import TrainerLimits
 from lightlib.core.optimization.schedules import SchedulerConfig
 from lightlib.core.resume.save import Saver
 from lightlib.core.run_views import RunViews
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["TrainerViews"]
 
 
-class TrainerViews(RunViews, TrainerLimits):
+class TrainerViews(RunViews):
     """The properties of a Trainer: limits, the run, and here its objects, loaders and devices."""
 
     strategy: Strategy

@@ -13,7 +13,8 @@ from lightlib import report
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
-from lightlib.core.resume.identity import RunIdentity
+from lightlib.checkpoint.storage.label import Label
+from lightlib.core.progress.progress import Progress
 from lightlib.core.resume.state import dump
 from lightlib.errors import (
     ArgumentTypeError,
@@ -27,7 +28,28 @@ if TYPE_CHECKING:
     from lightlib.core.run.run import Run
     from lightlib.core.trainer import Trainer
 
-__all__ = ["SaveRequest", "Saver"]
+__all__ = ["RunIdentity", "SaveRequest", "Saver"]
+
+
+@dataclass(slots=True)
+class RunIdentity:
+    """Which run this is.
+
+    Attributes:
+        run_id: The same for a run and those that continue it; empty before the first fit.
+        continues: Whether it continues the run that wrote a checkpoint, and is no new one that begins there.
+        by_path: Whether the user named that checkpoint by its path.
+    """
+
+    run_id: str = ""
+    serial: int = 0
+    continues: bool = False
+    label: Label | None = None
+    by_path: bool = False
+
+    def next_label(self, at: Progress, weights_only: bool) -> Label:
+        self.serial += 1
+        return Label(self.run_id, self.serial, at.epoch, at.batch, at.step, weights_only)
 
 
 @dataclass(frozen=True, slots=True)

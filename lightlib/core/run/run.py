@@ -20,12 +20,10 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.export import set_modes
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides
-from lightlib.core.module.served import explain_batch
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
-from lightlib.core.resume.identity import RunIdentity
 from lightlib.core.resume.restore import Restored
-from lightlib.core.resume.save import Saver
+from lightlib.core.resume.save import RunIdentity, Saver
 from lightlib.core.run.hooks import Hooks
 from lightlib.core.run.log_writer import LogWriter
 from lightlib.core.run.optimization import Optimization
@@ -34,6 +32,7 @@ from lightlib.core.run.signals import Signals
 from lightlib.core.run.step_check import StepCheck
 from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.run.user_state import UserState
+from lightlib.core.setup.loaders import explain_batch
 from lightlib.data.evaluation import EvalData
 from lightlib.data.seed import isolate_rng, part_random_numbers, rng_state, set_rng_state
 from lightlib.data.train import TrainData

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -14,18 +15,18 @@ from lightlib import report
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.overrides import overrides
-from lightlib.core.module.served import loader_of
 from lightlib.data.combined import CombinedLoader, holds_loaders, length
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
 
-__all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "find", "holds_nothing", "serve"]
+__all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "explain_batch", "find", "holds_nothing", "serve"]
 
 DEFAULT_BATCH_SIZE = 32
 _LOADERS = "a DataLoader, a Dataset, an iterable of batches, or a list or dict of them."
 _LOADER_KINDS = (DataLoader, CombinedLoader)
+_made: WeakSet[DataLoader[Any]] = WeakSet()  # from data sets
 _NAMES = {"train": "training", "val": "validation", "test": "test", "predict": "prediction"}
 
 
@@ -152,7 +153,9 @@ def serve(given: Any, stage: str, batch_size: int | None) -> Any:
         shuffle = stage == "train" and not isinstance(given, IterableDataset)
         how = ", shuffled" if shuffle else ""
         report.info(f"{_NAMES[stage].capitalize()} data: a {type(given).__name__} is served in batches of {size}{how}.")
-        return loader_of(given, size, shuffle)
+        loader = DataLoader(given, batch_size=size, shuffle=shuffle)
+        _made.add(loader)
+        return loader
     if isinstance(given, CombinedLoader):
         return given.with_loaders([serve(loader, stage, batch_size) for loader in given.flattened])
     if isinstance(given, Mapping):
@@ -218,3 +221,35 @@ def check_loaders(loaders: Iterable[Any], stage: str, may_shuffle: bool = False)
             )
         if length(loader) == 0:
             raise _empty(stage, f"a {type(loader).__name__} of length 0")
+
+
+def explain_batch(error: BaseException, loaders: Iterable[Any], batch: Any) -> None:
+    """Add a description of the first batch to the error of a step if lightlib made the loader.
+
+    Args:
+        error: The error. lightlib's own errors and exits of the program stay unchanged.
+        batch: The argument of the step; None if the step was not called.
+    """
+    if batch is None or isinstance(error, LightlibError) or not isinstance(error, Exception):
+        return
+    for loader in loaders:
+        if isinstance(loader, DataLoader) and loader in _made:
+            text = (
+                f"The data are a {type(loader.dataset).__name__}, which lightlib serves in batches of "
+                f"{loader.batch_size}: a batch is {_described(batch)}."
+            )
+            if hasattr(error, "add_note"):  # from Python 3.11 on
+                error.add_note(text)
+            else:
+                report.info(text)
+            return
+
+
+def _described(batch: Any) -> str:
+    if isinstance(batch, Tensor):
+        return f"a tensor of shape {tuple(batch.shape)}"
+    if isinstance(batch, Mapping):
+        return "a dict of " + ", ".join(f"{key!r}: {_described(value)}" for key, value in list(batch.items())[:6])
+    if isinstance(batch, (list, tuple)):
+        return f"a {type(batch).__name__} of {len(batch)}: {', '.join(map(_described, batch[:6]))}"
+    return f"a {type(batch).__name__}"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightlib.core.module.served import explain_batch, loader_of
+from lightlib.core.setup.loaders import explain_batch, serve
 from lightlib.errors import MisconfigurationException
 from tests.runs.plain import Net, quiet_trainer, samples
 
@@ -51,7 +51,7 @@ class TestSaid:
     def test_of_other_batches(self):
         error = ValueError("shape")
         batch = {"x": torch.ones(2, 3), "names": ["a", "b"], "n": 5}
-        explain_batch(error, [loader_of(DATA, 2, False)], batch)
+        explain_batch(error, [serve(DATA, "val", 2)], batch)
         (note,) = notes(error)
         assert note.endswith(
             "a batch is a dict of 'x': a tensor of shape (2, 3), 'names': a list of 2: a str, a str, 'n': a int."
@@ -77,5 +77,5 @@ class TestNotSaid:
 
     @pytest.mark.parametrize("error", [MisconfigurationException("ours"), KeyboardInterrupt(), SystemExit(1)])
     def test_of_other_errors(self, error):
-        explain_batch(error, [loader_of(DATA, 2, False)], torch.ones(1))
+        explain_batch(error, [serve(DATA, "val", 2)], torch.ones(1))
         assert notes(error) == []
