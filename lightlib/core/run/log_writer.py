@@ -1,20 +1,27 @@
-"""LogWriter: hands logged values to the loggers."""
+"""LogWriter: hands logged values to the loggers, and warns once when values or weights are not finite."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from lightlib import report
 from lightlib.callbacks.monitored import monitors_of, warn_for_unlogged
-from lightlib.core.metrics.nonfinite import NonfiniteCheck
 from lightlib.core.metrics.results import to_floats
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
 __all__ = ["LogWriter"]
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_HOW_TO_FIND = (
+    "Training continues. To find where it began, use callbacks.TerminateOnNaN(), or Trainer(detect_anomaly=True)."
+)
 
 
 class LogWriter:
@@ -23,13 +30,13 @@ class LogWriter:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._targets = run.loggers.targets("log_metrics")  # bound once: a value goes from here to the logger
-        self._nonfinite = NonfiniteCheck(run.progress)
+        self._warned = False  # of values or weights that are not finite
 
     def write_step(self) -> None:
         values = self._run.results.fresh_step_values()
         loss = self._run.optimization.window.value
         floats = to_floats(values if loss is None else {**values, "": loss})
-        self._nonfinite.check_values(floats)
+        self._check_values(floats)
         floats.pop("", None)
         if floats:
             self.write(floats)
@@ -42,8 +49,12 @@ class LogWriter:
         values = to_floats(run.results.epoch_values())
         if values:
             self.write(values)
-        if run.optimization.optimizers:
-            self._nonfinite.check_weights(run.module)
+        if run.optimization.optimizers and not self._warned and not _are_finite(run.module.parameters()):
+            self._warned = True
+            report.warn(
+                f"The weights of {type(run.module).__name__} are no longer finite in epoch {run.progress.epoch}, step "
+                f"{run.progress.step} (seen at the end of the epoch), as after a loss that is NaN. {_HOW_TO_FIND}"
+            )
 
     def write_evaluation_step(self) -> None:
         """Write the step values of an evaluation step, at the current training step."""
@@ -80,6 +91,15 @@ class LogWriter:
                 report_failure(error)
         run.hooks.on_log(numbers)
 
+    def _check_values(self, values: Mapping[str, float]) -> None:
+        """Warn about the first value that is not finite; the loss has the name ""."""
+        strange = None if self._warned else next((name for name in values if not math.isfinite(values[name])), None)
+        if strange is not None:
+            self._warned, progress = True, self._run.progress
+            position = f"epoch {progress.epoch}, batch {progress.epoch_batch - 1}, step {progress.step}"
+            subject = f"the logged value {strange!r}" if strange else "the loss"
+            report.warn(f"{subject} is {values[strange]} at {position} (seen when logging). {_HOW_TO_FIND}")
+
     def _warn_if_nothing_was_written(self) -> None:
         """Warn if the first epoch ends before any step value has reached the loggers."""
         names = ", ".join(map(repr, self._run.results.waiting_names()))
@@ -92,3 +112,11 @@ class LogWriter:
                 f"  Fix: Trainer(log_every_n_steps={max(1, step // 10)}), or self.log(…, on_epoch=True).",
                 report.PossibleUserWarning,
             )
+
+
+def _are_finite(parameters: Iterable[Tensor]) -> bool:
+    """Whether this process's shards of the trained parameters are free of NaN and infinity."""
+    local = [p.to_local() if hasattr(p, "to_local") else p.detach() for p in parameters if p.requires_grad]
+    numbers = [p.detach() for p in local if p.dtype in _FLOATS and p.numel()]
+    # The maximum: unlike a sum of squares it does not overflow in half precision, and it keeps a NaN.
+    return not numbers or math.isfinite(torch.nn.utils.get_total_norm(numbers, math.inf).item())
