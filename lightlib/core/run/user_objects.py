@@ -178,7 +178,8 @@ def within(owners: list[Owner], known: Known, types: dict[str, type] | None) -> 
     queue = [(owner, 0) for owner in owners]
     for owner, depth in queue:  # it grows while it is read: breadth first
         yield owner
-        if depth >= _DEEPEST or owner.by_protocol or (is_of_torch(type(owner.held)) and not _holds_data(owner.held)):
+        kind: type = type(owner.held)
+        if depth >= _DEEPEST or owner.by_protocol or (is_of_torch(kind) and not _holds_data(owner.held)):
             continue
         for name, value in owner.attributes():
             place = f"{owner.place}.{name}"
