@@ -31,11 +31,17 @@ def compiler_of(model: Any) -> Callable[..., Any] | None:
     return getattr(model, "dynamo_ctx", None) if type(model).__name__ == "OptimizedModule" else None
 
 
-def check_module(model: Any) -> Module:
-    """Return the user's module, unwrapped from torch.compile."""
+def check_module(model: Any, verb: str) -> Module:
+    """Return the user's module, unwrapped from torch.compile; `verb` is the method of the Trainer that got it."""
+    if model is None:
+        raise ArgumentTypeError(
+            f"trainer.{verb}() got no model.",
+            expected="an instance of lightlib.Module.",
+            fix=f"trainer.{verb}(module)",
+        )
     compiled = getattr(model, "_orig_mod", None)  # torch.compile keeps the module under this name
     if compiled is not None and type(model).__name__ == "OptimizedModule":
-        return check_module(compiled)
+        return check_module(compiled, verb)
     if isinstance(model, Module):
         if "_modules" not in model.__dict__:
             raise MisconfigurationException(

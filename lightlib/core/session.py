@@ -32,7 +32,7 @@ from lightlib.core.processes import Processes
 from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.find import newest_known, say_how_to_go_on
 from lightlib.core.resume.fingerprint import compare
-from lightlib.core.resume.restore import restore, restore_datamodule, restore_weights
+from lightlib.core.resume.restore import restore, restore_weights
 from lightlib.core.resume.save import RunIdentity, SaveRequest
 from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, in_priority
@@ -44,7 +44,7 @@ from lightlib.core.session_state import SessionState
 from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_nothing
 from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.values.hparams import plain_hparams
-from lightlib.errors import ArgumentTypeError, SIGTERMException
+from lightlib.errors import SIGTERMException
 from lightlib.launch.start.program import is_shell
 from lightlib.loggers.fanout import Fanout
 from lightlib.profilers.profiler import PassThroughProfiler, Profiler
@@ -143,13 +143,7 @@ class Session(SessionState):
     def _module_for(self, fn: TrainerFn, model: Any) -> Module:
         if model is None and self.module is not None and fn is not TrainerFn.FITTING:
             return self.module
-        if model is None:
-            raise ArgumentTypeError(
-                f"trainer.{fn.value}() got no model.",
-                expected="an instance of lightlib.Module.",
-                fix=f"trainer.{fn.value}(module)",
-            )
-        module = check.check_module(model)
+        module = check.check_module(model, fn.value)
         self._compiler = check.compiler_of(model)
         if fn is TrainerFn.FITTING and self.fit_run is not None and module is not self.fit_run.module:
             self.trainer.progress.reset()
@@ -195,8 +189,9 @@ class Session(SessionState):
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
             method_of(module, Module, "configure_model")()
-        if origin.content is not None and origin.parts.datamodule:
-            restore_datamodule(datamodule, origin.content)
+        saved = origin.content if origin.parts.datamodule and datamodule is not None else None
+        if saved is not None and (state := saved.get(type(datamodule).__qualname__)):
+            datamodule.load_state_dict(state)  # before it returns loaders
         train_data = builder.train_data() if fn is TrainerFn.FITTING else None
         counts = {each.name: loader_count(builder, each, fn) for each in (VALIDATION, TEST, PREDICT)}
         builder.place(counts)

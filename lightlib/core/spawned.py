@@ -13,7 +13,6 @@ from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.overrides import overrides
 from lightlib.core.resume.callback_tensors import callback_tensors
 from lightlib.data.seed import rng_state, set_rng_state
-from lightlib.errors import ArgumentTypeError
 from lightlib.launch.environment.detect import own
 from lightlib.launch.start.program import is_shell
 from lightlib.launch.start.spawn import launch_function
@@ -41,15 +40,7 @@ def call(trainer: Trainer, verb: str, arguments: Mapping[str, Any]) -> Any:
     given = {name: value for name, value in arguments.items() if name != "self"}
     session = trainer._session  # noqa: SLF001  it is sent too: an evaluation may use the last call's module
     module = given.get("model")
-    if module is None and verb != "fit":
-        module = session.module
-    if module is None:
-        raise ArgumentTypeError(
-            f"trainer.{verb}() got no model.",
-            expected="an instance of lightlib.Module.",
-            fix=f"trainer.{verb}(module)",
-        )
-    module = check_module(module)
+    module = check_module(session.module if module is None and verb != "fit" else module, verb)
     environment, method = trainer.strategy.environment, trainer.strategy.launcher
     assert method is not None
     session.forget_run()  # it is not sent

@@ -87,7 +87,7 @@ class TrainLoaders:
         """Return the number of batches and the seed of the first process."""
         all_processes = share.gather((len(given), total, self.seed))
         refuse_other_loaders([number for number, *_ in all_processes], "training")
-        for shard, loader in zip(self.flattened, given, strict=True):
+        for shard, loader in zip(self.combined.flattened, given, strict=True):
             if length(shard) == 0 and length(loader) > 0:
                 raise MisconfigurationException(
                     f"The training loader has {length(loader)} batches for {share.size} processes, which leaves none "
@@ -108,10 +108,6 @@ class TrainLoaders:
         return lengths[0], all_processes[0][2]
 
     @property
-    def flattened(self) -> list[Any]:
-        return self.combined.flattened
-
-    @property
     def size(self) -> int:
         """The number of processes that read different batches."""
         return 1 if self._share is None else self._share.size
@@ -119,17 +115,17 @@ class TrainLoaders:
     @property
     def may_prefetch(self) -> bool:
         """Whether workers read every loader, and no state or agreement depends on the position of each batch."""
-        with_workers = all(getattr(loader, "num_workers", 0) for loader in self.flattened)
+        with_workers = all(getattr(loader, "num_workers", 0) for loader in self.combined.flattened)
         return with_workers and not self.is_stateful and not self.agrees
 
     @property
     def is_sharded(self) -> bool:
         """Whether one state is right on every process: all draw the same, and each takes its shard."""
-        return self._share is None or all(map(is_sharded, self.flattened))
+        return self._share is None or all(map(is_sharded, self.combined.flattened))
 
     def batch_sizes(self) -> list[int | None]:
         """Return how many samples of each loader are in a batch of this process, where that is known."""
-        return [batch_size_of_loader(loader) for loader in self.flattened]
+        return [batch_size_of_loader(loader) for loader in self.combined.flattened]
 
     def taken_at_once(self) -> list[int]:
         """Return how many samples of each loader (batches, if their size is unknown) all processes take together."""
@@ -137,7 +133,7 @@ class TrainLoaders:
 
     def samples(self, batches: int) -> int | None:
         """Return how many samples all processes took in so many batches, when the loader's batch size is known."""
-        loader = self.flattened[0] if self.is_single else None
+        loader = self.combined.flattened[0] if self.is_single else None
         size = getattr(loader, "batch_size", None)
         if size is None:
             return None
@@ -154,7 +150,9 @@ class TrainLoaders:
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the data, as plain values, to compare with that of another run."""
-        loaders = [describe(given, length(read)) for given, read in zip(self.given, self.flattened, strict=True)]
+        loaders = [
+            describe(given, length(read)) for given, read in zip(self.given, self.combined.flattened, strict=True)
+        ]
         batches = None if self.num_batches == math.inf else int(self.num_batches)
         return {"loaders": loaders, "batches": batches, "processes": self.size}
 
@@ -181,5 +179,5 @@ class TrainLoaders:
         return position
 
     def stop_workers(self) -> None:
-        for read, given in zip(self.flattened, self.given, strict=True):
+        for read, given in zip(self.combined.flattened, self.given, strict=True):
             stop_workers(read, given)

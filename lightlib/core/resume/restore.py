@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lightlib.core.run.run import Run
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Restored", "other_weights", "restore", "restore_datamodule", "restore_weights"]
+__all__ = ["Restored", "other_weights", "restore", "restore_weights"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,6 @@ def _reading(what: str) -> Iterator[None]:
             expected="the state of the same run, as Trainer.save_checkpoint writes it.",
             fix="resume with the same program, or load the weights alone with load_from_checkpoint.",
         ) from error
-
-
-def restore_datamodule(datamodule: Any, content: dict[str, Any]) -> None:
-    """Restore the state of the data module, before it returns loaders."""
-    if datamodule is not None and (state := content.get(type(datamodule).__qualname__)):
-        datamodule.load_state_dict(state)
 
 
 def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -> None:
@@ -235,7 +229,9 @@ def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> S
 
 def _restore_optimizers(run: Run, content: dict[str, Any]) -> Sequence[Callable[[], None]]:
     optimizers, late = run.optimization.optimizers, []
-    named = lightlib_state(content).get("optimizer_names") or [[]] * len(optimizers)
+    ours = lightlib_state(content)
+    named = ours.get("optimizer_names") or [[]] * len(optimizers)
+    same_precision = bool((ours.get("setting") or {}).get("precision") == run.trainer.precision)
     for optimizer, saved, held in zip(optimizers, content["optimizer_states"], named, strict=True):
         name = type(optimizer).__name__
         state = _with_names(saved, held) if run.strategy.world_size > 1 else saved
@@ -250,7 +246,7 @@ def _restore_optimizers(run: Run, content: dict[str, Any]) -> Sequence[Callable[
                     fix="resume with the same configure_optimizers, or load the weights alone with "
                     "load_from_checkpoint.",
                 )
-        load = partial(_load_optimizer, run, optimizer, state, _same_precision(run, content))
+        load = partial(_load_optimizer, run, optimizer, state, same_precision)
         added = _added_groups(run, optimizer, state, held)
         if added:
             late.append(partial(_with_groups, run, optimizer, added, load))
@@ -288,11 +284,6 @@ def _with_groups(
         if not any(id(parameter) in held for parameter in params):
             optimizer.add_param_group({"params": params, **read_tensors(options)})
     load()
-
-
-def _same_precision(run: Run, content: Mapping[str, Any]) -> bool:
-    setting = lightlib_state(content).get("setting") or {}
-    return bool(setting.get("precision") == run.trainer.precision)
 
 
 @contextmanager

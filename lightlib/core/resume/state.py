@@ -151,24 +151,17 @@ def _lightning_loops(progress: Any, exhausted: bool) -> dict[str, Any]:
         return {"total": dict.fromkeys(names, total), "current": dict.fromkeys(names, current)}
 
     all_four = ("ready", "completed", "started", "processed")
+    stepped = counts(progress.step, progress.step, "ready", "completed")
+    zeroed = counts(progress.step, progress.step, "ready", "completed", "started")
+    batches = counts(progress.batch, progress.epoch_batch, *all_four)
     epoch_loop = {
         "epoch_loop.state_dict": {"_batches_that_stepped": progress.step},
-        "epoch_loop.batch_progress": {
-            **counts(progress.batch, progress.epoch_batch, *all_four),
-            "is_last_batch": exhausted,
-        },
-        "epoch_loop.scheduler_progress": counts(progress.step, progress.step, "ready", "completed"),
+        "epoch_loop.batch_progress": {**batches, "is_last_batch": exhausted},
+        "epoch_loop.scheduler_progress": stepped,
         "epoch_loop.automatic_optimization.state_dict": {},
-        "epoch_loop.automatic_optimization.optim_progress": {
-            "optimizer": {
-                "step": counts(progress.step, progress.step, "ready", "completed"),
-                "zero_grad": counts(progress.step, progress.step, "ready", "completed", "started"),
-            }
-        },
+        "epoch_loop.automatic_optimization.optim_progress": {"optimizer": {"step": stepped, "zero_grad": zeroed}},
         "epoch_loop.manual_optimization.state_dict": {},
-        "epoch_loop.manual_optimization.optim_step_progress": counts(
-            progress.step, progress.step, "ready", "completed"
-        ),
+        "epoch_loop.manual_optimization.optim_step_progress": stepped,
         "epoch_loop.val_loop.state_dict": {},
         "epoch_loop.val_loop.batch_progress": {**counts(0, 0, *all_four), "is_last_batch": False},
     }
