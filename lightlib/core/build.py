@@ -225,7 +225,9 @@ class Builder:
         """Return the data of a stage; the loaders are requested once per run, or every n epochs."""
         key = stage.key
         every = self.settings.reload_dataloaders_every_n_epochs
-        if key not in self.evaluations or (every and stage.state == "validate" and self._reload_due(every)):
+        epoch = self.trainer.current_epoch
+        due = bool(every) and stage.state == "validate" and epoch // every > self._evaluated_in // every
+        if key not in self.evaluations or due:
             source = self.sources[key]
             assert source is not None
             argument, within_fit = f"limit_{key}_batches", self.trainer.state.fn is TrainerFn.FITTING
@@ -237,11 +239,8 @@ class Builder:
                 epoch=lambda: self.trainer.current_epoch, within_fit=within_fit, sequential=overfits,
             )  # fmt: skip
             check_loaders(data.given, key, may_shuffle=overfits)
-            self.evaluations[key], self._evaluated_in = data, self.trainer.current_epoch
+            self.evaluations[key], self._evaluated_in = data, epoch
         return self.evaluations[key]
-
-    def _reload_due(self, every: int) -> bool:
-        return bool(self.trainer.current_epoch // every > self._evaluated_in // every)
 
     # optimization
     def plan(self, num_batches: float) -> Plan:

@@ -153,16 +153,14 @@ class EvalData:
             yield (batch if move is None else move(batch, loader)), i, loader
         wanted = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits) > 0 else ()
         for loader in wanted:
-            if loader not in seen and limits[loader] > 0 and not self._another_rank_read(loader):
+            another_read = self._share is not None and getattr(self._source(loader), "spare", END) is not END
+            if loader not in seen and limits[loader] > 0 and not another_read:
                 raise nothing_read(
                     self.name, f"position {loader} of {self.num_loaders}" if self.num_loaders > 1 else ""
                 )
 
     def _source(self, loader: int) -> Any:
         return self.combined.flattened[loader] if self._one_by_one else self._together
-
-    def _another_rank_read(self, loader: int) -> bool:
-        return self._share is not None and getattr(self._source(loader), "spare", END) is not END
 
     def _shared(self, limits: list[float], share: DataShard) -> Iterator[tuple[Any, int, int]]:
         if not self._one_by_one:

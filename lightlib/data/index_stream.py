@@ -70,11 +70,7 @@ class IndexStream:
     def __iter__(self) -> Iterator[Any]:
         self._drawing = self._drawn()
         self._ready = []
-        return chain.from_iterable(self._ready_then_drawn(self._ready, self._drawing))  # then no Python of ours runs
-
-    def _ready_then_drawn(self, ready: list[Any], drawing: Iterator[Iterable[Any]]) -> Iterator[Iterable[Any]]:
-        yield from ready
-        yield from drawing
+        return chain.from_iterable(chain(self._ready, self._drawing))  # then no Python of ours runs
 
     def start_epoch(self) -> None:
         """Forget the state of the previous epoch: the sampler has not drawn yet."""

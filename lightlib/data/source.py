@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from lightlib import report
+from lightlib.data.combined import length
 from lightlib.data.gather import batches_of
 from lightlib.data.generators import (
     generators_in,
@@ -248,10 +249,11 @@ def describe(loader: Any, batches: float) -> dict[str, Any]:
     """Return a description of a loader, as plain values, to compare with that of another run."""
     data, batch_sampler = users_own(getattr(loader, "dataset", None)), getattr(loader, "batch_sampler", None)
     sampler = getattr(loader, "sampler", None)
+    size = length(data) if isinstance(loader, DataLoader) else float("inf")
     return {
         "kind": type(loader).__name__,
         "dataset": None if data is None else type(data).__name__,
-        "length": _length(data) if isinstance(loader, DataLoader) else None,
+        "length": None if size == float("inf") else size,
         "batch_size": getattr(loader, "batch_size", None),
         "drop_last": getattr(loader, "drop_last", None),
         "batches": int(batches) if batches < float("inf") else None,
@@ -260,13 +262,6 @@ def describe(loader: Any, batches: float) -> dict[str, Any]:
         else None,
         "workers": getattr(loader, "num_workers", None),
     }
-
-
-def _length(data: Any) -> int | None:
-    try:
-        return len(data)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def warn_if_not_resumable(given: list[Any]) -> None:

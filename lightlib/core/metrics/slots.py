@@ -114,7 +114,13 @@ class Slot:
         return self.total / self.weight if self.weight else math.nan
 
     def compute_metric(self) -> Any:
-        return _one_number(self.name, self.metric.compute())
+        """Return the value of the metric if it is a single number, None if it has no value yet."""
+        value = self.metric.compute()
+        if isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise not_scalar(self.name, "metric whose value is a tensor", value.shape)
+            return value.reshape(())
+        return None if value is None else as_number(self.name, value)
 
     def share(self, value: Any) -> None:
         self.value, self.shared = value, True
@@ -200,12 +206,3 @@ def batch_size_of(batch: Any) -> int:
             )
             break
     return 1 if first is None else first
-
-
-def _one_number(name: str, value: Any) -> Any:
-    """Return the computed value of a metric if it is a single number, None if it has no value yet."""
-    if value is None:
-        return None
-    if isinstance(value, Tensor) and value.numel() != 1:
-        raise not_scalar(name, "metric whose value is a tensor", value.shape)
-    return value.reshape(()) if isinstance(value, Tensor) else as_number(name, value)

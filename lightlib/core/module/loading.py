@@ -134,7 +134,15 @@ def _build(
     if (class_names := _classes_of_command_line(saved, given)) is not None:
         if trust and class_names:
             return registry.get("instantiators", saved["_instantiator"])(cls, {**saved, **given})
-        _refuse_classes(cls, class_names)
+        if class_names:
+            raise CheckpointError(
+                f"{cls.__name__} cannot be built from the checkpoint alone: its hyperparameters "
+                f"{', '.join(map(repr, class_names))} name classes, and importing a class that a file names can run "
+                "any code.",
+                expected="objects for these, or a file that you trust.",
+                fix=f"{cls.__name__}.load_from_checkpoint(path, {', '.join(f'{name}=…' for name in class_names)}), or, "
+                "if you trust its source, weights_only=False.",
+            )
     saved = {name: with_attributes(value) for name, value in saved.items() if name not in _NAMES_OF_CODE}
     parameters = inspect.signature(cls.__init__).parameters
     name = content.get(cls.CHECKPOINT_HYPER_PARAMS_NAME, "kwargs")
@@ -163,17 +171,6 @@ def _names_a_class(value: Any) -> bool:
     if isinstance(value, Mapping):
         return "class_path" in value or any(map(_names_a_class, value.values()))
     return isinstance(value, (list, tuple)) and any(map(_names_a_class, value))
-
-
-def _refuse_classes(cls: type, names: list[str]) -> None:
-    if names:
-        raise CheckpointError(
-            f"{cls.__name__} cannot be built from the checkpoint alone: its hyperparameters "
-            f"{', '.join(map(repr, names))} name classes, and importing a class that a file names can run any code.",
-            expected="objects for these, or a file that you trust.",
-            fix=f"{cls.__name__}.load_from_checkpoint(path, {', '.join(f'{name}=…' for name in names)}), or, if you "
-            "trust its source, weights_only=False.",
-        )
 
 
 def _not_buildable(cls: type, saved: Mapping[str, Any], given: Mapping[str, Any], error: TypeError) -> CheckpointError:

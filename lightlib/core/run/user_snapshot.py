@@ -64,7 +64,8 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
     for name, part in run.module.named_modules():
         taken.training[name] = part.training
         if is_metric(part) and id(part) not in excluded:
-            taken.metrics[name] = _digest_of_metric(part, known)
+            states = {at: digest(state, known.again(), at) for at, state in part.metric_state.items()}
+            taken.metrics[name] = part.update_count, states
     for name, parameter in run.module.named_parameters():
         taken.requires_grad[name] = parameter.requires_grad
     return taken
@@ -97,8 +98,3 @@ def _digest(value: Any, known: Known, path: str) -> Any:
         return digest(value, known, path)
     except Exception:  # noqa: BLE001  it runs the user's code: `__len__`, `__iter__`, `__eq__`
         return type(value).__name__, id(value)
-
-
-def _digest_of_metric(metric: Any, known: Known) -> Any:
-    states = {name: digest(state, known.again(), name) for name, state in metric.metric_state.items()}
-    return metric.update_count, states

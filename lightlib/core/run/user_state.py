@@ -254,7 +254,9 @@ class UserState:
                 if key not in now.digests:
                     continue
                 is_new = start.digests.get(key, ABSENT) != now.digests[key]
-                if not (is_new or key in self._sticky or _has_a_position(value)):
+                # using an iterator advances it, which its digest does not show; so does reading an open file
+                advances = isinstance(value, Iterator) and not (isinstance(value, io.IOBase) and not value.writable())
+                if not (is_new or key in self._sticky or advances):
                     continue
                 self._sticky.add(key)  # a resumed run saves it as well, even if it has its first value again
                 left = known.room
@@ -317,11 +319,6 @@ def _completed(values: Values, others: Values) -> Values:
 
 def _differing(before: Mapping[str, bool], now: Mapping[str, bool]) -> dict[str, bool]:
     return {name: value for name, value in now.items() if before.get(name) != value}
-
-
-def _has_a_position(value: Any) -> bool:
-    """Whether using a value advances it, which its digest does not show."""
-    return isinstance(value, Iterator) and not (isinstance(value, io.IOBase) and not value.writable())
 
 
 def _in_workers(owners: list[Owner]) -> Iterator[Missing]:

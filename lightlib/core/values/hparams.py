@@ -193,15 +193,13 @@ def init_arguments(frame: FrameType | None, owner: Any) -> dict[str, Any]:
     if frame is not None and frame.f_code.co_name == "__post_init__" and is_dataclass(owner):
         return {field.name: getattr(owner, field.name) for field in fields(owner) if field.init}
     arguments: dict[str, Any] = {}
-    while frame is not None and frame.f_code.co_name == "__init__" and _self_of(frame) is owner:
+    while frame is not None and frame.f_code.co_name == "__init__":
+        names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+        if not names or frame.f_locals.get(names[0]) is not owner:
+            break
         arguments |= _arguments_of(frame)
         frame = frame.f_back
     return arguments
-
-
-def _self_of(frame: FrameType) -> object:
-    code = frame.f_code
-    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
 
 
 def _arguments_of(frame: FrameType) -> dict[str, Any]:
