@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Audit", "Missing", "audit"]
-
 
 @dataclass
 class Audit:

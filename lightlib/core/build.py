@@ -55,8 +55,6 @@ from lightlib.strategies.strategy import Strategy
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Builder"]
-
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 Source = Callable[[], Any]
 

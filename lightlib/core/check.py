@@ -14,17 +14,6 @@ from lightlib.core.module.overrides import fixed_parameters, overrides
 from lightlib.core.run.hooks import warn_for_misspelt_hooks
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
-__all__ = [
-    "check_callbacks",
-    "check_hooks_of_several_loaders",
-    "check_module",
-    "check_optimization",
-    "check_schedulers",
-    "check_steps",
-    "compiler_of",
-    "step_with_loader",
-]
-
 
 def compiler_of(model: Any) -> Callable[..., Any] | None:
     """Return the function that compiles as torch.compile compiled `model`; None if it is not compiled."""

@@ -12,8 +12,6 @@ from lightlib.core.setup.plugins import callbacks_in, callbacks_of_packages
 from lightlib.core.setup.settings import Settings
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["all_callbacks"]
-
 
 def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) -> list[Any]:
     """Return the Trainer's callbacks in call order."""

@@ -28,16 +28,6 @@ from lightlib.version import __version__
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = [
-    "check_source",
-    "loader_count",
-    "log_hyperparameters",
-    "prepare_data",
-    "prepare_loggers",
-    "report_if_done",
-    "start_lines",
-]
-
 
 def check_source(fn: TrainerFn, sources: Mapping[str, Any]) -> None:
     """Refuse a call without data."""

@@ -16,8 +16,6 @@ from lightlib.launch.watch.watch import Watch
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Processes"]
-
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 _watch: list[Watch] = []  # one per process, however many Trainers it has
 

@@ -19,8 +19,6 @@ from lightlib.core.setup.settings import Settings
 from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["RunViews"]
-
 _STAGES = {stage.value: stage for stage in RunningStage}
 
 

@@ -52,8 +52,6 @@ from lightlib.profilers.profiler import PassThroughProfiler, Profiler
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Session"]
-
 
 class Session(SessionState):
     """Set-up, error handling and teardown around one call. All exceptions of a call pass through here.

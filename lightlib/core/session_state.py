@@ -15,8 +15,6 @@ from lightlib.core.run.run import Run
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["SessionState"]
-
 # Pickle and deepcopy keep these, the callbacks and the logged metrics. Loaders, optimizers and everything else that
 # belongs to a process are left out: a further fit makes them again.
 _KEPT = ("module", "datamodule", "asked_path", "loaded_path", "state", "interrupted", "identity")

@@ -21,8 +21,6 @@ from lightlib.tree import map_tensors
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["call", "wanted"]
-
 _INTERRUPTED = 130  # exit code after Ctrl-C
 
 

@@ -46,8 +46,6 @@ from lightlib.precision.precision import Precision
 from lightlib.profilers.profiler import Profiler
 from lightlib.strategies.strategy import Strategy
 
-__all__ = ["Trainer"]
-
 Duration = str | timedelta | dict[str, int]
 
 

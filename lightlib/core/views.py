@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from lightlib.callbacks.early_stopping import EarlyStopping
     from lightlib.callbacks.progress.base import ProgressBar
 
-__all__ = ["TrainerViews"]
-
 
 class TrainerViews(RunViews):
     """The properties of a Trainer: limits, the run, and here its objects, loaders and devices."""

@@ -14,8 +14,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
-__all__ = ["CombinedLoader", "Place", "flatten", "holds_loaders", "length"]
-
 Mode = Literal["min_size", "max_size_cycle", "max_size", "sequential"]
 MODES = get_args(Mode)
 

@@ -24,8 +24,6 @@ from lightlib.data.train import Move
 from lightlib.data.train_loaders import combine
 from lightlib.data.workers import begin_pass
 
-__all__ = ["EvalData"]
-
 
 class EvalData:
     """The batches of a validation, test or prediction: all loaders, one after the other or together.

@@ -14,8 +14,6 @@ from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-__all__ = ["batches_of"]
-
 _ROWS_OF_DTYPES = frozenset(
     (
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),

@@ -12,19 +12,6 @@ import torch
 
 from lightlib.data.seed import rng_state, set_rng_state, set_state_of_python, state_of_python
 
-__all__ = [
-    "fingerprint",
-    "generators_in",
-    "is_generator",
-    "present_state",
-    "reseeding",
-    "set_generator_state",
-    "set_present_state",
-    "set_states",
-    "state_of_generator",
-    "states_of",
-]
-
 _DEEPEST, _MOST, _LONGEST = 6, 4000, 64  # limits of the search: nesting, objects, and length of sequences
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type, torch.Tensor, torch.Size, torch.device)
 

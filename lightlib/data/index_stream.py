@@ -16,8 +16,6 @@ from lightlib.data.seed import set_rng_state
 from lightlib.data.sharding import DataShard, ShardedSampler, inner_sampler, is_plain_batches, shared_rng
 from lightlib.data.workers import Placed, Seeding
 
-__all__ = ["IndexStream", "draws_at_once", "is_random"]
-
 # These draw all their random numbers at the first `next`, or from generators of their own.
 _DRAW_AT_ONCE = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 _RECENT = 1024  # items that are remembered: more than workers are given in advance

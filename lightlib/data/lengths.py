@@ -11,8 +11,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from lightlib.data.sharding import ShardedSampler
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["by_rank", "is_length_exact", "limited", "nothing_read", "refuse_other_ends", "refuse_other_loaders"]
-
 
 def limited(total: float, limit: float, argument: str, name: str) -> float:
     """Return the number of batches that `limit` leaves of `total`: an int is a number, a float a fraction."""

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["END", "Prefetch"]
-
 END = object()
 
 

@@ -30,8 +30,6 @@ from lightlib.data.sharding import (
 from lightlib.data.worker_signals import Undisturbed, started_undisturbed
 from lightlib.data.workers import Seeding, WorkerStart, in_worker
 
-__all__ = ["batch_size_of_loader", "is_sharded", "resumable_loader", "stop_workers", "with_smaller_batches"]
-
 _BLOCK = 1024
 
 

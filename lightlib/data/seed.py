@@ -19,18 +19,6 @@ from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import started
 from lightlib.launch.environment.variables import NAMES
 
-__all__ = [
-    "choose_seed",
-    "isolate_rng",
-    "part_random_numbers",
-    "rng_state",
-    "seed_everything",
-    "seed_was_chosen",
-    "set_rng_state",
-    "set_state_of_python",
-    "state_of_python",
-]
-
 SEED_VARIABLE = "PL_GLOBAL_SEED"
 WORKERS_VARIABLE = "PL_SEED_WORKERS"
 CHOSEN_VARIABLE = "LIGHTLIB_CHOSEN_SEED"  # the result of `choose_seed`, for this process and those that it starts

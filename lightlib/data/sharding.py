@@ -17,18 +17,6 @@ from lightlib.data.workers import users_own
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.watch import Watch
 
-__all__ = [
-    "DataShard",
-    "ShardedBatchSampler",
-    "ShardedSampler",
-    "inner_sampler",
-    "is_plain_batches",
-    "is_sharded_by_user",
-    "kind_of",
-    "shared_rng",
-    "world_size_of",
-]
-
 _WORLD_SIZES, _RANKS = ("num_replicas", "_num_replicas", "world_size", "_world_size"), ("rank", "_rank")
 _SHARD_THEMSELVES = ("litdata", "streaming", "webdataset")  # packages whose data sets ask torch.distributed
 

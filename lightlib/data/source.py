@@ -25,18 +25,6 @@ from lightlib.data.prefetch import END
 from lightlib.data.sharding import ShardedSampler, is_plain_batches
 from lightlib.data.workers import begin_pass, users_own
 
-__all__ = [
-    "Source",
-    "describe",
-    "differences",
-    "generators_of",
-    "read_to_the_end",
-    "same_numbers",
-    "set_epoch",
-    "start_persistent_workers",
-    "warn_if_not_resumable",
-]
-
 _SAMPLER_OF_STREAMS = "_InfiniteConstantSampler"
 _COMPARED = {"kind": "kind", "length": "samples", "sampler": "sampler"}
 _PARTS = ("dataset", "sampler", "batch_sampler", "generator", "collate_fn")

@@ -21,8 +21,6 @@ from lightlib.data.source import differences, read_to_the_end, same_numbers
 from lightlib.data.train_loaders import TrainLoaders
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["Move", "TrainData"]
-
 Move = Callable[[Any, int], Any]
 
 

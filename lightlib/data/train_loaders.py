@@ -22,8 +22,6 @@ from lightlib.data.source import Source, describe, warn_if_not_resumable
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.watch import Watch
 
-__all__ = ["TrainLoaders", "combine"]
-
 
 def combine(loaders: Any, mode: Mode) -> CombinedLoader:
     """Return one loader or a collection of them as a CombinedLoader; a CombinedLoader is returned unchanged."""

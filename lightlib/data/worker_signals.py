@@ -11,8 +11,6 @@ from collections.abc import Callable
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
-__all__ = ["Undisturbed", "started_undisturbed"]
-
 _SENT_TO_ALL = {number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")}
 
 

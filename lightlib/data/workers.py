@@ -12,8 +12,6 @@ from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
 
 from lightlib.data.generators import fingerprint, generators_in, reseeding
 
-__all__ = ["Placed", "Seeded", "SeededStream", "Seeding", "WorkerStart", "begin_pass", "in_worker", "users_own"]
-
 _MASK, _STEP = 2**64 - 1, 0x9E3779B97F4A7C15
 _STAGES = ("training", "validation", "test", "prediction", "predict")
 Reseed = Callable[[int], Any]

@@ -11,8 +11,6 @@ from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.slots import Table
 from lightlib.core.metrics.torchmetric import is_metric
 
-__all__ = ["run_dummy_step"]
-
 
 def run_dummy_step(
     results: Results, module: nn.Module, step: Callable[..., Any], batch: Any, i: int, loader: int, several: bool

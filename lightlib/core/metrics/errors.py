@@ -13,18 +13,6 @@ from lightlib import report
 from lightlib.core.metrics.torchmetric import is_metric
 from lightlib.errors import LoggingError
 
-__all__ = [
-    "as_number",
-    "changed_arguments",
-    "check_batch_size",
-    "check_flags",
-    "check_kind",
-    "metric_of",
-    "no_meaning",
-    "not_scalar",
-    "shared_metric",
-]
-
 _ARGUMENTS = ("prog_bar", "logger", "on_step", "on_epoch", "reduce_fx", "enable_graph", "add_dataloader_idx")
 # The hook to log from instead, where the value is not too late.
 _INSTEAD = {

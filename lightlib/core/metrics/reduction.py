@@ -13,8 +13,6 @@ from lightlib.core.metrics.slots import Slot, Table
 from lightlib.errors import LoggingError
 from lightlib.strategies.strategy import Strategy
 
-__all__ = ["Reduction", "in_parts"]
-
 Key = tuple[str, str, int]
 
 

@@ -24,8 +24,6 @@ from lightlib.core.metrics.slots import Slot, Table
 from lightlib.core.metrics.torchmetric import forward_value, is_metric, load_metric_state, metric_state
 from lightlib.errors import LoggingError, nearest
 
-__all__ = ["Results", "table", "to_floats"]
-
 _REDUCTIONS: dict[Any, str] = {
     **{name: name for name in ("mean", "sum", "min", "max")},
     **{getattr(torch, name): name for name in ("mean", "sum", "min", "max")},

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["OUTSIDE", "RULES", "Rule", "rule_of"]
-
 
 class Rule(NamedTuple):
     """The rule for `self.log` in one hook.

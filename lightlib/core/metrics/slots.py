@@ -15,8 +15,6 @@ from lightlib.accelerators.lookup import of
 from lightlib.core.metrics.errors import as_number, not_scalar
 from lightlib.tree import tensors_in
 
-__all__ = ["Slot", "Table", "batch_size_of"]
-
 _FOLD_AT = 64
 _FLAGS = ("bar", "logger", "on_step", "on_epoch", "reduction")
 _SUMS = ("total", "weight", "last", "fresh", "count")

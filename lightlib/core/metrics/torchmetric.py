@@ -7,8 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["forward_value", "is_metric", "load_metric_state", "metric_state"]
-
 
 def is_metric(value: Any) -> bool:
     """Whether `value` is a torchmetrics.Metric; does not import torchmetrics to find out."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from lightlib.core.trainer import Trainer
 
-__all__ = ["DataModule"]
-
 
 class DataModule(DataHooks, HyperparametersMixin):
     """A source of data: `prepare_data` runs once, `setup` in every process, and each stage has a loader.

@@ -21,8 +21,6 @@ from lightlib.tree import to_device
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
 
-__all__ = ["arguments_of", "evaluating", "scriptable", "set_modes", "to_onnx", "to_torch_export"]
-
 _OF_ONNX = ("onnx", "onnxscript", "onnx_ir")
 
 

@@ -11,8 +11,6 @@ from torch.optim import Optimizer
 from lightlib.accelerators.lookup import of
 from lightlib.tree import to_device
 
-__all__ = ["DataHooks", "ModelHooks"]
-
 
 class ModelHooks:
     """Hooks around the steps of a module. ``docs/lifecycle.md`` shows when each fires."""

@@ -18,8 +18,6 @@ from lightlib.core.resume.source import check
 from lightlib.core.values.hparams import AttributeDict, with_attributes
 from lightlib.errors import ArgumentTypeError, CheckpointError, nearest, shown
 
-__all__ = ["ClassOnly", "load_datamodule", "load_from_checkpoint"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
     from lightlib.loggers.logger import Logger
 
-__all__ = ["Module"]
-
 Reduction = Literal["mean", "sum", "min", "max", "avg"]
 ClipAlgorithm = Literal["norm", "value"]
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-__all__ = ["fixed_parameters", "method_of", "overrides"]
-
 
 def overrides(instance: object, base: type, name: str) -> bool:
     """Whether `instance` or its class defines `name` rather than inheriting it from `base`.

@@ -19,8 +19,6 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, neares
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
 
-__all__ = ["configure"]
-
 _KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau")
 _GROUP_KEYS = ("optimizer", "lr_scheduler", "monitor", "frequency")
 _FORMS = (

@@ -12,8 +12,6 @@ from torch.optim import Optimizer
 
 from lightlib.torch_private import is_profiled
 
-__all__ = ["closure_of", "gradients", "scale_gradients", "zeroing"]
-
 _ZERO_GRAD = Optimizer.zero_grad  # torch's, also if it is patched later
 
 

@@ -14,8 +14,6 @@ from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest
 
-__all__ = ["SchedulerConfig", "Schedules", "check_schedule", "step_scheduler"]
-
 _INTERVALS = ("step", "epoch")
 
 

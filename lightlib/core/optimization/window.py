@@ -20,8 +20,6 @@ from lightlib.tree import map_tensors
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
 
-__all__ = ["Window", "closure_called_again", "closure_not_called", "detached", "unusable"]
-
 _detach = methodcaller("detach")  # in C: no Python call for each tensor
 
 

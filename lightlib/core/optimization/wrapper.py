@@ -10,8 +10,6 @@ from torch.optim import Optimizer
 
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["LightningOptimizer"]
-
 
 class LightningOptimizer:
     """Behaves like the optimizer it wraps, also for `isinstance`; only `step` and `toggle_model` differ.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from lightlib.core.progress.progress import Progress
 
-__all__ = ["Plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-__all__ = ["Progress"]
-
 
 @dataclass(slots=True)
 class Progress:

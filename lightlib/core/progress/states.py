@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["RunningStage", "TrainerFn", "TrainerState", "TrainerStatus"]
-
 
 class _Word(str, Enum):
     def __str__(self) -> str:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["call_if_defined", "callback_tensors", "restore_callback_tensors"]
-
 States = dict[str, dict[str, dict[str, Tensor]]]
 
 

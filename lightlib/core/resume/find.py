@@ -19,8 +19,6 @@ from lightlib.errors import ArgumentTypeError, CheckpointError, Misconfiguration
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Found", "after_damage", "newest_known", "resolve_path", "say_how_to_go_on"]
-
 _LAUNCHERS_THAT_START_AGAIN = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # these run the same command again
 _ENDING = ".ckpt"
 _DEPTH = 2  # a file name's template may make folders

@@ -18,8 +18,6 @@ from lightlib.errors import CheckpointError
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
-__all__ = ["compare", "setting"]
-
 _WORDS = {
     "seed": "the seed (seed_everything)",
     "torch": "the version of torch",

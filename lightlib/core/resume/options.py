@@ -8,8 +8,6 @@ from typing import Any
 
 from lightlib.errors import ArgumentTypeError, UnknownNameError, shown
 
-__all__ = ["Resume"]
-
 _CHANGES = ("warn", "refuse", "ignore")
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lightlib.core.run.run import Run
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Restored", "other_weights", "restore", "restore_weights"]
-
 
 @dataclass(frozen=True, slots=True)
 class Restored:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from lightlib.core.run.run import Run
     from lightlib.core.trainer import Trainer
 
-__all__ = ["RunIdentity", "SaveRequest", "Saver"]
-
 
 @dataclass(slots=True)
 class RunIdentity:

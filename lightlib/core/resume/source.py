@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
     from lightlib.strategies.strategy import Strategy
 
-__all__ = ["ResumeSource", "check", "find_origin"]
-
 
 @dataclass
 class ResumeSource:

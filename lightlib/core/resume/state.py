@@ -17,8 +17,6 @@ from lightlib.core.values.hparams import plain_hparams
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
-__all__ = ["dump"]
-
 LIGHTNING_VERSION = "2.6.0"
 
 

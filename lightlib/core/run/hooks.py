@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = [
-    "HOOKS",
-    "SKIP_EPOCH",
-    "STEPS",
-    "FrozenCallbacks",
-    "Hooks",
-    "in_order",
-    "in_priority",
-    "nothing",
-    "scoped",
-    "skip_if_any",
-    "warn_for_misspelt_hooks",
-    "with_loader",
-]
-
 _EVALUATION = tuple(
     f"on_{stage}_{moment}"
     for stage in ("validation", "test", "predict")

@@ -16,8 +16,6 @@ from lightlib.core.metrics.results import to_floats
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
-__all__ = ["LogWriter"]
-
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _HOW_TO_FIND = (
     "Training continues. To find where it began, use callbacks.TerminateOnNaN(), or Trainer(detect_anomaly=True)."

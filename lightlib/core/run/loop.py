@@ -15,8 +15,6 @@ from lightlib.core.run.optimization import Closure, Optimization
 from lightlib.core.run.parts import PREDICT, SANITY_CHECK, VALIDATION, Stage
 from lightlib.core.run.run import Run
 
-__all__ = ["automatic", "backward", "closure", "evaluate", "fit", "manual", "manual_backward", "manual_step", "predict"]
-
 
 def fit(run: Run) -> None:
     """Train until the plan is done or a stop is requested."""

@@ -16,8 +16,6 @@ from lightlib.errors import MisconfigurationException
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.strategy import Strategy
 
-__all__ = ["Closure", "Optimization", "not_training"]
-
 Batch = Callable[..., Any]
 Closure = Callable[[], Any] | None
 

@@ -14,18 +14,6 @@ from lightlib.data.evaluation import EvalData
 from lightlib.launch.watch.watch import Watch
 from lightlib.strategies.strategy import Strategy
 
-__all__ = [
-    "PREDICT",
-    "SANITY_CHECK",
-    "TEST",
-    "VALIDATION",
-    "Clocks",
-    "Evaluations",
-    "Stage",
-    "StopRequests",
-]
-
-
 _MOMENTS = ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
 _AFTER_ALL = sys.maxsize
 

@@ -43,8 +43,6 @@ from lightlib.torch_private import version_of
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Run"]
-
 _WITHIN = ("start", "epoch_start", "batch_start", "batch_end")
 
 

@@ -13,8 +13,6 @@ from lightlib import report
 from lightlib.errors import SIGTERMException
 from lightlib.strategies.strategy import Strategy
 
-__all__ = ["Signals"]
-
 
 class Signals:
     """Notes the first Ctrl-C or SIGTERM, which the loop raises between two steps. A second Ctrl-C is raised at once.

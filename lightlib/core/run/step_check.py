@@ -13,8 +13,6 @@ from lightlib.errors import MisconfigurationException
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
-__all__ = ["StepCheck"]
-
 _MAY_STOP = (EarlyStopping, Timer)
 
 

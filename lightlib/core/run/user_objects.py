@@ -24,8 +24,6 @@ from lightlib.torch_private import buffers_of, non_persistent_buffers
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
-__all__ = ["Owner", "known_parts", "loaders_of", "owners_of", "within"]
-
 _RUNS = frozenset(
     ("_trainer", "_results", "_hparams", "_device", "_toggled", "_hparams_initial", "_hparams_name", "_log_hyperparams",
      "device_mesh", "trainer", "_pl_module", "_placed_by")

@@ -14,8 +14,6 @@ from lightlib.core.values.source import LIBRARIES, root_of
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
-__all__ = ["Snapshot", "known_to", "owners_within", "snapshot"]
-
 
 @dataclass
 class Snapshot:

@@ -22,8 +22,6 @@ from lightlib.data.seed import isolate_rng, rng_state, set_rng_state
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
-__all__ = ["Missing", "UserState"]
-
 _FIXES = {
     "module": "write it in on_save_checkpoint(checkpoint) and read it in on_load_checkpoint(checkpoint)",
     "callback": "return it from state_dict() and load it in load_state_dict(state)",

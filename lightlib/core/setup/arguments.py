@@ -14,8 +14,6 @@ from typing import Any, TypeVar, cast
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, LightlibError, nearest
 
-__all__ = ["REMOVED", "checked_call"]
-
 Init = TypeVar("Init", bound=Callable[..., None])
 _NOTHING = "no replacement"
 # Arguments of Lightning 1.x with their replacement and the fix; `{value}` is the user's value.

@@ -21,8 +21,6 @@ from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationEx
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
 
-__all__ = ["DEFAULT_BATCH_SIZE", "check_given", "check_loaders", "explain_batch", "find", "holds_nothing", "serve"]
-
 DEFAULT_BATCH_SIZE = 32
 _LOADERS = "a DataLoader, a Dataset, an iterable of batches, or a list or dict of them."
 _LOADER_KINDS = (DataLoader, CombinedLoader)

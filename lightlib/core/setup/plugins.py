@@ -20,21 +20,6 @@ from lightlib.precision.precision import Precision, named
 from lightlib.profilers.profiler import PassThroughProfiler
 from lightlib.strategies.strategy import Strategy
 
-__all__ = [
-    "Plugin",
-    "accumulation_of",
-    "callbacks_in",
-    "callbacks_of_packages",
-    "largest_batch",
-    "loggers_of",
-    "plan_of",
-    "plugins_of",
-    "precision_of",
-    "profiler_of",
-    "requeue_of",
-    "strategy_of",
-]
-
 Plugin = Precision | Environment | SLURMEnvironment | str
 
 

@@ -14,8 +14,6 @@ import torch
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
 
-__all__ = ["Settings", "integer", "seconds"]
-
 T = TypeVar("T")
 
 

@@ -15,24 +15,6 @@ from torch.utils.data import DataLoader
 
 from lightlib.core.values.source import LIBRARIES, root_of
 
-__all__ = [
-    "ABSENT",
-    "COPIED",
-    "SCALARS",
-    "TIMES",
-    "Known",
-    "TooLarge",
-    "Unsaveable",
-    "attributes_of",
-    "full_name",
-    "give",
-    "has_protocol",
-    "is_runs",
-    "is_users_object",
-    "record_class",
-    "state_of",
-]
-
 ABSENT: Any = object()
 LARGEST = 2**28  # bytes that the automatic part of a checkpoint may have, on each rank
 COPIED = 2**24  # and of what is copied when an epoch or a validation begins

@@ -29,8 +29,6 @@ from lightlib.core.values.attributes import (
 from lightlib.data.generators import fingerprint, is_generator
 from lightlib.torch_private import version_of
 
-__all__ = ["digest"]
-
 _PLAIN = 200_000  # a container of up to so many plain values is compared in full
 _EXACT = 10_000  # so many items of any other container are compared, evenly spaced if it has more
 _CONTENT = 2**20  # a tensor or array of up to so many bytes is compared in full

@@ -34,8 +34,6 @@ from lightlib.core.values.attributes import (
 )
 from lightlib.data.generators import is_generator, set_generator_state, state_of_generator
 
-__all__ = ["encode", "restored", "same", "shared", "well_formed"]
-
 _DEEPEST = 12
 _CONTAINERS = (list, tuple, deque, set, frozenset, dict, OrderedDict, Counter, defaultdict)
 _FACTORIES: dict[str, Callable[[], Any]] = {

@@ -22,9 +22,6 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.hyperparameters import from_omegaconf
 from lightlib.report import is_secret
 
-__all__ = ["AttributeDict", "HyperparametersMixin", "given_hyperparameters", "plain_hparams", "with_attributes"]
-
-
 _INITIALISERS = ("__init__", "__post_init__")
 # While an object is built from a configuration: its class, and the configured values.
 _given: ContextVar[tuple[type, dict[str, Any]] | None] = ContextVar("given hyperparameters", default=None)

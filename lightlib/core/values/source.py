@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-__all__ = ["LIBRARIES", "is_of_torch", "root_of", "saves", "stored", "updated"]
-
 _SAVERS = ("state_dict", "on_save_checkpoint", "get_extra_state", "sharded_state", "__getstate__")
 _BEFORE_OR_AFTER = (
     "__init__", "__post_init__", "setup", "teardown", "prepare_data", "configure_model", "configure_optimizers",
