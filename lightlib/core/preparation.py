@@ -133,14 +133,3 @@ def start_lines(run: Run) -> list[str]:
         f"seed {seed}" if seed is not None else "no seed",
     ]
     return [" · ".join(parts), *run.optimization.schedules.describe(run.plan)]
-
-
-def report_if_done(run: Run) -> None:
-    """Report that there is nothing to train if the run has reached its limits."""
-    if run.plan.done(run.progress):
-        at = f"epoch {run.progress.epoch}, step {run.progress.step}"
-        limits = f"max_epochs={run.plan.max_epochs:g}, max_steps={run.plan.max_steps:g}"
-        report.info(
-            f"Nothing to train: the run is already at {at}, with {limits} and "
-            f"{run.plan.num_batches:g} training batches."
-        )

@@ -25,7 +25,6 @@ from lightlib.core.preparation import (
     log_hyperparameters,
     prepare_data,
     prepare_loggers,
-    report_if_done,
     start_lines,
 )
 from lightlib.core.processes import Processes
@@ -255,8 +254,12 @@ class Session(SessionState):
     def _announce(self, run: Run) -> None:
         for line in start_lines(run):
             self._once.info(line)
-        if self.state.fn is TrainerFn.FITTING:
-            report_if_done(run)
+        if self.state.fn is TrainerFn.FITTING and run.plan.done(run.progress):
+            report.info(
+                f"Nothing to train: the run is already at epoch {run.progress.epoch}, step {run.progress.step}, with "
+                f"max_epochs={run.plan.max_epochs:g}, max_steps={run.plan.max_steps:g} and {run.plan.num_batches:g} "
+                "training batches."
+            )
 
     def rebuild_hooks(self, run: Run) -> None:
         assert self.builder is not None

@@ -212,25 +212,19 @@ def length(loader: Any) -> float:
 
 def holds_loaders(values: Sequence[Any]) -> bool:
     """Whether a list or tuple is a collection of loaders; otherwise it is one loader, a list of batches."""
+    numpy = sys.modules.get("numpy")
+    arrays = () if numpy is None else (numpy.ndarray,)
     return bool(values) and all(
         _is_loader(value)
         or (isinstance(value, (list, tuple)) and holds_loaders(value))
         or (isinstance(value, Mapping) and bool(value) and all(map(_is_loader, value.values())))
-        or (
-            isinstance(value, Iterable)
-            and not isinstance(value, (Tensor, str, bytes, list, tuple, Mapping, *_arrays()))
-        )
+        or (isinstance(value, Iterable) and not isinstance(value, (Tensor, str, bytes, list, tuple, Mapping, *arrays)))
         for value in values
     )
 
 
 def _is_loader(value: Any) -> bool:
     return isinstance(value, (Dataset, DataLoader))
-
-
-def _arrays() -> tuple[type, ...]:
-    numpy = sys.modules.get("numpy")
-    return () if numpy is None else (numpy.ndarray,)
 
 
 def flatten(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:

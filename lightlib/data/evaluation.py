@@ -76,8 +76,10 @@ class EvalData:
         most = totals
         if share is not None:
             if not self._one_by_one:
-                self._together = self._sharded_together(share)
-                if self._together is not self.combined:
+                by_user = any(is_sharded_by_user(loader, share, name) for loader in self.given)
+                # the items are sharded; sharded separately, the loaders would no longer match
+                self._together = self.combined if by_user else ShardedBatchSampler(self.combined, share, False, name)
+                if not by_user:
                     totals = [n if n == math.inf else len(range(share.rank, int(n), share.size)) for n in totals]
             all_processes = share.gather((totals, self._seed))
             refuse_other_loaders([len(lengths) for lengths, _ in all_processes], name)
@@ -91,12 +93,6 @@ class EvalData:
     def use_dummy_step(self, step: Callable[[Any, int, int], None]) -> None:
         """Run `step` where this process has no batch and another rank has one."""
         self.dummy_step = step
-
-    def _sharded_together(self, share: DataShard) -> Any:
-        """Return a combination with its items sharded; sharded separately, its loaders would no longer match."""
-        if any(is_sharded_by_user(loader, share, self.name) for loader in self.given):
-            return self.combined
-        return ShardedBatchSampler(self.combined, share, False, self.name)
 
     @property
     def num_loaders(self) -> int:

@@ -16,14 +16,11 @@ _DEEPEST, _MOST, _LONGEST = 6, 4000, 64  # limits of the search: nesting, object
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type, torch.Tensor, torch.Size, torch.device)
 
 
-def _numpy_kinds() -> tuple[type, ...]:
-    numpy = sys.modules.get("numpy")
-    return () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
-
-
 def is_generator(value: Any) -> bool:
     """Whether `value` is a random generator of torch, NumPy or Python."""
-    return isinstance(value, (torch.Generator, random.Random, *_numpy_kinds()))
+    numpy = sys.modules.get("numpy")
+    of_numpy = () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
+    return isinstance(value, (torch.Generator, random.Random, *of_numpy))
 
 
 def generators_in(roots: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:

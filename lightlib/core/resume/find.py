@@ -110,7 +110,14 @@ def after_damage(found: Found, error: CheckpointError) -> Found:
 
 def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
     folders = _folders(trainer)
-    _warn_of_saves_that_cannot_be_resumed(trainer, fn)
+    savers = [one for one in trainer.checkpoint_callbacks if hasattr(one, "save_weights_only")]
+    if fn is TrainerFn.FITTING and savers and all(one.save_weights_only for one in savers):
+        report.warn(
+            "ckpt_path='auto' together with save_weights_only=True: the checkpoints of this run hold weights alone, so "
+            "it begins again from epoch 0 when it is killed.\n"
+            "  Fix: leave out save_weights_only, or add a second ModelCheckpoint(save_last=True) without it.",
+            report.PossibleUserWarning,
+        )
     seen = list(_seen_in(folders, trainer))
     ordered = _newest_first([one for one in seen if fn is not TrainerFn.FITTING or one.is_resumable])
     for one, error in _damaged_before(ordered):
@@ -155,18 +162,6 @@ def _say_chosen(found: Found) -> None:
     label = found.label
     where = f" (epoch {label.epoch}, step {label.step})" if label is not None else ""
     report.info(f"ckpt_path='auto': the newest checkpoint is {found.path!r}{where}.")
-
-
-def _warn_of_saves_that_cannot_be_resumed(trainer: Trainer, fn: TrainerFn) -> None:
-    """Warn if no callback of a run saves checkpoints from which ``ckpt_path="auto"`` can resume."""
-    savers = [one for one in trainer.checkpoint_callbacks if hasattr(one, "save_weights_only")]
-    if fn is TrainerFn.FITTING and savers and all(one.save_weights_only for one in savers):
-        report.warn(
-            "ckpt_path='auto' together with save_weights_only=True: the checkpoints of this run hold weights alone, so "
-            "it begins again from epoch 0 when it is killed.\n"
-            "  Fix: leave out save_weights_only, or add a second ModelCheckpoint(save_last=True) without it.",
-            report.PossibleUserWarning,
-        )
 
 
 def _say_nothing_found(asked: str, folders: Sequence[str], weights: Sequence[_Seen] = ()) -> None:

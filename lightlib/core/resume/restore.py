@@ -111,7 +111,12 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
     if parts.weights_alone:
         return
     if parts.callbacks:
-        _restore_callbacks(run.callbacks, content["callbacks"])
+        known = {callback.state_key: callback for callback in run.callbacks}
+        for key, state in content["callbacks"].items():
+            if key in known:
+                known[key].load_state_dict(state)
+            else:
+                report.warn(f"The checkpoint holds the state of a callback that this run does not have: {key}.")
         restore_callback_tensors(run.trainer, run.module, run.strategy, run.callbacks, content)
     restored = Restored(full=continues, optimizers=_restore_optimization(run, content, parts))
     run.continue_from(restored, begun=False)
@@ -232,7 +237,10 @@ def _restore_optimizers(run: Run, content: dict[str, Any]) -> Sequence[Callable[
     same_precision = bool((ours.get("setting") or {}).get("precision") == run.trainer.precision)
     for optimizer, saved, held in zip(optimizers, content["optimizer_states"], named, strict=True):
         name = type(optimizer).__name__
-        state = _with_names(saved, held) if run.strategy.world_size > 1 else saved
+        state = saved
+        if held and run.strategy.world_size > 1:
+            groups = zip(saved["param_groups"], held, strict=False)
+            state = {**saved, "param_groups": [{**group, "param_names": names} for group, names in groups]}
         with _reading(f"state of {name}"):
             strange = sorted(set(state["param_groups"][0]) - {*optimizer.param_groups[0], "initial_lr", "param_names"})
             lacking = sorted(set(optimizer.defaults) - set(state["param_groups"][0]))
@@ -305,20 +313,6 @@ def _dtypes_kept(optimizer: Optimizer) -> Iterator[None]:
     finally:
         before.remove()
         after.remove()
-
-
-def _with_names(state: dict[str, Any], names: list[list[str]]) -> dict[str, Any]:
-    groups = [{**group, "param_names": own} for group, own in zip(state["param_groups"], names, strict=False)]
-    return {**state, "param_groups": groups} if groups else state
-
-
-def _restore_callbacks(callbacks: list[Any], states: Mapping[str, Any]) -> None:
-    known = {getattr(callback, "state_key", None): callback for callback in callbacks}
-    for key, state in states.items():
-        if key in known:
-            known[key].load_state_dict(state)
-        else:
-            report.warn(f"The checkpoint holds the state of a callback that this run does not have: {key}.")
 
 
 def _restore_lightnings_position(run: Run, content: dict[str, Any], parts: Resume) -> None:

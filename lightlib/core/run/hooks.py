@@ -212,7 +212,8 @@ class Hooks:
                 if owner is not module:
                     call = partial(call, trainer, module)
                 calls.append(wrap(type(owner).__name__, name, with_loader(call) if name in _AROUND_A_BATCH else call))
-                owners.append(_named(owner))
+                priority = "normal" if owner is module else owner.priority
+                owners.append(type(owner).__name__ + ("" if priority == "normal" else f" ({priority})"))
             setattr(self, name, _JOINED.get(name, in_order)(calls))
             if owners:
                 self._owners[name] = owners
@@ -242,11 +243,6 @@ class Hooks:
 
     def __repr__(self) -> str:
         return f"<Hooks: {len(self._owners)} defined; print(trainer.hooks) lists them>"
-
-
-def _named(owner: Any) -> str:
-    priority = getattr(owner, "priority", "normal") if isinstance(owner, Callback) else "normal"
-    return type(owner).__name__ + ("" if priority == "normal" else f" ({priority})")
 
 
 def warn_for_misspelt_hooks(owner: object, base: type) -> None:

@@ -86,9 +86,6 @@ class Owner:
         else:
             give(self.held, name, value)
 
-    def drop(self, name: str) -> None:
-        getattr(self.held, "__dict__", {}).pop(name, None)
-
 
 def known_parts(module: nn.Module, device: Any, roots: Iterable[str]) -> Known:
     """Return the modules, parameters and buffers that every checkpoint holds, by name and by `id`."""
@@ -127,8 +124,10 @@ def owners_of(run: Run) -> list[Owner]:
         name = type(callback).__name__
         number = seen[name] = seen.get(name, -1) + 1
         if root_of(type(callback)) != "lightlib":
-            place = f"{name}[{number}]" if number else name
-            owners.append(Owner(place, callback, "callback", _from_lightlib(callback)))
+            bases = type(callback).__mro__
+            from_lightlib = any(root_of(base) == "lightlib" and base is not Callback for base in bases)
+            without = attributes_of(callback).keys() - stored(type(callback)) if from_lightlib else ()
+            owners.append(Owner(f"{name}[{number}]" if number else name, callback, "callback", without))
     first: dict[int, Owner] = {}
     for owner in owners:
         first.setdefault(id(owner.held), owner)
@@ -138,13 +137,6 @@ def owners_of(run: Run) -> list[Owner]:
 @cache
 def _names_of_base(kind: type) -> frozenset[str]:
     return frozenset(vars(kind()))
-
-
-def _from_lightlib(callback: Any) -> Collection[str]:
-    """Return the attributes of a callback that a class of lightlib set."""
-    kind: type = type(callback)
-    ours = any(root_of(base) == "lightlib" and base is not Callback for base in kind.__mro__)
-    return attributes_of(callback).keys() - stored(kind) if ours else ()
 
 
 def _owners_of_loader(name: str, loader: Any, trains: bool, saved: bool) -> Iterator[Owner]:

@@ -55,8 +55,12 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
             if id(value) in excluded and value is not owner.held:
                 continue
             known.begin_attribute()
-            taken.digests[owner.place, name] = _digest(value, known, f"{owner.place}.{name}")
-            taken.ids[owner.place, name] = id(value)
+            key = owner.place, name
+            try:
+                taken.digests[key] = digest(value, known, f"{owner.place}.{name}")
+            except Exception:  # noqa: BLE001  it runs the user's code: `__len__`, `__iter__`, `__eq__`
+                taken.digests[key] = type(value).__name__, id(value)
+            taken.ids[key] = id(value)
     if start is None:
         known.use_containers(set(known.seen))
     for name, part in run.module.named_modules():
@@ -64,8 +68,7 @@ def snapshot(run: Run, start: Snapshot | None, owners: list[Owner] | None = None
         if is_metric(part) and id(part) not in excluded:
             states = {at: digest(state, known.again(), at) for at, state in part.metric_state.items()}
             taken.metrics[name] = part.update_count, states
-    for name, parameter in run.module.named_parameters():
-        taken.requires_grad[name] = parameter.requires_grad
+    taken.requires_grad |= {name: parameter.requires_grad for name, parameter in run.module.named_parameters()}
     return taken
 
 
@@ -89,10 +92,3 @@ def _saved_by_the_run(run: Run) -> set[int]:
     for data in run.evaluations.loaded.values():
         ids |= {id(generator) for generators in data.generators for generator in generators}
     return ids | {id(slot.metric) for slot in run.results.train.slots.values() if slot.metric is not None}
-
-
-def _digest(value: Any, known: Known, path: str) -> Any:
-    try:
-        return digest(value, known, path)
-    except Exception:  # noqa: BLE001  it runs the user's code: `__len__`, `__iter__`, `__eq__`
-        return type(value).__name__, id(value)

@@ -354,7 +354,7 @@ def _restore_state(run: Run, start: Snapshot | None, saved: Mapping[str, Any], b
     _restore_values(run, start, {place: values for place, values in saved["values"].items() if place not in left_out})
     for place, name in saved["gone"]:
         if place in owners:
-            owners[place].drop(name)
+            getattr(owners[place].held, "__dict__", {}).pop(name, None)
 
 
 def _restore_values(run: Run, start: Snapshot | None, values: Values) -> None:

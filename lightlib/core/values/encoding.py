@@ -130,20 +130,16 @@ def _encoded_object(value: Any, known: Known, path: str, within: tuple[int, ...]
         known.take(_size(state["states"]))
         return {"metric": state}
     if in_place:
-        return {"state": _plain_state(value, known)}
+        saved = state_of(value)
+        if (place := not_plain(saved)) is not None:
+            raise Unsaveable(f"its state_dict() holds an object that is no plain value at {place}")
+        known.take(_size(saved))
+        return {"state": saved}
     return {"object": _encoded_attributes(value, known, path, within)}
 
 
 def _encoded_attributes(value: Any, known: Known, path: str, within: tuple[int, ...]) -> dict[str, Any]:
     return {name: encode(item, known, f"{path}.{name}", within) for name, item in attributes_of(value).items()}
-
-
-def _plain_state(value: Any, known: Known) -> Any:
-    state = state_of(value)
-    if (place := not_plain(state)) is not None:
-        raise Unsaveable(f"its state_dict() holds an object that is no plain value at {place}")
-    known.take(_size(state))
-    return state
 
 
 def _size(state: Any) -> int:
