@@ -123,10 +123,10 @@ def owners_of(run: Run) -> list[Owner]:
     for callback in run.callbacks:
         name = type(callback).__name__
         number = seen[name] = seen.get(name, -1) + 1
-        if root_of(type(callback)) != "lightlib":
-            bases = type(callback).__mro__
-            from_lightlib = any(root_of(base) == "lightlib" and base is not Callback for base in bases)
-            without = attributes_of(callback).keys() - stored(type(callback)) if from_lightlib else ()
+        kind: Any = type(callback)
+        if root_of(kind) != "lightlib":
+            from_lightlib = any(root_of(base) == "lightlib" and base is not Callback for base in kind.__mro__)
+            without = attributes_of(callback).keys() - stored(kind) if from_lightlib else ()
             owners.append(Owner(f"{name}[{number}]" if number else name, callback, "callback", without))
     first: dict[int, Owner] = {}
     for owner in owners:

@@ -167,7 +167,7 @@ def _checked(check: Callable[[str, Any], Any]) -> Any:
     return field(metadata={"check": check})
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Settings:
     """The Trainer's plain arguments in one form: limits are resolved, and None never means a default."""
 
@@ -181,8 +181,8 @@ class Settings:
     limit_test_batches: int | float = _checked(_or_default(limit, 1.0))
     limit_predict_batches: int | float = _checked(_or_default(limit, 1.0))
     overfit_batches: int | float = _checked(_or_default(limit, 0.0))
-    val_check_interval: int | float = field()
-    val_check_seconds: float | None = field()
+    val_check_interval: int | float
+    val_check_seconds: float | None
     check_val_every_n_epoch: int | None = _checked(_or_none(_at_least(1)))
     num_sanity_val_steps: float = _checked(_or_default(_sanity, 2))
     log_every_n_steps: int = _checked(_or_default(_at_least(0), 50))
