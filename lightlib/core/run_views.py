@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -132,7 +131,7 @@ class RunViews(TrainerLimits):
     @property
     def elapsed(self) -> float:
         """Seconds since training began in this process."""
-        return monotonic() - self.run.clocks.started if self.run is not None else 0.0
+        return self.run.clocks.since_start() if self.run is not None else 0.0
 
     @property
     def data_wait(self) -> float:

@@ -158,3 +158,9 @@ class Clocks:
     def note_validation(self, batch: int) -> None:
         self.validated = monotonic()
         self.shared.start(batch)
+
+    def since_start(self) -> float:
+        return monotonic() - self.started
+
+    def since_validation(self) -> float:
+        return monotonic() - self.validated

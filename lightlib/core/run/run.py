@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -169,7 +168,7 @@ class Run:
         """Return the seconds since the last validation; with several processes, 0 until it is due on rank 0's clock."""
         limit = self.plan.validate_every_seconds
         if self.strategy.world_size == 1 or limit is None:
-            return monotonic() - self.clocks.validated
+            return self.clocks.since_validation()
         return limit if self.clocks.shared.over(self.trainer, self.progress.batch, limit) else 0.0
 
     # where the run may be left, and saved
