@@ -139,10 +139,8 @@ class Slot:
 
     @classmethod
     def from_state(cls, name: str, state: Mapping[str, Any]) -> Slot:
-        slot = cls(name, state["suffix"], *(state[flag] for flag in _FLAGS))
-        for name_of_sum in _SUMS:
-            setattr(slot, name_of_sum, state[name_of_sum])
-        return slot
+        sums = {name_of_sum: state[name_of_sum] for name_of_sum in _SUMS}
+        return cls(name, state["suffix"], *(state[flag] for flag in _FLAGS), **sums)
 
     def clear(self) -> None:
         if self.metric is not None:

@@ -33,6 +33,10 @@ class Progress:
         self.batch += 1
         self.step += stepped
 
+    def note_epoch_start(self) -> None:
+        """Note that `on_train_epoch_start` of the running epoch has been called."""
+        self.begun = 1
+
     def end_epoch(self) -> None:
         self.epoch += 1
         self.begin_epoch_again()

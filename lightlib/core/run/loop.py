@@ -42,7 +42,7 @@ def train_epoch(run: Run) -> None:
     assert data is not None
     if not progress.begun:
         hooks.on_train_epoch_start()
-        progress.begun = 1
+        progress.note_epoch_start()
     timed = run.begin_epoch().validate_every_seconds is not None
     while True:  # decide what is due, the same way after a batch and after a resume
         plan = run.plan  # a hook may have changed a limit
