@@ -26,9 +26,14 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
             expected="one progress bar.",
             fix=f"leave out {bars[1]}().",
         )
+
+    def summary() -> Any:  # drawn with rich if the progress bar is
+        with_rich = any(isinstance(callback, known.RichProgressBar) for callback in callbacks)
+        return known.RichModelSummary() if with_rich else known.ModelSummary()
+
     defaults: list[tuple[str, bool, type, Callable[[], Any]]] = [
         ("enable_progress_bar", settings.enable_progress_bar, known.ProgressBar, known.default_progress_bar),
-        ("enable_model_summary", settings.enable_model_summary, known.ModelSummary, lambda: _summary(callbacks)),
+        ("enable_model_summary", settings.enable_model_summary, known.ModelSummary, summary),
         ("enable_checkpointing", settings.enable_checkpointing, known.Checkpoint, known.ModelCheckpoint),
     ]
     for argument, enabled, kind, make in defaults:
@@ -43,13 +48,6 @@ def all_callbacks(given: Any, settings: Settings, arguments: Mapping[str, Any]) 
             raise _contradiction(f"max_time={arguments['max_time']!r}", timer)
         callbacks.insert(0, known.Timer(timedelta(seconds=settings.max_time)))
     return in_priority(callbacks)
-
-
-def _summary(callbacks: list[Any]) -> Any:
-    from lightlib import callbacks as known  # optional: rich, only when a bar or summary is made
-
-    with_rich = any(isinstance(callback, known.RichProgressBar) for callback in callbacks)
-    return known.RichModelSummary() if with_rich else known.ModelSummary()
 
 
 def _contradiction(argument: str, callback: Any) -> MisconfigurationException:

@@ -287,9 +287,6 @@ class Results:
     def adopt(self, dictionaries: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
         self._callback, self._logged, self._bar = dictionaries
 
-    def forget(self) -> None:
-        self._callback, self._logged, self._bar = {}, {}, {}
-
     # state
     def state_dict(self) -> dict[str, Any]:
         """Return the sums of the training epoch and the three dictionaries, as tensors and plain values."""

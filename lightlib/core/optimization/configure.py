@@ -65,12 +65,11 @@ class _LateValues:
                 return built
             given = built
         is_scheduler = hasattr(given, "step") and not isinstance(given, type)
+        adam = "return torch.optim.Adam(self.parameters(), lr=1e-3)"
         raise ArgumentTypeError(
             f"configure_optimizers gave {_shown(given)} where an optimizer belongs.",
             expected=f"a torch.optim.Optimizer or a factory of one; in all, {_FORMS}.",
-            fix="return [optimizer], [scheduler]"
-            if is_scheduler
-            else "return torch.optim.Adam(self.parameters(), lr=1e-3)",
+            fix="return [optimizer], [scheduler]" if is_scheduler else adam,
         )
 
     def scheduler(self, given: Any, optimizer: Optimizer) -> Any:

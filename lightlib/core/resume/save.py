@@ -66,9 +66,6 @@ class SaveRequest:
     kind: str | None = None
     writer: BackgroundWriter | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"path": self.path, "weights_only": self.weights_only, "kind": self.kind}
-
 
 class Saver:
     """Writes the checkpoints of one run, now or at its next save point.
@@ -154,7 +151,8 @@ class Saver:
 
     def saves_waiting(self) -> list[dict[str, Any]]:
         """Return the saves that wait, for a checkpoint; callbacks request their calls again after a resume."""
-        return [one.as_dict() for one in self.waiting if isinstance(one, SaveRequest)]
+        saves = [one for one in self.waiting if isinstance(one, SaveRequest)]
+        return [{"path": one.path, "weights_only": one.weights_only, "kind": one.kind} for one in saves]
 
     # the save point
     def defer(self, wait: bool = True) -> None:

@@ -114,9 +114,6 @@ class StopRequests:
         """Move to the end of the evaluation, the same position on ranks with different numbers of batches."""
         self.evaluated = _AFTER_ALL * self.leavable
 
-    def end_evaluation(self) -> None:
-        self.begin_evaluation(True, [])
-
 
 @dataclass(slots=True)
 class Evaluations:

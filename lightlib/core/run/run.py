@@ -268,12 +268,12 @@ class Run:
         finally:
             self._back_to_training_mode(stage, modes)
             self.stage = before
-            self.stop.end_evaluation()
+            self.stop.begin_evaluation(True, [])  # what follows
             self.results.table.clear()
             if within_fit:
                 self.results.use(self.results.train)
             if stage is SANITY_CHECK:
-                self.results.forget()
+                self.results.adopt(({}, {}, {}))
 
     def _count_validation_batches(self) -> bool:
         """Whether a callback's state may change within a validation, which a resumed run repeats."""

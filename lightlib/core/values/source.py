@@ -84,11 +84,8 @@ def _methods(kind: type) -> tuple[ast.FunctionDef, ...]:
     text = None if root_of(kind) in LIBRARIES else _source(kind)
     body = ast.parse(text).body if text else []
     owner = body[0] if body else None
-    return (
-        tuple(node for node in owner.body if isinstance(node, ast.FunctionDef))
-        if isinstance(owner, ast.ClassDef)
-        else ()
-    )
+    nodes = owner.body if isinstance(owner, ast.ClassDef) else []
+    return tuple(node for node in nodes if isinstance(node, ast.FunctionDef))
 
 
 def _updates(node: ast.AST) -> set[str]:
