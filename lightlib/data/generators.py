@@ -103,7 +103,7 @@ def set_states(generators: Iterable[Any], states: Iterable[Any]) -> None:
 
 
 def present_state(own: Iterable[Any]) -> dict[str, Any]:
-    """Return the states of the global generators and of some others."""
+    """Return the states of the global generators and of some of the user's."""
     return {"global": rng_state(), "own": states_of(own)}
 
 

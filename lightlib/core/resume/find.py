@@ -132,10 +132,8 @@ def _auto(trainer: Trainer, fn: TrainerFn) -> Found:
 
 
 def _last(trainer: Trainer, fn: TrainerFn) -> Found:
-    folders, names = (
-        _folders(trainer),
-        [getattr(one, "CHECKPOINT_NAME_LAST", None) for one in trainer.checkpoint_callbacks],
-    )
+    folders = _folders(trainer)
+    names = [getattr(one, "CHECKPOINT_NAME_LAST", None) for one in trainer.checkpoint_callbacks]
     prefixes = [name.partition("{")[0] for name in names if name is not None]
     known = [str(getattr(one, "last_model_path", "") or "") for one in trainer.checkpoint_callbacks]
     seen = [one for one in _seen_in(folders, trainer) if one.is_last(prefixes)]
@@ -279,9 +277,9 @@ def _newest_first(seen: Sequence[_Seen]) -> list[_Seen]:
     for one in seen:
         if one.label is not None:
             runs.setdefault(one.label.run, []).append(one)
-    groups = [
-        sorted(group, key=lambda one: one.label.age if one.label else (), reverse=True) for group in runs.values()
-    ]
+    groups = list(runs.values())
+    for group in groups:
+        group.sort(key=lambda one: one.label.age if one.label else (), reverse=True)
     if len(groups) > 1:
         groups.sort(key=lambda group: group[0].written, reverse=True)
     without = sorted((one for one in seen if one.label is None), key=lambda one: one.written, reverse=True)

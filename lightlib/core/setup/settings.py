@@ -163,7 +163,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _checked(check: Callable[[str, Any], Any]) -> Any:
-    """Return a field whose value `check` returns for the user's."""
+    """Return a field with the function that checks the user's value and returns the setting."""
     return field(metadata={"check": check})
 
 
