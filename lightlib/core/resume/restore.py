@@ -101,11 +101,7 @@ def _reading(what: str) -> Iterator[None]:
 
 
 def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -> None:
-    """Put a run where the checkpoint was taken. The generators come last, when the loop begins.
-
-    Args:
-        continues: Whether this is the run that wrote it, and not a new one that begins there.
-    """
+    """Put a run where the checkpoint was taken. The generators come last, when the loop begins."""
     run.continue_from(Restored(full=continues), begun=False)
     ours: LightlibState | None = content.get(OURS)
     if parts.weights_alone:
