@@ -64,7 +64,6 @@ class Builder:
     """Builds one run. It lives until the run begins.
 
     Attributes:
-        strategy: With its environment set up.
         sources: For "train", "val", "test" and "predict" a function that returns the loaders, or None.
         compiler: Compiles the steps if the user's module comes from torch.compile.
         ends: Compares where the data end on each process; None with one process.

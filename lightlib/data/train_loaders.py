@@ -32,8 +32,6 @@ class TrainLoaders:
     """The training loaders that the user returned, read as one.
 
     Args:
-        sequential: Take the samples in the data sets' order (`overfit_batches`).
-        share: The share of this process; None with one process.
         largest: The largest batch size; larger batches become smaller ones.
 
     Attributes:

@@ -73,6 +73,7 @@ _REMOVED = {
 # Not called through the table: saving and loading a checkpoint calls each callback directly.
 _BY_THE_CHECKPOINT = frozenset({"on_save_checkpoint", "on_load_checkpoint"})
 
+_HOOKS_TOO = ("configure_", "optimizer_", "lr_scheduler_")  # so begin the hooks among the methods of a module
 SKIP_EPOCH = -1  # what `on_train_batch_start` returns to skip the rest of the epoch
 
 Wrap = Callable[[str, str, Callable[..., Any]], Callable[..., Any]]
@@ -248,7 +249,10 @@ class Hooks:
 def warn_for_misspelt_hooks(owner: object, base: type) -> None:
     """Warn about public methods of `owner` that look like misspelt hooks, and about hooks of Lightning 1.x."""
     ours = [kind for kind in base.__mro__ if kind.__module__.startswith("lightlib.core.module.")]
-    known = [*HOOKS, *STEPS, *(name for kind in ours for name in vars(kind) if not name.startswith("_"))]
+    names = [
+        name for kind in ours for name in vars(kind) if kind.__name__.endswith("Hooks") or name.startswith(_HOOKS_TOO)
+    ]
+    known = [*HOOKS, *STEPS, *names]
     kind = type(owner).__name__
     for name in dir(type(owner)):
         if name.startswith("_") or hasattr(base, name) or not callable(getattr(type(owner), name, None)):
