@@ -215,7 +215,10 @@ class _Seen:
         """When it was written, in seconds since 1970; 0 when that cannot be known."""
         path = self.path
         if not filesystem.is_remote(path):
-            return os.lstat(local).st_mtime if os.path.lexists(local := filesystem.local_path(path)) else 0.0
+            try:
+                return os.lstat(filesystem.local_path(path)).st_mtime
+            except FileNotFoundError:
+                return 0.0
         import fsspec  # optional: fsspec
 
         index = filesystem.join(path, filesystem.INDEX)
