@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor, distributed
-
 from lightlib.errors import ArgumentTypeError, UnknownNameError, shown
 
 __all__ = ["communication_hook"]
 
 Hook = Callable[[Any, Any], Any]
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def communication_hook(hook: str | Hook, state: Any, group: Any) -> tuple[Any, Hook]:
@@ -36,24 +32,14 @@ def communication_hook(hook: str | Hook, state: Any, group: Any) -> tuple[Any, H
             expected="'bf16', 'fp16', 'powersgd' or a function hook(state, bucket).",
             fix="DDPStrategy(comm_hook='bf16')",
         )
-    if hook in _DTYPES:
-        return group, compressed_to(_DTYPES[hook])
-    if hook == "powersgd":
-        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook  # optional: only for this hook
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # optional: only for hooks
 
+    if hook == "bf16":
+        # It works with every backend, but torch refuses it without NCCL, by its name.
+        return group, lambda group, bucket: default_hooks.bf16_compress_hook(group, bucket)  # noqa: PLW0108  see above
+    if hook == "fp16":
+        return group, default_hooks.fp16_compress_hook
+    if hook == "powersgd":
         made = state or powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=2, start_powerSGD_iter=10)
         return made, powerSGD_hook.powerSGD_hook
     raise UnknownNameError("comm_hook", hook, ("bf16", "fp16", "powersgd"), fix="DDPStrategy(comm_hook='bf16')")
-
-
-def compressed_to(dtype: torch.dtype) -> Hook:
-    """Return a hook that averages gradients in `dtype`. torch's own for bfloat16 works with NCCL only."""
-
-    def hook(group: Any, bucket: Any) -> Any:
-        buffer: Tensor = bucket.buffer()
-        small = buffer.to(dtype).div_(distributed.get_world_size(group))
-        work = distributed.all_reduce(small, group=group, async_op=True)
-        return work.get_future().then(lambda future: buffer.copy_(future.value()[0]))
-
-    hook.__annotations__.clear()  # torch compares annotations with classes; here they are strings
-    return hook
