@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -20,7 +20,6 @@ __all__ = [
     "answered",
     "buffers_of",
     "flattened",
-    "flattened_group",
     "flattened_mesh",
     "found_inf",
     "gather_groups",
@@ -28,13 +27,14 @@ __all__ = [
     "has_gradient_hooks",
     "is_profiled",
     "is_view",
-    "map_tensors",
     "non_persistent_buffers",
     "reduce_gradients",
     "reset_of",
     "ring_dispatch",
     "set_gradient_sync",
+    "shadowed",
     "structured",
+    "tied_parameters",
     "version_of",
 ]
 
@@ -45,11 +45,6 @@ is_profiled: Callable[[], bool] = torch.autograd._profiler_enabled  # type: igno
 def flattened_mesh(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> DeviceMesh:
     """Flatten several dimensions of `mesh` into one, which the full mesh then knows by `name`."""
     return mesh[names]._flatten(name)  # noqa: SLF001
-
-
-def flattened_group(mesh: DeviceMesh, names: tuple[str, ...], name: str) -> Any:
-    """Return the group of the processes along several dimensions of `mesh` at once."""
-    return mesh[names]._flatten(name).get_group()  # noqa: SLF001
 
 
 def set_gradient_sync(ddp: DistributedDataParallel, sync: bool) -> None:
@@ -65,11 +60,6 @@ def found_inf(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) ->
 def has_gradient_hooks(parameter: nn.Parameter) -> bool:
     """Return whether `parameter` has gradient hooks."""
     return bool(parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))  # noqa: SLF001
-
-
-def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Return `tree` (dicts, lists, tuples, … in each other) with `function` applied to each tensor."""
-    return tree_map_only(Tensor, function, tree)
 
 
 def is_view(tensor: Tensor) -> bool:
@@ -92,40 +82,45 @@ def non_persistent_buffers(module: nn.Module) -> set[str]:
     return module._non_persistent_buffers_set  # noqa: SLF001
 
 
-def flattened(tree: Any) -> tuple[list[Any], Any]:
-    """Return the leaves of `tree` (dicts, lists, tuples, … in each other), and its structure for `structured`."""
-    return tree_flatten(tree)
-
-
-def structured(leaves: Sequence[Any], structure: Any) -> Any:
-    """Return the tree that `flattened` took apart, with other leaves."""
-    return tree_unflatten(leaves, structure)
+# Take a tree (dicts, lists, tuples, … in each other) apart into its leaves and its structure, and build it again.
+flattened, structured = tree_flatten, tree_unflatten
 
 
 @contextmanager
-def answered(module: nn.Module, by: Callable[..., Any]) -> Iterator[None]:
-    """Let `by` answer calls of `module` for a while; neither its forward nor its hooks run."""
-    names = ("_compiled_call_impl", "forward")  # what `module(…)` and `module.forward(…)` look at first
-    before = {name: module.__dict__[name] for name in names if name in module.__dict__}
-    module.__dict__.update(dict.fromkeys(names, by))
+def shadowed(module: nn.Module, values: Mapping[str, Any]) -> Iterator[None]:
+    """Set attributes of `module` for a while, in front of its methods, parameters and buffers."""
+    before = {name: module.__dict__[name] for name in values if name in module.__dict__}
+    module.__dict__.update(values)
     try:
         yield
     finally:
-        for name in names:
+        for name in values:
             module.__dict__.pop(name)
         module.__dict__.update(before)
 
 
-def give_memory(module: nn.Module, device: torch.device) -> None:
-    """Allocate meta tensors on `device`, uninitialised, and move everything else there."""
+def answered(module: nn.Module, by: Callable[..., Any]) -> AbstractContextManager[None]:
+    """Let `by` answer calls of `module` for a while; neither its forward nor its hooks run."""
+    # what `module(…)` and `module.forward(…)` look at first
+    return shadowed(module, dict.fromkeys(("_compiled_call_impl", "forward"), by))
+
+
+def tied_parameters(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
+    """Return for each parameter with several names the layers that hold it, each with its name there."""
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False, remove_duplicate=False):
             places.setdefault(id(parameter), []).append((part, name))
+    return [found for found in places.values() if len(found) > 1]
+
+
+def give_memory(module: nn.Module, device: torch.device) -> None:
+    """Allocate meta tensors on `device`, uninitialised, and move everything else there."""
+    ties = tied_parameters(module)
     move = lambda t: torch.empty_like(t, device=device) if t.is_meta else t.to(device)  # noqa: E731
     module._apply(move)  # type: ignore[no-untyped-call]  # noqa: SLF001
-    for (first, name), *others in places.values():
-        for part, other in others:  # tied ones, which would be different parameters from now on
+    for (first, name), *others in ties:
+        for part, other in others:  # they would be different parameters from now on
             part._parameters[other] = first._parameters[name]  # noqa: SLF001
 
 

@@ -37,7 +37,7 @@ from lightlib.strategies.group.process_group import join, refuse_without_collect
 from lightlib.strategies.pipeline.axis import Pipeline
 from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
-from lightlib.torch_private import flattened_group, found_inf
+from lightlib.torch_private import flattened_mesh, found_inf
 from lightlib.tree import to_device
 
 __all__ = ["MeshStrategy"]
@@ -195,9 +195,8 @@ class MeshStrategy(Strategy):
         if size == self.world_size:
             self.data = self.collectives
         elif size > 1:
-            self.data = ProcessGroup(
-                self.root_device, flattened_group(self._mesh, tuple(split), "data"), self.accelerator
-            )
+            group = flattened_mesh(self._mesh, tuple(split), "data").get_group()
+            self.data = ProcessGroup(self.root_device, group, self.accelerator)
 
     def _rank_along(self, names: Iterable[str]) -> tuple[int, int]:
         """Return the rank of this process along several dimensions together, and their size."""

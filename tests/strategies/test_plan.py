@@ -31,7 +31,10 @@ class TestPlanOf:
         assert plan_of(Two({"blocks": ["blocks.*"], "loss_parallel": True})) == ParallelPlan(["blocks.*"], {}, True)
 
     def test_a_name_that_is_no_field(self):
-        with pytest.raises(MisconfigurationException, match=r"a dict with 'block'.*\n.*blocks, tensor.*\n.*'blocks'"):
+        with pytest.raises(
+            MisconfigurationException,
+            match=r"the dict that Two.parallel_plan\(\) returned, 'block'\. Did you mean 'blocks'",
+        ):
             plan_of(Two({"block": []}))
 
     def test_something_else(self):

@@ -18,7 +18,7 @@ from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.summary.held_memory import described, expected_memory
 from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
-from lightlib.torch_private import map_tensors
+from lightlib.tree import map_tensors
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module

@@ -22,25 +22,30 @@ __all__ = ["Exchanged", "Ring", "replaced", "require_fused"]
 _TORCHS = functional.scaled_dot_product_attention
 
 
-class Exchanged:
-    """`F.scaled_dot_product_attention` on shards of sequences: exchanges heads for full sequences, and back.
-
-    Args:
-        group: The processes that have a part each.
+class _Attention:
+    """Replacement of `F.scaled_dot_product_attention` on shards of sequences.
 
     Attributes:
         calls: How often it was called.
         lengths: The lengths of the local shards of the batch, to detect a step that has dropped a token.
     """
 
-    def __init__(self, group: Any) -> None:
-        self.group, self.calls = group, 0
+    def __init__(self) -> None:
+        self.calls = 0
         self.lengths: set[int] = set()
-        self._size, self._rank = distributed.get_world_size(group), distributed.get_rank(group)
 
     def expect(self, lengths: Iterable[int]) -> None:
         """Set the lengths of the shards of the next batch."""
         self.lengths = set(lengths)
+
+
+class Exchanged(_Attention):
+    """Exchanges heads for full sequences, and back, among the processes of `group`."""
+
+    def __init__(self, group: Any) -> None:
+        super().__init__()
+        self.group = group
+        self._size, self._rank = distributed.get_world_size(group), distributed.get_rank(group)
 
     def __call__(
         self,
@@ -102,23 +107,12 @@ class Exchanged:
         return mask
 
 
-class Ring:
-    """The same by torch's ring attention: keys and values go round the processes. On CUDA only.
-
-    Args:
-        mesh: The processes that have a part each.
-
-    Attributes:
-        calls, lengths: As those of :class:`Exchanged`.
-    """
+class Ring(_Attention):
+    """Torch's ring attention: keys and values go round the processes of `mesh`. On CUDA only."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
-        self.mesh, self.calls = mesh, 0
-        self.lengths: set[int] = set()
-
-    def expect(self, lengths: Iterable[int]) -> None:
-        """Set the lengths of the shards of the next batch."""
-        self.lengths = set(lengths)
+        super().__init__()
+        self.mesh = mesh
 
     def __call__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lightlib import report
-from lightlib.torch_private import has_gradient_hooks, set_gradient_sync
+from lightlib.torch_private import has_gradient_hooks, set_gradient_sync, shadowed
 
 __all__ = ["BucketOrder"]
 
@@ -20,14 +20,8 @@ __all__ = ["BucketOrder"]
 class BucketOrder:
     """Makes a resumed run reduce its gradients in the same buckets as the run that it continues.
 
-    torch arranges the buckets again after the first reduced backward, in the order in which the gradients of
-    rank 0 arrived (https://docs.pytorch.org/docs/stable/notes/ddp.html). The place of a gradient in its bucket decides
-    in which order three or more processes add it up, and so its last bits. A process that has just been started would
-    have torch's first arrangement once more; a backward of zeros in the order of then gives it the second.
-
-    Args:
-        ddp: Not used yet.
-        module: Whose parameters it has, by their names.
+    torch arranges the buckets again after the first reduced backward, in the order in which gradients arrived. A
+    backward of zeros in the saved order makes a new process do the same: docs/decisions/0022 has the full argument.
 
     Attributes:
         names: Of the parameters, in the order in which their gradients arrived; None before the first backward.
@@ -46,23 +40,15 @@ class BucketOrder:
         def note(name: str, _: Tensor) -> None:
             arrived.setdefault(name)
 
-        handles: list[Any] = []
-        for name, parameter in self._parameters.items():
-            hook = parameter.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
-            handles.append(hook)
-        try:
+        with ExitStack() as hooks:
+            for name, parameter in self._parameters.items():
+                hook = parameter.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
+                hooks.callback(hook.remove)
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
         self.names = list(arrived) or None
 
     def rehearse(self, names: Sequence[str]) -> None:
-        """Give torch the order of the resumed run; every process calls it, before its first batch.
-
-        Args:
-            names: What `names` was in that run.
-        """
+        """Give torch the order of the run to resume; every process calls it, before its first batch."""
         if self.names is not None or set(names) != set(self._parameters):
             return
         ordered = [self._parameters[name] for name in names]
@@ -73,16 +59,10 @@ class BucketOrder:
                 "those of the saved run in their last bits. Register the hooks in on_train_start to avoid it."
             )
             return
-        wrapped, ddp = self._ddp.module.__dict__, self._ddp
-        step = wrapped.get("step")
-        wrapped["step"] = partial(_chain, ordered)
-        try:
-            set_gradient_sync(ddp, True)
-            ddp().backward()
-        finally:
-            wrapped["step"] = step
-            for parameter in ordered:
-                parameter.grad = None  # where torch keeps it
+        with shadowed(self._ddp.module, {"step": partial(_chain, ordered)}):
+            set_gradient_sync(self._ddp, True)
+            self._ddp().backward()
+        self._ddp.zero_grad()
         self.names = list(names)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Literal
 
 import torch
@@ -15,8 +15,8 @@ from lightlib.strategies.axes.attention import Exchanged, Ring, replaced, requir
 from lightlib.strategies.axes.autograd_collectives import gathered
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.plan import blocks_of
-from lightlib.torch_private import map_tensors
-from lightlib.tree import named_children, with_children
+from lightlib.torch_private import shadowed
+from lightlib.tree import map_tensors, named_children, with_children
 
 __all__ = ["Context", "offset", "positions"]
 
@@ -146,7 +146,8 @@ class Context(Axis):
                 if running is None:
                     running = own
                     own.enter_context(self._replaced())
-                running.enter_context(self._cut_tables(lengths))
+                for table in self._cut_tables(lengths):
+                    running.enter_context(table)
                 output = method(part, *args)
             return self._joined(output, lengths) if joins else output
 
@@ -166,7 +167,13 @@ class Context(Axis):
                 finally:
                     self._running = None
             if not checked and not attention.calls:
-                raise _no_attention(self._placed)
+                raise MisconfigurationException(
+                    f"The training step of {type(self._placed).__name__} did not call "
+                    "F.scaled_dot_product_attention: nothing is exchanged along the sequence.",
+                    expected="attention by that function, or by torch's layers.",
+                    fix="F.scaled_dot_product_attention(query, key, value, is_causal=True) in place of softmax(query @ "
+                    "key).",
+                )
             checked = True
             return output
 
@@ -232,23 +239,20 @@ class Context(Axis):
             )
         return found
 
-    @contextmanager
-    def _cut_tables(self, lengths: list[int]) -> Iterator[None]:
-        """Let the module see this process's part of the tables that go by position."""
-        hidden: list[tuple[nn.Module, str]] = []
-        try:
-            for name, dim in self._tables.items():
-                owner, _, key = name.rpartition(".")
-                part = self._placed.get_submodule(owner)
-                table, start = getattr(part, key), self._place.coordinate("context") * lengths[0]
-                if table.shape[dim] < start + lengths[0]:
-                    raise _short_table(name, table, dim, lengths[0] * self.size)
-                part.__dict__[key] = table.narrow(dim, start, table.shape[dim] - start)
-                hidden.append((part, key))
-            yield
-        finally:
-            for part, key in hidden:
-                del part.__dict__[key]
+    def _cut_tables(self, lengths: list[int]) -> Iterator[AbstractContextManager[None]]:
+        """Yield contexts in which the module sees this process's part of the tables that go by position."""
+        for name, dim in self._tables.items():
+            owner, _, key = name.rpartition(".")
+            part = self._placed.get_submodule(owner)
+            table, start = getattr(part, key), self._place.coordinate("context") * lengths[0]
+            if table.shape[dim] < start + lengths[0]:
+                raise MisconfigurationException(
+                    f"{name} has {table.shape[dim]} places (dimension {dim}), but the sequences have "
+                    f"{lengths[0] * self.size} tokens.",
+                    expected="an entry for each token of the full sequence.",
+                    fix=f'a longer table, or "{name}:1" for another dimension.',
+                )
+            yield shadowed(part, {key: table.narrow(dim, start, table.shape[dim] - start)})
 
     def _joined(self, output: Any, lengths: list[int]) -> Any:
         dim, group = self._place.plan.sequence_dim, self._place.mesh["context"].get_group()
@@ -316,21 +320,4 @@ def _unclear_entries(entries: Mapping[str, Tensor], dim: int) -> Misconfiguratio
         f"Which entries of the batch are sequences along dimension {dim}? It has {_shapes(entries)}.",
         expected="tensors of one length along that dimension, or their names.",
         fix=f"ParallelPlan(context_buffers={fitting[:1] or ['text']!r}), or another sequence_dim.",
-    )
-
-
-def _short_table(name: str, table: Tensor, dim: int, length: int) -> MisconfigurationException:
-    return MisconfigurationException(
-        f"{name} has {table.shape[dim]} places (dimension {dim}), but the sequences have {length} tokens.",
-        expected="an entry for each token of the full sequence.",
-        fix=f'a longer table, or "{name}:1" for another dimension.',
-    )
-
-
-def _no_attention(module: nn.Module) -> MisconfigurationException:
-    return MisconfigurationException(
-        f"The training step of {type(module).__name__} did not call F.scaled_dot_product_attention: nothing is "
-        "exchanged along the sequence.",
-        expected="attention by that function, or by torch's layers.",
-        fix="F.scaled_dot_product_attention(query, key, value, is_causal=True) in place of softmax(query @ key).",
     )

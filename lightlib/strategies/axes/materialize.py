@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,7 @@ from lightlib.torch_private import RESETS, give_memory, reset_of
 __all__ = ["Construction", "fill", "on_meta"]
 
 
+@dataclass
 class Construction:
     """How a module is built without memory: the generator's state before, and which layers set their first values.
 
@@ -29,10 +31,9 @@ class Construction:
         known: The ids of these and of those.
     """
 
-    def __init__(self) -> None:
-        self.rng: Tensor | None = None
-        self.resets: list[nn.Module] = []
-        self.known: set[int] = set()
+    rng: Tensor | None = None
+    resets: list[nn.Module] = field(default_factory=list)
+    known: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
         """Record the state of the generator."""
@@ -62,14 +63,6 @@ def fill(module: nn.Module, device: torch.device, construction: Construction) ->
     each on full tensors, of which this process then keeps its shard; so the values are those of a module built in the
     ordinary way, bit for bit. Layers that made no such call (copied layers) draw new values. Tensors with memory keep
     their values.
-
-    Args:
-        module: Its parameters are plain or DTensors, on the meta device.
-        device: Where they are to be.
-        construction: How it was built; the same generator's state on every process.
-
-    Raises:
-        MisconfigurationException: A layer with parameters has no `reset_parameters`.
     """
     _refuse_without_reset(module)
     empty = [part for part in _inner_first(module) if _on_meta(part)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, closest, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.strategies.axes.mixture import MixtureOfExperts
 
 __all__ = ["ParallelPlan", "blocks_of", "matching", "plan_of"]
@@ -65,12 +65,8 @@ def plan_of(module: nn.Module) -> ParallelPlan:
     if isinstance(plan, Mapping):
         unknown = sorted(set(plan) - set(ParallelPlan.__dataclass_fields__))
         if unknown:
-            near = closest(unknown[0], list(ParallelPlan.__dataclass_fields__), "blocks")
-            raise MisconfigurationException(
-                f"{type(module).__name__}.parallel_plan() returned a dict with {unknown[0]!r}.",
-                expected=f"the names {', '.join(ParallelPlan.__dataclass_fields__)}.",
-                fix=f"did you mean {near!r}?",
-            )
+            kind = f"key of the dict that {type(module).__name__}.parallel_plan() returned,"
+            raise UnknownNameError(kind, unknown[0], ParallelPlan.__dataclass_fields__)
         return ParallelPlan(**plan)
     if not isinstance(plan, ParallelPlan):
         raise ArgumentTypeError(
@@ -88,19 +84,20 @@ def matching(module: nn.Module, patterns: Sequence[str], what: str) -> dict[str,
         MisconfigurationException: A pattern matches nothing; the message shows the names that are near.
     """
     names = dict(module.named_modules())
+    found: set[str] = set()
     for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(name, pattern) and _as_deep(name, pattern) for name in names):
+        matched = {
+            name for name in names if fnmatch.fnmatchcase(name, pattern) and name.count(".") == pattern.count(".")
+        }
+        found |= matched
+        if not matched:
             near = closest(pattern, [name for name in names if name]) or next((n for n in names if n), "")
             raise MisconfigurationException(
                 f"parallel_plan() of {type(module).__name__}: {what}={pattern!r} matches no module.",
                 expected="the name of a module as in `named_modules()`; * stands for one part of a name.",
                 fix=f"for instance {near!r}; the names are {', '.join([n for n in names if n][:12])}, …",
             )
-    return {
-        name: part
-        for name, part in names.items()
-        if any(fnmatch.fnmatchcase(name, pattern) and _as_deep(name, pattern) for pattern in patterns)
-    }
+    return {name: part for name, part in names.items() if name in found}
 
 
 def blocks_of(module: nn.Module, plan: ParallelPlan) -> dict[str, nn.Module]:
@@ -119,16 +116,11 @@ def container_of(module: nn.Module) -> tuple[str, nn.Module] | None:
     """Return name and value of the ModuleList or Sequential with the most children that have parameters."""
     best: tuple[str, nn.Module] | None = None
     most = 1
-    experts = {
-        id(part.experts) for part in module.modules() if isinstance(part, MixtureOfExperts)
-    }  # called side by side, not in a row
+    # called side by side, not in a row
+    experts = {id(part.experts) for part in module.modules() if isinstance(part, MixtureOfExperts)}
     for name, part in module.named_modules():
         if isinstance(part, (nn.ModuleList, nn.Sequential)) and id(part) not in experts:
             count = sum(any(True for _ in child.parameters()) for child in part.children())
             if count > most:
                 best, most = (name, part), count
     return best
-
-
-def _as_deep(name: str, pattern: str) -> bool:
-    return name.count(".") == pattern.count(".")

@@ -22,9 +22,10 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill, on_meta
 from lightlib.strategies.axes.plan import blocks_of, matching
-from lightlib.torch_private import is_view, map_tensors
+from lightlib.torch_private import is_view
+from lightlib.tree import map_tensors
 
-__all__ = ["Gathered", "Shard", "entered", "synced_at_the_end"]
+__all__ = ["Gathered", "Shard", "entered", "own_memory", "synced_at_the_end"]
 
 
 class Shard(Axis):
@@ -115,13 +116,13 @@ class Shard(Axis):
         for parts, other in site.sharded_separately:
             fully_shard(parts, mp_policy=MixedPrecisionPolicy(*dtype), **{**options, "mesh": other})
         for part in self._units(module, site):
-            part.register_forward_hook(_own_memory)
+            part.register_forward_hook(own_memory)
             fully_shard(part, mp_policy=MixedPrecisionPolicy(*dtype), **options)
         roots = _roots_in_stages(module, site.pipelined) if piped else [module]
         # A root's own parameters are used again right after its forward, first in backward.
         options["reshard_after_forward"] = False
         for root in roots:
-            root.register_forward_hook(_own_memory)
+            root.register_forward_hook(own_memory)
             fully_shard(
                 root, mp_policy=MixedPrecisionPolicy(*dtype, output_dtype=site.precision.param_dtype), **options
             )
@@ -201,7 +202,7 @@ def _called(module: nn.Module) -> list[nn.Module]:
     return found
 
 
-def _own_memory(_: nn.Module, __: Any, output: Any) -> Any:
+def own_memory(_: nn.Module, __: Any, output: Any) -> Any:
     """Copy views: FSDP2 would not see an in-place operation on one, and would compute wrong gradients."""
     return map_tensors(_copied_view, output) if torch.is_grad_enabled() else output
 
@@ -214,7 +215,7 @@ def entered(module: nn.Module, name: str, method: Step) -> Step:
     """Return `method` with the hooks around it that `fully_shard` gave the forward of `module`."""
 
     def with_own_memory(*args: Any) -> Any:
-        return _own_memory(module, args, method(*args))
+        return own_memory(module, args, method(*args))
 
     attribute = f"_entered_{name}"
     setattr(module, attribute, with_own_memory)  # torch takes methods by name only

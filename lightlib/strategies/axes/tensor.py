@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from lightlib.report import PossibleUserWarning, info, warn
 from lightlib.strategies.axes.autograd_collectives import gathered, shard_of
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.plan import blocks_of
+from lightlib.strategies.axes.shard import own_memory
 from lightlib.strategies.axes.tensor_plan import (
     automatic_plan,
     check_styles,
@@ -33,7 +35,8 @@ from lightlib.strategies.axes.tensor_plan import (
     resolved,
     transformer_plan,
 )
-from lightlib.torch_private import is_view, map_tensors
+from lightlib.torch_private import tied_parameters
+from lightlib.tree import map_tensors
 
 __all__ = ["Tensor", "transformer_plan"]
 
@@ -125,12 +128,11 @@ class Tensor(Axis):
             _warn_of_dropout(module, self._styles, self.sequence_parallel)
 
     def apply(self, module: nn.Module, site: AxisContext) -> None:
-        logging.getLogger("torch.distributed.tensor._redistribute").setLevel(
-            logging.ERROR
-        )  # reducing twice is intended
+        redistribute = logging.getLogger("torch.distributed.tensor._redistribute")
+        redistribute.setLevel(logging.ERROR)  # reducing twice is intended
         mesh = self._mesh = site.mesh["tensor"]
         self._module = module
-        ties = _ties(module)
+        ties = tied_parameters(module)
         here = dict(module.named_modules())  # a pipeline's stage has only some of them
         blocks = [name for name in self._blocks if name in here]
         for name, style in self._styles.items():
@@ -150,7 +152,7 @@ class Tensor(Axis):
             if isinstance(part, nn.TransformerEncoderLayer):
                 part.activation_relu_or_gelu = 0  # torch's fused kernel for evaluation takes no shards of matrices
         for block in blocks:
-            here[block].register_forward_hook(_own_memory)
+            here[block].register_forward_hook(own_memory)
         if self.sequence_parallel:
             here[blocks[0]].register_forward_pre_hook(_split_tokens(mesh), with_kwargs=True)
             here[blocks[-1]].register_forward_hook(_join_tokens(mesh))
@@ -172,12 +174,11 @@ class Tensor(Axis):
     def enter(self, name: str, method: Step) -> Step:
         if not self._splits_scores:
             return method
-        outer = name == "training_step"  # `around` has the context already, which must not be entered twice
+        # `around` a training step has the context already, which must not be entered twice
+        context = nullcontext if name == "training_step" else loss_parallel
 
         def with_whole_outputs(*args: Any) -> Any:
-            if outer:
-                return map_tensors(_whole, method(*args))
-            with loss_parallel():
+            with context():
                 return map_tensors(_whole, method(*args))
 
         return with_whole_outputs
@@ -246,18 +247,9 @@ def _gives_scores(module: nn.Module, name: str, style: Any) -> bool:
     return not isinstance(style, str) or (style == "vocab" and isinstance(module.get_submodule(name), nn.Linear))
 
 
-# Parameters under several names
-def _ties(module: nn.Module) -> list[list[tuple[nn.Module, str]]]:
-    places: dict[int, list[tuple[nn.Module, str]]] = {}
-    for part in module.modules():
-        for key, parameter in part.named_parameters(recurse=False):
-            places.setdefault(id(parameter), []).append((part, key))
-    return [found for found in places.values() if len(found) > 1]
-
-
 def _check_ties(module: nn.Module, styles: Mapping[str, Any]) -> None:
     names = {part: name for name, part in module.named_modules()}
-    for tied in _ties(module):
+    for tied in tied_parameters(module):
         given = {names[part]: styles.get(names[part], "replicate") for part, _ in tied}
         if len({style if isinstance(style, str) else id(style) for style in given.values()}) > 1:
             shown = " and ".join(f"{name}: {style!r}" for name, style in given.items())
@@ -340,11 +332,6 @@ def _join_tokens(mesh: DeviceMesh) -> Callable[..., Any]:
         return gathered(output, _TOKENS, mesh.get_group())
 
     return join
-
-
-def _own_memory(_: nn.Module, __: Any, output: Any) -> Any:
-    """Copy an output that is a view of a DTensor: FSDP2 could not see an operation in place on it."""
-    return output.clone() if isinstance(output, torch.Tensor) and is_view(output) else output
 
 
 def _warn_of_dropout(module: nn.Module, styles: Mapping[str, Any], sequence_parallel: bool) -> None:

@@ -126,25 +126,18 @@ def check_styles(module: nn.Module, styles: Mapping[str, Any], size: int, blocks
         part = module.get_submodule(name)
         if style in ("colwise", "rowwise", "vocab"):
             _check_kind(name, part, style)
+            dimension = _dimension(part, style)
             width = _width(part, style)
             if width % size:
-                dimension = _dimension(part, style)
-                raise MisconfigurationException(
-                    f"{name} ({type(part).__name__}, {dimension}={width}) cannot be split {style} over tensor={size}: "
-                    f"{width} / {size} is no whole number.",
-                    expected=f"a size that divides {width}: {', '.join(map(str, _divisors(width)))}.",
-                    fix=f"MeshStrategy(tensor={_nearest(width, size)}), or {dimension}={-(-width // size) * size}.",
-                )
+                what = f"{name} ({type(part).__name__}, {dimension}={width}) cannot be split {style} over tensor={size}"
+                raise _uneven(what, width, size, f"{dimension}={-(-width // size) * size}")
         if style == "colwise":
             _refuse_fused(name, part)
     _check_partners(module, styles, list(blocks))
     for name, key, count in head_counts(module, styles):
         if count % size:
-            raise MisconfigurationException(
-                f"{name or type(module).__name__} has {key}={count}, which tensor={size} cannot split.",
-                expected=f"a size that divides {count}: {', '.join(map(str, _divisors(count)))}.",
-                fix=f"MeshStrategy(tensor={_nearest(count, size)}), or another number of heads.",
-            )
+            what = f"{name or type(module).__name__} has {key}={count}, which tensor={size} cannot split"
+            raise _uneven(what, count, size, "another number of heads")
 
 
 def head_counts(module: nn.Module, styles: Mapping[str, Any]) -> list[tuple[str, str, int]]:
@@ -326,24 +319,23 @@ def _check_partners(module: nn.Module, styles: Mapping[str, Any], blocks: list[s
             )
 
 
+def _uneven(what: str, number: int, size: int, other: str) -> MisconfigurationException:
+    divisors = [one for one in range(1, min(number, 64) + 1) if number % one == 0]
+    return MisconfigurationException(
+        f"{what}: {number} / {size} is no whole number.",
+        expected=f"a size that divides {number}: {', '.join(map(str, divisors))}.",
+        fix=f"MeshStrategy(tensor={max(one for one in divisors if one <= size)}), or {other}.",
+    )
+
+
 def _width(part: nn.Module, style: str) -> int:
-    if isinstance(part, nn.Embedding):
-        return part.num_embeddings
-    return int(part.in_features if style == "rowwise" else part.out_features)  # type: ignore[arg-type]
+    return int(getattr(part, _dimension(part, style)))
 
 
 def _dimension(part: nn.Module, style: str) -> str:
     if isinstance(part, nn.Embedding):
         return "num_embeddings"
     return "in_features" if style == "rowwise" else "out_features"
-
-
-def _divisors(number: int) -> list[int]:
-    return [one for one in range(1, min(number, 64) + 1) if number % one == 0]
-
-
-def _nearest(number: int, size: int) -> int:
-    return max(one for one in _divisors(number) if one <= size)
 
 
 def _linear_children(part: nn.Module) -> dict[str, nn.Linear]:

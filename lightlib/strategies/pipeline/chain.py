@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, distributed
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.strategies.pipeline.stage import Call, Stage
 from lightlib.torch_private import flattened, structured
+from lightlib.tree import map_tensors, tensors_in
 
 __all__ = ["Chain"]
 
@@ -24,11 +24,8 @@ class Chain:
     Used for evaluation, for the first look at a shape, and for odd batches.
 
     Args:
-        group: The processes of the pipeline.
         ranks: The process (within the group) of each stage.
         stages: Those of this process, by index.
-        device: The local device.
-        accelerator: The kind of that device.
     """
 
     def __init__(
@@ -91,40 +88,27 @@ class Chain:
 
     def send(self, value: Any, rank: int) -> None:
         """Send a tree of tensors and plain values to another process of the pipeline."""
-        leaves, structure = flattened(value)
-        tensors = [leaf.detach().contiguous() for leaf in leaves if isinstance(leaf, Tensor)]
-        described = [(leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else _Plain(leaf) for leaf in leaves]
-        distributed.send_object_list([(structure, described)], group=self.group, group_dst=rank, device=self._exchange)
-        for tensor in tensors:
+        sent = map_tensors(lambda tensor: tensor.detach().contiguous(), value)
+        described = map_tensors(lambda tensor: tensor.to("meta"), sent)
+        distributed.send_object_list([described], group=self.group, group_dst=rank, device=self._exchange)
+        for tensor in tensors_in([sent]):
             distributed.send(tensor, group=self.group, group_dst=rank)
 
     def receive(self, rank: int) -> Any:
         """Return the tree that another process of the pipeline sends."""
         box: list[Any] = [None]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch warns of its own structures when they are unpickled
-            distributed.recv_object_list(box, group=self.group, group_src=rank, device=self._exchange)
-        structure, described = box[0]
-        leaves = []
-        for one in described:
-            if isinstance(one, _Plain):
-                leaves.append(one.value)
-                continue
-            tensor = torch.empty(one[0], dtype=one[1], device=self.device)
+        distributed.recv_object_list(box, group=self.group, group_src=rank, device=self._exchange)
+
+        def filled(described: Tensor) -> Tensor:
+            tensor = torch.empty_like(described, device=self.device)
             distributed.recv(tensor, group=self.group, group_src=rank)
-            leaves.append(tensor)
-        return structured(leaves, structure)
+            return tensor
+
+        return map_tensors(filled, box[0])
 
     @property
     def _exchange(self) -> torch.device | None:
         return self.accelerator.group_device(self.device)
-
-
-class _Plain:
-    """A value that is no tensor."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 def _leaf(value: Any) -> Any:

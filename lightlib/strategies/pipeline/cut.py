@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError
-from lightlib.torch_private import answered, flattened
+from lightlib.torch_private import answered, flattened, shadowed
 
 __all__ = ["RULE", "Call", "Cut"]
 
@@ -49,7 +50,7 @@ class Cut:
         def stop(*given: Any, **named: Any) -> NoReturn:
             nonlocal where
             calls.append((given, named))
-            where = _line(sys._getframe(1))  # noqa: SLF001  the way to know who calls
+            where = _line(traceback.walk_stack(sys._getframe(1)))  # noqa: SLF001  the way to know who calls
             raise _Stopped
 
         try:
@@ -60,7 +61,7 @@ class Cut:
         except (AbsentLayerError, TypeError) as error:
             if not isinstance(error, AbsentLayerError) and AbsentLayer.__name__ not in str(error):
                 raise
-            raise self._used_before(_line_of(error.__traceback__)) from error
+            raise self._used_before(_line(reversed([*traceback.walk_tb(error.__traceback__)]))) from error
         if not calls:
             return None
         leaves, _ = flattened(calls[0])
@@ -77,7 +78,7 @@ class Cut:
         calls: list[str] = []
 
         def answer(*given: Any, **named: Any) -> Any:  # noqa: ARG001
-            calls.append(_line(sys._getframe(1)))  # noqa: SLF001
+            calls.append(_line(traceback.walk_stack(sys._getframe(1))))  # noqa: SLF001
             if len(calls) > 1:
                 raise MisconfigurationException(
                     f"The step calls {self.name} twice: at {calls[0]} and at {calls[1]}.",
@@ -118,38 +119,20 @@ class Cut:
             self.accelerator.manual_seed(seed)
             yield
 
-    @contextmanager
-    def _quiet(self) -> Iterator[None]:
+    def _quiet(self) -> AbstractContextManager[None]:
         """Log nothing: the process that runs the step to its end does."""
-        names = ("log", "log_dict")
-        before = {name: self.module.__dict__[name] for name in names if name in self.module.__dict__}
-        self.module.__dict__.update(dict.fromkeys(names, _nothing))
-        try:
-            yield
-        finally:
-            for name in names:
-                self.module.__dict__.pop(name)
-            self.module.__dict__.update(before)
+        return shadowed(self.module, {"log": _nothing, "log_dict": _nothing})
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     """Do nothing."""
 
 
-def _line(frame: FrameType | None) -> str:
-    """Return file and line of the innermost caller that is neither torch nor this library."""
-    while frame is not None:
-        if not frame.f_code.co_filename.startswith(_NOT_THE_USERS):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "the step"
+def _line(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return file and line of the first of `frames`, innermost first, that is neither torch's nor this library's."""
+    found = (f"{frame.f_code.co_filename}:{line}" for frame, line in frames if _is_users(frame))
+    return next(found, "the step")
 
 
-def _line_of(traceback: TracebackType | None) -> str:
-    """Return file and line of the innermost frame of a traceback that is the user's."""
-    found = "the step"
-    while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
-            found = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return found
+def _is_users(frame: FrameType) -> bool:
+    return not frame.f_code.co_filename.startswith(_NOT_THE_USERS)

@@ -36,21 +36,14 @@ class Kind:
     v: bool = False
     zero_bubble: bool = False
 
-    def allows(self, number: int, stages: int, processes: int) -> bool:
-        """Return whether the schedule works with `number` micro-batches."""
+    def rule(self, number: int, stages: int, processes: int) -> tuple[bool, str]:
+        """Return whether the schedule works with `number` micro-batches, and the rule in words."""
         if self.name in ("1f1b", "dualpipev"):
-            return number >= stages
+            return number >= stages, f"at least {stages}, one for each stage"
         if self.name in ("interleaved", "interleaved_zero_bubble"):
-            return number % max(1, number // processes) == 0
-        return number >= 1
-
-    def rule(self, stages: int, processes: int) -> str:
-        """Return the rule of `allows` in words."""
-        if self.name in ("1f1b", "dualpipev"):
-            return f"at least {stages}, one for each stage"
-        if self.name in ("interleaved", "interleaved_zero_bubble"):
-            return f"a multiple of {processes}, the number of processes"
-        return "at least 1"
+            multiple = number % max(1, number // processes) == 0
+            return multiple, f"a multiple of {processes}, the number of processes"
+        return number >= 1, "at least 1"
 
 
 SCHEDULES = {
@@ -101,16 +94,13 @@ def micro_batches(kind: Kind, size: int, asked: int | None, stages: int, process
     """Return into how many micro-batches a batch of `size` samples is cut; 0: it does not go through the schedule.
 
     Args:
-        kind: The schedule.
-        size: Samples in the batch.
         asked: What the user wants; None is two for each stage, as far as that divides the batch.
-        stages, processes: Of the pipeline.
         full: Whether this is a batch of the full size, and not the rest at the end of an epoch.
 
     Raises:
         MisconfigurationException: A full batch cannot be cut so.
     """
-    fitting = [n for n in range(1, size + 1) if size % n == 0 and kind.allows(n, stages, processes)]
+    fitting = [n for n in range(1, size + 1) if size % n == 0 and kind.rule(n, stages, processes)[0]]
     if asked is not None:
         if asked in fitting:
             return asked
@@ -135,7 +125,7 @@ def _does_not_divide(
     needed = stages if kind.name in ("1f1b", "dualpipev") else processes
     return MisconfigurationException(
         f"A batch of {size} samples cannot be cut into {wanted} for the schedule {kind.name!r}.",
-        expected=f"a number that divides the batch and is {kind.rule(stages, processes)}"
+        expected=f"a number that divides the batch and is {kind.rule(size, stages, processes)[1]}"
         + (f": {would}." if would else "; no number does."),
         fix=f"microbatches={fitting[-1] if not asked else min(fitting, key=lambda n: abs(n - asked))}, "
         "or another batch_size."
@@ -145,36 +135,20 @@ def _does_not_divide(
 
 
 class _Shaped(nn.Module):
-    """A stage for tensors of one shape, as torch's schedules call it: tensors in, tensors out."""
+    """A stage for tensors of one shape, as torch's schedules call it: tensors in, tensors out.
 
-    def __init__(self, stage: Stage, apart: bool) -> None:
+    `received` and `output` are examples, of which it keeps the structure and the shapes.
+    """
+
+    def __init__(self, stage: Stage, engine: Engine, apart: bool, received: Any, output: Any) -> None:
         super().__init__()
         self.__dict__["stage"] = stage
+        self.engine = engine
         self.apart = apart  # zero bubble: torch detaches outputs in place between the gradients of inputs and weights
-        self.arrives: Any = None  # the structure of the input, with tensors marked
-        self.leaves: Any = None  # and of the output
-        self.calls: Sequence[Call | None] = ()
-        self.output: Any = None  # of the last stage, for the loss
-        self.error: BaseException | None = None
-
-    def describe(self, received: Any, output: Any) -> tuple[list[Tensor], list[Tensor]]:
-        """Take the structure of the input and output from an example; return the tensors of both."""
-        self.arrives, inputs = _described(received)
+        self.arrives, inputs = _described(received)  # the structure, with tensors marked
         self.leaves, outputs = _described(output)
-        return inputs, outputs
-
-    def start(self, calls: Sequence[Call | None]) -> None:
-        """Take the calls of the micro-batches of a batch."""
-        self.calls, self.error = calls, None
-
-    def finish(self) -> None:
-        """Release the calls."""
-        self.calls = ()
-
-    def take_output(self) -> Any:
-        """Return the last output, and release it."""
-        output, self.output = self.output, None
-        return output
+        self.inputs = _shapes(inputs if stage.index else [torch.zeros(1, dtype=torch.long)])
+        self.outputs = _shapes(outputs)
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         return self.__dict__["stage"].parameters()  # type: ignore[no-any-return]
@@ -183,22 +157,23 @@ class _Shaped(nn.Module):
         stage: Stage = self.__dict__["stage"]
         received = None if stage.index == 0 else _filled(self.arrives, tensors)
         try:
-            output = stage(received, self.calls[int(index)])
+            output = stage(received, self.engine.calls[int(index)])
         except BaseException as error:
-            self.error = error
+            self.engine.errors.append(error)
             raise
         found, sent = _described(output)
         if stage.is_last:
-            self.output = output
+            self.engine.last_outputs.append(output)
             return tuple(one.detach() for one in sent)
         if found != self.leaves:
-            self.error = MisconfigurationException(
+            uneven = MisconfigurationException(
                 f"Stage {stage.index} of the pipeline returned {found} for one micro-batch and {self.leaves} for "
                 "another one.",
                 expected="the same structure and the same plain values for each micro-batch.",
                 fix="return tensors only.",
             )
-            raise self.error
+            self.engine.errors.append(uneven)
+            raise uneven
         return tuple(one.clone() if self.apart and one.requires_grad else one.contiguous() for one in sent)
 
 
@@ -229,6 +204,11 @@ class Engine:
         chain: The stages, in their order.
         call: The first micro-batch's call of the part, on processes that know it.
         loss_of: Called on the process with the last stage for each micro-batch: ``(index, output) -> loss``.
+
+    Attributes:
+        calls: The calls of the micro-batches of the batch that runs.
+        last_outputs: The output of the last stage, until its loss is computed.
+        errors: What users' code raised, which torch hides.
     """
 
     def __init__(
@@ -239,18 +219,18 @@ class Engine:
         # After an error torch prints the full schedule as a table, which hides the error.
         logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
         self.number, self.loss_of = number, loss_of
-        self.error: BaseException | None = None
-        self.shaped = {index: _Shaped(stage, kind.zero_bubble) for index, stage in chain.stages.items()}
+        self.calls: Sequence[Call | None] = ()
+        self.last_outputs: list[Any] = []
+        self.errors: list[BaseException] = []
         seen = _look(chain, call)
-        count = len(chain.ranks)
+        self.has_first, self.has_last = 0 in chain.stages, len(chain.ranks) - 1 in chain.stages
         stages = []
-        for index, shaped in sorted(self.shaped.items()):
-            inputs, outputs = shaped.describe(*seen[index])
-            inputs = [torch.zeros(1, dtype=torch.long)] if index == 0 else inputs
+        for index, stage in sorted(chain.stages.items()):
+            shaped = _Shaped(stage, self, kind.zero_bubble, *seen[index])
             stages.append(
                 pipelining.PipelineStage(
-                    shaped, index, count, chain.device, input_args=_shapes(inputs), output_args=_shapes(outputs),
-                    group=chain.group,
+                    shaped, index, len(chain.ranks), chain.device, input_args=shaped.inputs,
+                    output_args=shaped.outputs, group=chain.group,
                 )
             )  # fmt: skip
         options = {"loss_fn": self._loss, "scale_grads": False}
@@ -259,43 +239,31 @@ class Engine:
 
     def run(self, calls: Sequence[Call | None]) -> None:
         """Run all micro-batches forward and backward."""
-        for shaped in self.shaped.values():
-            shaped.start(calls)
-        self.error = None
+        self.calls = calls
+        self.errors.clear()
         each = torch.arange(self.number)
-        last = any(shaped.__dict__["stage"].is_last for shaped in self.shaped.values())
+        given, target = (each,) if self.has_first else (), each if self.has_last else None
         try:
-            self.schedule.step(
-                *((each,) if 0 in self.shaped else ()), index=each, target=each if last else None, return_outputs=False
-            )
+            self.schedule.step(*given, index=each, target=target, return_outputs=False)
         except Exception as error:
-            causes = [self.error, *(shaped.error for shaped in self.shaped.values())]
-            cause = next((one for one in causes if one is not None), None)
-            if cause is None or cause is error:
+            if not self.errors or self.errors[0] is error:
                 raise
-            raise cause from None  # torch reports only "failed to run forward"
+            raise self.errors[0] from None  # torch reports only "failed to run forward"
         finally:
-            for shaped in self.shaped.values():
-                shaped.finish()
+            self.calls = ()
 
-    def _loss(self, output: Any, target: Tensor) -> Tensor:
-        shaped = self.shaped[max(self.shaped)]
-        output = shaped.take_output()
+    def _loss(self, _: Any, target: Tensor) -> Tensor:
         try:
-            return self.loss_of(int(target), output).clone()
+            return self.loss_of(int(target), self.last_outputs.pop()).clone()
         except BaseException as error:
-            self.error = error
+            self.errors.append(error)
             raise
 
 
 def _shapes(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return tensors of the same shapes without memory, of which all that can have a gradient have one."""
-    return tuple(
-        torch.empty(one.shape, dtype=one.dtype, device="meta").requires_grad_(
-            one.is_floating_point() or one.is_complex()
-        )
-        for one in tensors
-    )
+    described = [torch.empty(one.shape, dtype=one.dtype, device="meta") for one in tensors]
+    return tuple(one.requires_grad_(one.is_floating_point() or one.is_complex()) for one in described)
 
 
 def _look(chain: Chain, call: Call | None) -> dict[int, tuple[Any, Any]]:

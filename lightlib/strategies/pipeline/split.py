@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from torch import nn
@@ -60,13 +62,9 @@ class Split:
 
 
 def find_split(module: nn.Module, plan: ParallelPlan, named: Sequence[Any], count: int) -> Split:
-    """Return which units of `module` make `count` stages.
+    """Return which units of `module`, as the user wrote it, make `count` stages.
 
-    Args:
-        module: The full module, as the user wrote it.
-        plan: Its `parallel_plan`.
-        named: Stages by name, in place of the plan's; may be empty.
-        count: How many stages there are to be.
+    Stages may be `named` in place of those of its plan.
 
     Raises:
         MisconfigurationException: Nothing to cut is found, names match nothing, or there are too few layers.
@@ -180,19 +178,13 @@ def _units(module: nn.Module, name: str, opened: Sequence[nn.Module]) -> Iterato
 def balance(costs: Sequence[int], count: int, first: int = 0, last: int = 0) -> list[int]:
     """Return where each of `count` stages begins, so that the most expensive one is as cheap as can be.
 
-    Args:
-        costs: Of each layer, in order; at least `count` of them.
-        count: How many stages; each gets at least one layer.
-        first: What the first stage has besides.
-        last: What the last stage has besides.
+    `costs` are those of the layers; the first and the last stage have `first` and `last` besides.
 
     Example:
         >>> balance([1, 1, 1, 5], 2)
         [0, 3]
     """
-    total = [0]
-    for cost in costs:
-        total.append(total[-1] + cost)
+    total = [*accumulate(costs, initial=0)]
     number = len(costs)
 
     def cost_of(begin: int, end: int, stage: int) -> int:
@@ -214,14 +206,14 @@ def _balanced(name: str, units: list[Unit], count: int) -> list[int]:
     """Return the stage of each unit of a chain; units without parameters follow the unit before them."""
     heavy = [index for index, unit in enumerate(units) if unit.size]
     _enough(name, len(heavy), count)
-    borders = [heavy[begin] for begin in balance([units[index].size for index in heavy], count)]
-    return [max(sum(1 for border in borders if border <= index) - 1, 0) for index in range(len(units))]
+    begins = balance([units[index].size for index in heavy], count)
+    return _stages_from([heavy[begin] for begin in begins[1:]], len(units))
 
 
 def _by_blocks(
     name: str, part: nn.Module, container: nn.Module, count: int, borders: Sequence[str] | None = None
 ) -> Split:
-    opened = [container, *(one for one in _above(part, container))]
+    opened = [container, *_above(part, container)]
     units = [unit for unit in _units(part, name, opened) if unit.owner is container or unit.size]
     blocks = [index for index, unit in enumerate(units) if unit.owner is container]
     before = sum(unit.size for unit in units[: blocks[0]])
@@ -229,15 +221,10 @@ def _by_blocks(
     _enough(f"{name}.{_name_in(part, container)}".strip("."), len(blocks), count)
     if borders is None:
         begins = balance([units[index].size for index in blocks], count, before, after)
+        places = [blocks[0] + begin for begin in begins[1:]]
     else:
-        begins = [0, *(next(i for i, index in enumerate(blocks) if units[index].name == one) for one in borders)]
-    stages = []
-    for index in range(len(units)):
-        place = index - blocks[0]
-        stages.append(max(sum(1 for begin in begins if begin <= place) - 1, 0))
-    for index in range(blocks[-1] + 1, len(units)):
-        stages[index] = count - 1
-    return Split(name, part, "blocks", units, stages, container)
+        places = [next(index for index in blocks if units[index].name == one) for one in borders]
+    return Split(name, part, "blocks", units, _stages_from(places, len(units)), container)
 
 
 def _name_in(part: nn.Module, wanted: nn.Module) -> str:
@@ -285,7 +272,8 @@ def _by_borders(name: str, part: nn.Module, container: nn.Module | None, named: 
 
 
 def _stages_from(places: Sequence[int], number: int) -> list[int]:
-    return [sum(1 for place in places if place <= index) for index in range(number)]
+    """Return the stage of each of `number` units; stages after the first one begin at `places`."""
+    return [bisect_right(places, index) for index in range(number)]
 
 
 def _by_lists(name: str, part: nn.Module, named: Sequence[Any], count: int) -> Split:

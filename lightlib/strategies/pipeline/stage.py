@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.pipeline.split import CONTAINERS, Split, Unit, outside
-from lightlib.torch_private import map_tensors
+from lightlib.torch_private import shadowed
+from lightlib.tree import map_tensors
 
 __all__ = ["AbsentLayer", "AbsentLayerError", "Stage", "keep"]
 
@@ -134,45 +136,42 @@ class Stage:
     """The layers of one stage, called through the part itself, so that its hooks and options hold.
 
     Attributes:
-        index, count: Which of how many.
         blank: The values of parameters of other stages.
+        outside: The modules outside of the pipelined part that this stage has.
         received: What the stage before sent, while this one runs.
         begin, end: The blocks that this stage has, of the kind ``"blocks"``.
         swaps: Per module: its children while this stage runs, attributes to set and attributes to hide.
     """
 
-    def __init__(self, split: Split, index: int, count: int, blank: _Blank, context: Callable[[], Any] | None) -> None:
+    def __init__(
+        self,
+        split: Split,
+        index: int,
+        count: int,
+        blank: _Blank,
+        context: Callable[[], Any] | None,
+        outside: Sequence[nn.Module],
+    ) -> None:
         self.split, self.index, self.count, self.blank = split, index, count, blank
         self.context: Callable[[], AbstractContextManager[Any]] = context or nullcontext
         self.swaps: list[tuple[nn.Module, dict[str, Any], dict[str, Any], list[str]]] = []
         self.received: Any = None
-        self.begin = self.end = self.place = 0
-        self.parameters_outside: list[nn.Module] = []
+        self.place, self.outside = 0, outside
+        stages = [one for unit, one in zip(split.units, split.stages, strict=True) if unit.owner is split.container]
+        own = [place for place, stage in enumerate(stages) if stage == index]
+        self.begin, self.end = (own[0], own[-1] + 1) if own else (0, 0)
 
     @property
     def is_last(self) -> bool:
         return self.index == self.count - 1
 
-    def hold(self, begin: int, end: int) -> None:
-        """Take the blocks from `begin` to before `end`."""
-        self.begin, self.end = begin, end
-
-    def hold_outside(self, modules: list[nn.Module]) -> None:
-        """Take the modules outside of the pipelined part."""
-        self.parameters_outside = modules
-
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield the parameters that this stage's backward passes reach."""
-        seen: set[int] = set()
-        units = [unit for unit in self.split.of(self.index) if isinstance(unit.value, nn.Module)]
-        found = [p for unit in units for p in unit.value.parameters()]
-        held = {id(owner): owner for owner in (unit.owner for unit in self.split.of(self.index))}
-        found += [p for owner in held.values() for p in owner.parameters(recurse=False)]
-        found += [p for module in self.parameters_outside for p in module.parameters()]
-        for parameter in found:
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                yield parameter
+        units = self.split.of(self.index)
+        found = [p for unit in units if isinstance(unit.value, nn.Module) for p in unit.value.parameters()]
+        found += [p for unit in units for p in unit.owner.parameters(recurse=False)]
+        found += [p for module in self.outside for p in module.parameters()]
+        return iter(dict.fromkeys(found))
 
     def __call__(self, received: Any, call: Call | None) -> Any:
         """Run the stage: on the output of the stage before, or on the step's call of the part."""
@@ -181,16 +180,11 @@ class Stage:
         with self.context(), self._layers():
             if self.split.kind != "blocks":
                 return part(*args, **kwargs)
-            forward = part.forward
-            inner = part.__dict__.get("forward")
-            part.__dict__["forward"] = lambda *given, **named: self._until_the_end(forward, given, named)
-            try:
-                return part(*args, **kwargs)
-            finally:
-                del part.__dict__["forward"]
-                if inner is not None:
-                    part.__dict__["forward"] = inner
-                self.received = None
+            with shadowed(part, {"forward": partial(self._until_the_end, part.forward)}):
+                try:
+                    return part(*args, **kwargs)
+                finally:
+                    self.received = None
 
     def _arguments(self, call: Call | None) -> Call:
         if self.index == 0 or self.split.kind == "blocks":
@@ -201,7 +195,7 @@ class Stage:
             return first, {}
         return (*first, *call[0][len(first) :]), call[1]
 
-    def _until_the_end(self, forward: Callable[..., Any], given: Any, named: Any) -> Any:
+    def _until_the_end(self, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
         try:
             output = forward(*given, **named)
         except _Reached as reached:
@@ -278,13 +272,12 @@ def keep(
     Names of the remaining layers do not change: nothing is renumbered.
     """
     blank = _Blank(device)
-    stages = {index: Stage(split, index, count, blank, context) for index in own}
-    everything = [unit.value for unit in outside(module, split.part) if isinstance(unit.value, nn.Module)]
-    for unit in outside(module, split.part):
+    around = outside(module, split.part)
+    layers = [unit.value for unit in around if isinstance(unit.value, nn.Module)]
+    stages = {index: Stage(split, index, count, blank, context, layers if index == count - 1 else []) for index in own}
+    for unit in around:
         if count - 1 not in own and _has_parameters(unit):
             _take_away(unit)
-    if count - 1 in own:
-        stages[count - 1].hold_outside(everything)
     owners = {id(unit.owner): unit.owner for unit in split.units}
     before = {id(owner): dict(owner._modules) for owner in owners.values()}  # noqa: SLF001
     absent = [unit for unit, stage in zip(split.units, split.stages, strict=True) if stage not in own]
@@ -326,8 +319,6 @@ def _hollow_out(
         if id(unit) not in gone and unit.owner is not split.container
     }
     for stage in stages.values():
-        own = [places[unit.key] for unit in split.of(stage.index) if unit.owner is split.container]
-        stage.hold(own[0], own[-1] + 1)
         for owner, children, present, _ in stage.swaps:
             if owner is split.container:
                 children.clear()

@@ -33,13 +33,8 @@ class Training:
     """Runs training batches on one process of the pipeline.
 
     Args:
-        kind: The schedule.
         asked: The number of micro-batches that the user wants, or None.
-        chain: The stages.
-        cut: The step's two sides.
-        module: The user's.
-        step: Its training step, entered.
-        site: Where this is.
+        step: The module's training step, entered.
     """
 
     def __init__(
@@ -239,9 +234,7 @@ def _nothing(loss: Tensor) -> None:
 
 def _nothing_of(output: Any) -> Tensor:
     """Return a loss of 0 that depends on `output`."""
-    from lightlib.torch_private import flattened  # optional: rare
-
-    return sum(one.sum() * 0 for one in flattened(output)[0] if isinstance(one, Tensor) and one.requires_grad)  # type: ignore[return-value]
+    return sum(one.sum() * 0 for one in tensors_in([output]) if one.requires_grad)  # type: ignore[return-value]
 
 
 def _loss_and_weight(output: Any) -> tuple[Any, Any]:
@@ -265,10 +258,7 @@ def _merged(outputs: Sequence[Any], weighted: bool) -> Any:
     losses = torch.stack([_loss_and_weight(output)[0].detach().reshape(()) for output in outputs])
     if not isinstance(outputs[0], Mapping):
         return {"loss": losses.mean()}
-    merged: dict[str, Any] = {}
-    for key in outputs[0]:
-        values = [output.get(key) for output in outputs]
-        merged[key] = _joined(values)
+    merged = {key: _joined([output.get(key) for output in outputs]) for key in outputs[0]}
     merged["loss"] = losses.sum() if weighted else losses.mean()
     if weighted:
         merged["weight"] = sum(output["weight"] for output in outputs)
@@ -288,15 +278,10 @@ def _joined(values: list[Any]) -> Any:
 def _size(batch: Any, required: bool = False) -> int | None:
     """Return the number of samples: the first dimension that all tensors of the batch have."""
     sizes = [int(tensor.shape[0]) for tensor in tensors_in(batch) if tensor.ndim]
-    if not sizes and required:
+    if required and len(set(sizes)) != 1:
+        found = f"tensors with {sorted(set(sizes))} as their first dimensions" if sizes else "no tensor to cut"
         raise MisconfigurationException(
-            f"The batch ({type(batch).__name__}) has no tensor to cut into micro-batches.",
-            expected="tensors whose first dimension is the batch.",
-            fix="define split_batch(self, batch, n) in the module, which returns a list of n batches.",
-        )
-    if required and len(set(sizes)) > 1:
-        raise MisconfigurationException(
-            f"The batch has tensors with {sorted(set(sizes))} as their first dimensions.",
+            f"The batch ({type(batch).__name__}) has {found}.",
             expected="the same number of samples first in each tensor.",
             fix="define split_batch(self, batch, n) in the module, which returns a list of n batches.",
         )
