@@ -15,13 +15,14 @@ from lightlib.strategies.by_parameter import with_parameters
 from lightlib.tree import map_tensors
 
 __all__ = [
+    "entries_by_name",
+    "gathered",
     "has_dtensors",
     "load_module_state",
     "load_optimizer_state",
     "mark_placed",
     "module_state",
     "optimizer_state",
-    "parameter_tensors",
     "place_parameter_tensors",
     "placed_by",
     "refuse_placed",
@@ -72,25 +73,33 @@ def module_state(module: nn.Module, partial: bool, order: Sequence[str] = ()) ->
 
     On other ranks it is empty, unless each process has the full module anyway: then a hook that reads a checkpoint
     finds the same on all.
-
-    Args:
-        module: As it is sharded over all processes, each of which must call this.
-        partial: Whether processes hold different parameters (stages of a pipeline, experts).
-        order: The names of the module's state before it was sharded.
     """
     state = module.state_dict()
     if not partial and not any(isinstance(value, DTensor) for value in state.values()):
         return dict(state)
-    kept = partial or distributed.get_rank() == 0
-    own = {name: _whole(value, kept) for name, value in state.items()}
+    return gathered(state, partial, order)
+
+
+def gathered(own: Mapping[str, Any], partial: bool, order: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the full entries of all processes on rank 0, on the CPU; an empty dict on other ranks.
+
+    Args:
+        own: Those of this process, by name: tensors, or dicts of them. Each process must call this.
+        partial: Whether processes hold different parameters (stages of a pipeline, experts).
+        order: All names in the module's order.
+    """
+    first = distributed.get_rank() == 0
+    full = {name: _whole(value, partial or first) for name, value in own.items()}
     if partial:
-        merged = _with_missing(own)
-        own = {name: merged[name] for name in (*order, *merged) if name in merged}
-    return own if distributed.get_rank() == 0 else {}
+        merged = _with_missing(full)
+        full = {name: merged[name] for name in (*order, *merged) if name in merged}
+    return full if first else {}
 
 
 def _whole(value: Any, kept: bool) -> Any:
     """Return the full tensor on the CPU; None where it is not kept. Every process takes part in gathering."""
+    if isinstance(value, dict):
+        return {key: _whole(one, kept) for key, one in value.items()}
     if not isinstance(value, DTensor):
         return value
     full = value.full_tensor()
@@ -101,10 +110,7 @@ def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
     """Return, on rank 0, `own` and the missing entries, each from the first process that has it."""
     names: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(names, list(own))
-    owner: dict[str, int] = {}
-    for rank, held in enumerate(names):
-        for name in held:
-            owner.setdefault(name, rank)
+    owner = {name: rank for rank, held in reversed([*enumerate(names)]) for name in held}
     rank = distributed.get_rank()
     mine = {
         name: map_tensors(lambda tensor: tensor.detach().cpu(), value)
@@ -120,13 +126,9 @@ def _with_missing(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool, known: Sequence[str]) -> None:
-    """Load a full state; each process keeps its shard.
+    """Load a full state, the same on every process; each keeps its shard.
 
-    Args:
-        module: As it is sharded.
-        state: By name, the same on every process.
-        strict: Whether the names must match.
-        known: The names of the module's state before it was sharded: entries of other ranks are not unexpected.
+    The names that are `known` from before the module was sharded may be missing here: other ranks have them.
     """
     present = module.state_dict()
     elsewhere = set(known) - set(present)
@@ -149,29 +151,8 @@ def _cut(value: Any, like: Any) -> Any:
     return distribute_tensor(moved, like.device_mesh, like.placements, src_data_rank=None)
 
 
-def parameter_tensors(tensors: Mapping[str, Tensor], partial: bool, order: Sequence[str]) -> dict[str, Tensor]:
-    """Return full tensors by parameter name, on rank 0 and the CPU; empty on other ranks.
-
-    Args:
-        tensors: Placed as the parameters of this process are. Each process must call this.
-        partial: As in :func:`module_state`.
-        order: All parameters in the module's order.
-    """
-    first = distributed.get_rank() == 0
-    full = {name: _whole(value, partial or first) for name, value in tensors.items()}
-    if partial:
-        merged = _with_missing(full)
-        full = {name: merged[name] for name in (*order, *merged) if name in merged}
-    return full if first else {}
-
-
 def place_parameter_tensors(module: nn.Module, tensors: Mapping[str, Any], known: Sequence[str]) -> dict[str, Tensor]:
-    """Return copies of the tensors of this process's parameters, placed as the parameters are.
-
-    Args:
-        module: As it is sharded.
-        tensors: By parameter name, full, the same on every process.
-        known: The names of the module's state before it was sharded.
+    """Return copies of the full `tensors` of this process's parameters, placed as the parameters are.
 
     Raises:
         ValueError: A name or a shape does not fit.
@@ -185,23 +166,14 @@ def optimizer_state(
 ) -> dict[str, Any]:
     """Return the full state of `optimizer` on rank 0 as one device would have it; empty on other ranks.
 
-    Args:
-        optimizer: Each process has the same groups.
-        names: Of this process's parameters, for each group.
-        partial: As in :func:`module_state`.
-        order: All parameters in the module's order.
+    `names` are those of this process's parameters, for each group.
     """
     if hasattr(optimizer, "consolidate_state_dict"):  # ZeroRedundancyOptimizer
         optimizer.consolidate_state_dict(0)
         return optimizer.state_dict() if distributed.get_rank() == 0 else {}
     by_name, groups = _named(optimizer, names, partial, order)
-    kept = partial or distributed.get_rank() == 0
-    by_name = {name: _entry(entry, kept) for name, entry in by_name.items()}
-    if partial:
-        by_name = _with_missing(by_name)
-    if distributed.get_rank() != 0:
-        return {}
-    return _by_index(by_name, groups)
+    full = gathered(by_name, partial)
+    return _by_index(full, groups) if distributed.get_rank() == 0 else {}
 
 
 def sharded_optimizer_state(
@@ -210,9 +182,6 @@ def sharded_optimizer_state(
     """Return the local shard of the state of `optimizer`, numbered as :func:`optimizer_state` numbers all of it.
 
     A ZeroRedundancyOptimizer gives the full state, on rank 0.
-
-    Args:
-        optimizer, names, partial, order: As in :func:`optimizer_state`.
     """
     if hasattr(optimizer, "consolidate_state_dict"):
         return optimizer_state(optimizer, names, partial, order)
@@ -237,10 +206,6 @@ def _named(
     return by_name, groups
 
 
-def _entry(entry: Mapping[str, Any], kept: bool) -> dict[str, Any]:
-    return {key: _whole(value, kept) for key, value in entry.items()}
-
-
 def _by_index(by_name: Mapping[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:
     """Return torch's form, in which parameters are numbered through all groups; names go along."""
     index: dict[str, int] = {}
@@ -254,31 +219,17 @@ def _by_index(by_name: Mapping[str, Any], groups: list[dict[str, Any]]) -> dict[
 def load_optimizer_state(
     optimizer: Optimizer, saved: Mapping[str, Any], names: list[list[str]], order: Sequence[str]
 ) -> None:
-    """Load a full state; each process keeps its shard.
+    """Load a full state, of this or an optimizer on one device; each process keeps its shard.
 
-    Args:
-        optimizer: Of this process.
-        saved: As :func:`optimizer_state` or an optimizer on one device returned it, the same on every process.
-        names: Of this process's parameters, for each group.
-        order: All parameters in the module's order: how they are numbered where no names were saved.
+    `names` are those of this process's parameters, for each group.
 
     Raises:
-        CheckpointError: The groups differ, or a parameter has no state in a state that has that of other parameters.
+        CheckpointError: The groups differ.
     """
     if hasattr(optimizer, "consolidate_state_dict"):
         _load_zero(optimizer, read_tensors(saved))
         return
-    groups = read_tensors(saved["param_groups"])
-    if len(groups) != len(optimizer.param_groups):
-        raise CheckpointError(
-            f"The checkpoint's optimizer has {len(groups)} groups, this one has {len(optimizer.param_groups)}.",
-            expected="the same groups in the same order.",
-            fix="resume with the same configure_optimizers.",
-        )
-    by_name: dict[str, Any] = {}
-    for group in groups:
-        held = group.get("param_names") or [order[index] for index in group["params"]]
-        by_name |= {n: saved["state"][i] for n, i in zip(held, group["params"], strict=True) if i in saved["state"]}
+    groups, by_name = entries_by_name(saved, len(optimizer.param_groups), order)
     state: dict[int, Any] = {}
     numbered = []
     count = 0
@@ -289,6 +240,30 @@ def load_optimizer_state(
         numbered.append({**_unnamed(group), "params": list(range(count, count + len(own)))})
         count += len(own)
     optimizer.load_state_dict({"state": state, "param_groups": numbered})
+
+
+def entries_by_name(
+    saved: Mapping[str, Any], count: int, order: Sequence[str]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the groups of a saved optimizer state, and the state of each parameter by name.
+
+    Where no names were saved, the parameters are numbered in this `order`.
+
+    Raises:
+        CheckpointError: There are not `count` groups.
+    """
+    groups: list[dict[str, Any]] = read_tensors(saved["param_groups"])
+    if len(groups) != count:
+        raise CheckpointError(
+            f"The checkpoint's optimizer has {len(groups)} groups, this one has {count}.",
+            expected="the same groups in the same order.",
+            fix="resume with the same configure_optimizers.",
+        )
+    by_name: dict[str, Any] = {}
+    for group in groups:
+        held = group.get("param_names") or [order[index] for index in group["params"]]
+        by_name |= {n: saved["state"][i] for n, i in zip(held, group["params"], strict=True) if i in saved["state"]}
+    return groups, by_name
 
 
 def _load_zero(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:

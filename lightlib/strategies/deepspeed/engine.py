@@ -64,6 +64,11 @@ class EngineOptimizer:
         return f"EngineOptimizer({self.optim!r})"
 
     @property
+    def trained(self) -> set[int]:
+        """The ids of the parameters that are trained."""
+        return {id(p) for group in self.parameters for p in group if p.requires_grad}
+
+    @property
     def is_sharded(self) -> bool:
         """Whether DeepSpeed has put an optimizer of its own around the user's."""
         return self.engine.optimizer is not self.optim

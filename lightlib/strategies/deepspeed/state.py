@@ -10,6 +10,7 @@ from torch import Tensor, distributed, nn
 
 from lightlib.errors import CheckpointError
 from lightlib.strategies.deepspeed.engine import EngineOptimizer
+from lightlib.strategies.state import entries_by_name
 
 __all__ = ["is_sharded", "load_module_state", "load_optimizer_state", "module_state", "optimizer_state", "set_masters"]
 
@@ -29,13 +30,9 @@ def _is_first() -> bool:
 def module_state(module: nn.Module, deepspeed: Any, optimizer: EngineOptimizer | None, half: bool) -> dict[str, Any]:
     """Return the full state of `module` on rank 0; an empty one on other ranks.
 
-    Args:
-        module: As it is sharded over all processes, each of which must call this.
-        deepspeed: The package.
-        optimizer: With the float32 copies of what is trained in 16 bits.
-        half: Whether those are to be returned in place of the 16-bit parameters.
+    If `half`, parameters are the float32 copies of the optimizer.
     """
-    trained = {id(p) for group in optimizer.parameters for p in group if p.requires_grad} if optimizer else set()
+    trained = optimizer.trained if optimizer is not None else set()
     state = dict(module.state_dict())
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if name not in state:
@@ -51,11 +48,7 @@ def module_state(module: nn.Module, deepspeed: Any, optimizer: EngineOptimizer |
 
 
 def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool, deepspeed: Any) -> None:
-    """Load a full state, the same on every process; each keeps its shard.
-
-    Raises:
-        RuntimeError: Names or shapes do not match, in torch's words.
-    """
+    """Load a full state, the same on every process; names and shapes that do not match are refused in torch's words."""
     if not is_sharded(module):
         module.load_state_dict(state, strict=strict)
         return
@@ -86,19 +79,11 @@ def load_module_state(module: nn.Module, state: Mapping[str, Any], strict: bool,
 
 
 def set_masters(module: nn.Module, state: Mapping[str, Any], optimizer: EngineOptimizer, deepspeed: Any) -> None:
-    """Give the float32 copies that the engine optimizes the values of `state`, which the parameters have only rounded.
-
-    Args:
-        module: Whose parameters are trained.
-        state: As :func:`module_state` returned it, the same on every process.
-        optimizer: Of the engine.
-        deepspeed: The package.
-    """
+    """Give the float32 copies that the engine optimizes the values of `state`, which parameters have only rounded."""
     if not optimizer.is_sharded:
         return
-    trained = {id(p) for group in optimizer.parameters for p in group if p.requires_grad}
     for name, parameter in module.named_parameters():
-        if id(parameter) not in trained or name not in state:
+        if id(parameter) not in optimizer.trained or name not in state:
             continue
         value = state[name].detach().float()
         if hasattr(parameter, "ds_id"):
@@ -127,8 +112,8 @@ def optimizer_state(optimizer: EngineOptimizer, deepspeed: Any) -> dict[str, Any
     """
     if _is_plain(optimizer):
         saved = optimizer.optim.state_dict()
-        pairs = zip(saved["param_groups"], optimizer.names, strict=True)
-        saved["param_groups"] = [{**group, "param_names": list(own)} for group, own in pairs]
+        for entry, named in zip(saved["param_groups"], optimizer.names, strict=True):
+            entry["param_names"] = list(named)
         return saved if _is_first() else {}
     flats = _flats(optimizer, "saved")
     state: dict[int, dict[str, Any]] = {}
@@ -164,27 +149,13 @@ def _is_sharded_over(value: Any, flat: Tensor) -> bool:
 
 
 def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], deepspeed: Any) -> None:
-    """Load a full state; each process keeps its shard.
-
-    Args:
-        optimizer: Of this process.
-        saved: As :func:`optimizer_state` or an optimizer on one device returned it, the same on every process.
-        deepspeed: The package.
+    """Load a full state, of this or an optimizer on one device; each process keeps its shard.
 
     Raises:
         CheckpointError: The groups differ, or DeepSpeed keeps the state where it cannot be set.
     """
-    inner, groups = optimizer.optim, saved["param_groups"]
-    if len(groups) != len(inner.param_groups):
-        raise CheckpointError(
-            f"The checkpoint's optimizer has {len(groups)} groups, this one has {len(inner.param_groups)}.",
-            expected="the same groups in the same order.",
-            fix="resume with the same configure_optimizers.",
-        )
-    by_name: dict[str, dict[str, Any]] = {}
-    for group, own in zip(groups, optimizer.names, strict=True):
-        held = group.get("param_names") or own
-        by_name |= {n: saved["state"][i] for n, i in zip(held, group["params"], strict=True) if i in saved["state"]}
+    inner = optimizer.optim
+    groups, by_name = entries_by_name(saved, len(inner.param_groups), [n for names in optimizer.names for n in names])
     if _is_plain(optimizer):
         inner.load_state_dict(_numbered(by_name, groups, optimizer.names))
         return
