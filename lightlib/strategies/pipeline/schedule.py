@@ -15,7 +15,7 @@ from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.stage import Call, Stage
 from lightlib.torch_private import flattened, structured
 
-__all__ = ["SCHEDULES", "Engine", "Kind", "kind_of", "micro_batches", "placed"]
+__all__ = ["SCHEDULES", "Engine", "Kind", "in_one_piece", "kind_of", "micro_batches", "placed", "shape_of"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,11 @@ def placed(kind: Kind, processes: int, per_process: int) -> list[int]:
     if kind.v:
         return [*once, *reversed(once)]
     return once * per_process
+
+
+def in_one_piece(kind: Kind) -> Kind:
+    """Return the schedule, with the stages in the same places, for a batch that `kind` cannot cut."""
+    return SCHEDULES["zbv" if kind.v else "looped_bfs" if kind.several else "gpipe"]
 
 
 def micro_batches(kind: Kind, size: int, asked: int | None, stages: int, processes: int, full: bool) -> int:
@@ -199,9 +204,6 @@ class Engine:
     random numbers are as before.
 
     Args:
-        kind: The schedule.
-        number: Of micro-batches.
-        chain: The stages, in their order.
         call: The first micro-batch's call of the part, on processes that know it.
         loss_of: Called on the process with the last stage for each micro-batch: ``(index, output) -> loss``.
 

@@ -7,19 +7,18 @@ import pickle
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.fsdp import FSDPModule
 
 from lightlib.errors import MisconfigurationException
 from lightlib.report import info
 from lightlib.strategies.axes.axis import AxisContext, Step
+from lightlib.strategies.axes.shard import sharded_roots
 from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.cut import Cut
-from lightlib.strategies.pipeline.schedule import Engine, Kind, micro_batches, shape_of
+from lightlib.strategies.pipeline.schedule import Engine, Kind, in_one_piece, micro_batches, shape_of
 from lightlib.strategies.pipeline.stage import Call
 from lightlib.torch_private import gather_groups, reduce_gradients
 from lightlib.tree import split, tensors_in
@@ -44,7 +43,7 @@ class Training:
         self.module, self.step, self.site = module, step, site
         self.processes, self.stages = distributed.get_world_size(chain.group), len(chain.ranks)
         self.last = chain.ranks[-1]
-        for root in _roots(module):
+        for root in sharded_roots(module):
             gather_groups(root)
         self.full = 0
         self._engines: OrderedDict[tuple[int, int], Engine] = OrderedDict()
@@ -63,17 +62,14 @@ class Training:
             outputs[index] = result
             return self._differentiated(result, output, backward, len(parts))
 
-        roots = _roots(self.module)
+        roots = sharded_roots(self.module)
         for root in roots:  # gradients add up until the end of the schedule, and are reduced once
             root.set_requires_gradient_sync(False)
             root.set_is_last_backward(False)
             root.set_reshard_after_backward(False)
-        if number:
-            self._loss_of = loss_of
-            self._engine(number, shape, calls[0]).run(calls)
-            self._loss_of = None
-        else:
-            self.chain.forward_backward(calls[0], partial(loss_of, 0))
+        self._loss_of = loss_of
+        self._engine(number, shape, calls[0]).run(calls)
+        self._loss_of = None
         if sync:
             for root in roots:
                 reduce_gradients(root)
@@ -163,7 +159,8 @@ class Training:
     def _engine(self, number: int, shape: int, call: Call | None) -> Engine:
         key = (number, shape)
         if key not in self._engines:
-            self._engines[key] = Engine(self.kind, number, self.chain, call, self._loss)
+            kind = self.kind if number else in_one_piece(self.kind)
+            self._engines[key] = Engine(kind, max(number, 1), self.chain, call, self._loss)
             if len(self._engines) > _KEPT:
                 self._engines.popitem(last=False)
         self._engines.move_to_end(key)
@@ -219,13 +216,6 @@ class Training:
                 one["weight"] = float(weight) if weighted == 1 else weight.float()
             backward(one, by=_nothing, parts=len(outputs))
         return {"loss": losses.sum(), "weight": weights.sum().float()} if weighted else {"loss": losses.mean()}
-
-
-def _roots(module: nn.Module) -> list[FSDPModule]:
-    """Return the outermost modules to which `fully_shard` was applied."""
-    if isinstance(module, FSDPModule):
-        return [module]
-    return [root for child in module.children() for root in _roots(child)]
 
 
 def _nothing(loss: Tensor) -> None:
