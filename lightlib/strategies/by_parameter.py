@@ -17,10 +17,7 @@ def with_parameters(
 ) -> Iterator[tuple[str, Any, nn.Parameter]]:
     """Yield the name, the tensor and the parameter for each tensor of a parameter of this process.
 
-    Args:
-        module: As it is placed on this process.
-        tensors: By name, of the parameters of all processes.
-        known: The names that other processes may have.
+    `tensors` are those of all processes; other processes may have the names that are `known`.
 
     Raises:
         TypeError: A value is no tensor.

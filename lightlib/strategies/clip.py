@@ -22,7 +22,6 @@ def clip(optimizer: Optimizer, value: float, algorithm: str, local: Sequence[Loc
     Args:
         optimizer: Whose parameters are clipped; plain tensors and DTensors on any meshes.
         value: The largest norm of all gradients together (2-norm), or the largest absolute value.
-        algorithm: ``"norm"`` or ``"value"``.
         local: The parameters that only this process of a group holds, for each such group; in one order on all ranks.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]

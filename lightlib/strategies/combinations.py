@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies.axes.axis import Axis
 
-__all__ = ["check_combination", "filled"]
+__all__ = ["check_combination", "filled", "in_order"]
 
 
 def filled(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
@@ -51,7 +51,7 @@ def check_combination(axes: Sequence[Axis]) -> None:
     """
     for axis in axes:
         _check_size(axis)
-    dimensions = sorted((axis for axis in axes if axis.order is not None), key=lambda axis: axis.order or 0)
+    dimensions = in_order(axes)
     open_ones = [axis.name for axis in dimensions if axis.size == -1]
     if len(open_ones) > 1:
         raise MisconfigurationException(
@@ -67,6 +67,11 @@ def check_combination(axes: Sequence[Axis]) -> None:
         if all(name in given or name in options for name in together):
             written = (f"{name}={given[name].size}" if _is_sized(given.get(name)) else name for name in together)
             raise MisconfigurationException(f"{' with '.join(written)}: {why}", expected="one of the two.", fix=fix)
+
+
+def in_order(axes: Sequence[Axis]) -> list[Axis]:
+    """Return the axes with a dimension, outermost first."""
+    return sorted((axis for axis in axes if axis.order is not None), key=lambda axis: axis.order or 0)
 
 
 def _check_size(axis: Axis) -> None:

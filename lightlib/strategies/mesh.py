@@ -30,7 +30,7 @@ from lightlib.strategies.axes.shard import Shard
 from lightlib.strategies.axes.tensor import Tensor as TensorAxis
 from lightlib.strategies.axes.transforms import ActivationCheckpoint, Compile
 from lightlib.strategies.axis_arguments import axis_of, checked, transform_of
-from lightlib.strategies.combinations import check_combination, filled
+from lightlib.strategies.combinations import check_combination, filled, in_order
 from lightlib.strategies.group import consistency
 from lightlib.strategies.group.collectives import ProcessGroup
 from lightlib.strategies.group.process_group import join, refuse_without_collectives
@@ -115,7 +115,7 @@ class MeshStrategy(Strategy):
         )
         every = (*self._given, self._replicate, self._shard)
         check_combination(every)
-        self._dimensions = {axis.name: axis for axis in sorted(every, key=_order) if axis.order is not None}
+        self._dimensions = {axis.name: axis for axis in in_order(every)}
         self.sizes = {name: axis.size for name, axis in self._dimensions.items()}
         self.timeout = timeout if isinstance(timeout, timedelta) or timeout is None else timedelta(seconds=timeout)
         if launcher not in _LAUNCHERS:
@@ -269,8 +269,8 @@ class MeshStrategy(Strategy):
             splits_samples=tuple(name for name, axis in self._dimensions.items() if axis.splits_samples),
             automatic=bool(getattr(module, "automatic_optimization", True)),
             casts=any(axis.casts for axis in self.axes),
-            tell=self._sent,
-            hear=self._receive,
+            tell=lambda: self.tell(),  # noqa: PLW0108  the run sets it later
+            hear=lambda message: self.hear(message),  # noqa: PLW0108  likewise
         )
         for axis in self.axes:
             axis.check(module, site)
@@ -285,13 +285,6 @@ class MeshStrategy(Strategy):
             module.to(self.root_device)
         state.mark_placed(module, self)
         self.module, self._site = module, site
-
-    def _sent(self) -> Any:
-        return self.tell() if self.tell is not None else None
-
-    def _receive(self, message: Any) -> None:
-        if self.hear is not None:
-            self.hear(message)
 
     def optimizer(self, optimizer: Optimizer) -> Any:
         refuse_on_parts(optimizer)
@@ -375,7 +368,7 @@ class MeshStrategy(Strategy):
         return state.sharded_optimizer_state(optimizer, self.parameter_names(optimizer), self._partial, self.names)
 
     def parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return state.parameter_tensors(tensors, self._partial, self.names)
+        return state.gathered(tensors, self._partial, self.names)
 
     def sharded_parameter_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return dict(tensors)
@@ -402,10 +395,6 @@ class MeshStrategy(Strategy):
     def is_last_stage(self) -> bool:
         """Whether this process sees the loss and the outputs of the steps."""
         return all(axis.sees_loss for axis in self.axes)
-
-
-def _order(axis: Axis) -> float:
-    return math.inf if axis.order is None else axis.order
 
 
 def _synchronise_batchnorm(module: nn.Module, device: torch.device) -> None:

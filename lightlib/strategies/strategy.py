@@ -94,8 +94,8 @@ class Strategy(ABC):
     in_parts: bool = False
     checkpoint_format: str = "file"
     reads_parts: bool = False
-    tell: Callable[[], Any] | None = None
-    hear: Callable[[Any], None] | None = None
+    tell: Callable[[], Any] = staticmethod(lambda: None)
+    hear: Callable[[Any], None] = staticmethod(lambda message: None)
 
     def __getstate__(self) -> dict[str, Any]:  # a copy has the settings, but no module
         return {name: value for name, value in self.__dict__.items() if name not in _OF_A_RUN}

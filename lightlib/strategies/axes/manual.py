@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.axes.axis import Axis, AxisContext, Step
+from lightlib.strategies.axes.axis import AxisContext
 from lightlib.strategies.axes.materialize import Construction, fill
-from lightlib.strategies.axes.shard import Gathered, entered, synced_at_the_end
+from lightlib.strategies.axes.shard import Sharded, sharded_roots
 
 __all__ = ["ByHand"]
 
 
-class ByHand(Axis):
+class ByHand(Sharded):
     """Replaces the axes that shard parameters, where `configure_model` did it: it changes no layer.
 
     What was built on the meta device gets its memory and first values, and gradients are reduced at the end of an
@@ -28,10 +26,8 @@ class ByHand(Axis):
     lockstep = True
 
     def __init__(self, beside: Sequence[str] = ()) -> None:
+        super().__init__()
         self._beside = beside
-        self._roots: list[Any] = []
-        self._module: nn.Module | None = None
-        self._gathered = Gathered()
 
     def check(self, module: nn.Module, site: AxisContext) -> None:
         other = next(iter(self._beside), None)
@@ -57,23 +53,7 @@ class ByHand(Axis):
             construction.begin()
             construction.share(site.collectives)
             fill(module, site.device, construction)
-        self._module = module
-        sharded: list[Any] = [part for part in module.modules() if isinstance(part, FSDPModule)]
-        inner = {id(part) for root in sharded for part in root.modules() if part is not root}
-        self._roots = [root for root in sharded if id(root) not in inner]
-        self._gathered = Gathered(self._roots)
-
-    def enter(self, name: str, method: Step) -> Step:
-        """Return the step with FSDP2's hooks around it, when `fully_shard` was applied to the module itself."""
-        whole = next((root for root in self._roots if root is self._module), None)
-        found = method if whole is None else entered(whole, name, method)
-        return found if name == "training_step" else self._gathered.dropped_after(found)
-
-    def around(self, step: Step) -> Step:
-        return synced_at_the_end(self._roots, step)
-
-    def teardown(self) -> None:
-        self._gathered.drop()
+        self.hold(module, sharded_roots(module))
 
 
 def _averaged(parameter: nn.Parameter) -> bool:

@@ -19,9 +19,7 @@ _BY_WHOLE_PARAMETERS = {
 def refuse_all_at_once(optimizer: Optimizer, where: str) -> None:
     """Raise for an optimizer with a step that depends on all parameters at once.
 
-    Args:
-        optimizer: As `configure_optimizers` returned it.
-        where: What shares the parameters out, such as ``"in a pipeline"``.
+    `where` is what shares the parameters out, such as ``"in a pipeline"``.
 
     Raises:
         MisconfigurationException: It is LBFGS.

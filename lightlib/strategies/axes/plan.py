@@ -100,8 +100,15 @@ def matching(module: nn.Module, patterns: Sequence[str], what: str) -> dict[str,
     return {name: part for name, part in names.items() if name in found}
 
 
-def blocks_of(module: nn.Module, plan: ParallelPlan) -> dict[str, nn.Module]:
-    """Return the blocks by name: those of the plan, else the children of the largest ModuleList or Sequential."""
+def blocks_of(module: nn.Module, plan: ParallelPlan, chosen: Any = None) -> dict[str, nn.Module]:
+    """Return the blocks by name: those `chosen`, else those of the plan, else the largest container's children.
+
+    Blocks are chosen by their names or a function ``(name, module) -> bool``; containers are ModuleList and Sequential.
+    """
+    if callable(chosen):
+        return {name: part for name, part in module.named_modules() if name and chosen(name, part)}
+    if chosen is not None:
+        return matching(module, [chosen] if isinstance(chosen, str) else chosen, "blocks")
     if plan.blocks:
         return matching(module, plan.blocks, "blocks")
     found = container_of(module)

@@ -21,14 +21,65 @@ from torch.distributed.fsdp import (
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill, on_meta
-from lightlib.strategies.axes.plan import blocks_of, matching
+from lightlib.strategies.axes.plan import blocks_of
 from lightlib.torch_private import is_view
 from lightlib.tree import map_tensors
 
-__all__ = ["Gathered", "Shard", "entered", "own_memory", "synced_at_the_end"]
+__all__ = ["Shard", "Sharded", "own_memory", "sharded_roots"]
 
 
-class Shard(Axis):
+class Sharded(Axis):
+    """Base of the axes whose module has FSDP2's hooks: those of its `roots`, of which it may be one."""
+
+    def __init__(self) -> None:
+        self.root: nn.Module | None = None
+        self.roots: list[FSDPModule] = []
+        self._parts: list[FSDPModule] = []
+
+    def hold(self, module: nn.Module | None, roots: Sequence[Any]) -> None:
+        """Take the outermost modules to which `fully_shard` was applied, and the one whose steps are run, if any."""
+        self.roots = [root for root in roots if isinstance(root, FSDPModule)]
+        self.root = module if any(root is module for root in roots) else None
+        self._parts = [part for root in roots for part in root.modules() if isinstance(part, FSDPModule)]
+
+    def enter(self, name: str, method: Step) -> Step:
+        """Return the step with FSDP2's hooks around it, which gather the module's own parameters."""
+        found = method if self.root is None else _entered(self.root, name, method)
+        return found if name == "training_step" else self._dropped_after(found)
+
+    def around(self, step: Step) -> Step:
+        """Return a function that runs a batch, and reduces gradients with the last batch of a window."""
+        roots = self.roots
+
+        def synced(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
+            for root in roots:
+                root.set_requires_gradient_sync(sync)
+                root.set_is_last_backward(sync)
+            return step(batch, batch_idx, backward, sync)
+
+        return synced
+
+    def _dropped_after(self, step: Step) -> Step:
+        """Return a step of an evaluation that leaves nothing gathered."""
+
+        def dropping(*args: Any) -> Any:
+            output = step(*args)
+            self.teardown()
+            return output
+
+        return dropping
+
+    def teardown(self) -> None:
+        """Keep local shards only: parameters stay gathered after a forward without a backward.
+
+        Weights may change before they are used again, and `parameters()` would return what is gathered in place of what
+        an optimizer has to step.
+        """
+        for part in self._parts:
+            part.reshard()
+
+
+class Shard(Sharded):
     """Every process keeps a shard of each parameter, gradient and optimizer state, and reads its own shard of the data.
 
     Blocks are gathered just before they are used; the sizes of ``replicate`` and ``shard`` make one mesh of two
@@ -66,14 +117,12 @@ class Shard(Axis):
         reduce_dtype: torch.dtype | None = None,
         meta: bool = False,
     ) -> None:
+        super().__init__()
         self.size, self.blocks, self.cpu_offload, self.meta = size, blocks, cpu_offload, meta
         self.asked = size != 1  # -1 may turn out to be 1, and then one process is meant to run as FSDP
         self.reshard_after_forward = reshard_after_forward
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
-        self._module: nn.Module | None = None
-        self._roots: list[FSDPModule] = []
         self._construction = Construction()
-        self._gathered = Gathered()
 
     @property
     def lockstep(self) -> bool:  # type: ignore[override]
@@ -126,13 +175,11 @@ class Shard(Axis):
             fully_shard(
                 root, mp_policy=MixedPrecisionPolicy(*dtype, output_dtype=site.precision.param_dtype), **options
             )
-        self._roots = [root for root in roots if isinstance(root, FSDPModule)]
         if any(parameter.is_meta for parameter in module.parameters()):
             self._construction.share(site.collectives)
             fill(module, site.device if not self.cpu_offload else torch.device("cpu"), self._construction)
             self._construction = Construction()
-        self._gathered = Gathered(self._roots)
-        self._module = None if piped else module
+        self.hold(None if piped else module, roots)
 
     def _policy(self, site: AxisContext) -> tuple[torch.dtype | None, torch.dtype | None]:
         precision = site.precision
@@ -141,54 +188,18 @@ class Shard(Axis):
         return compute, reduce
 
     def _units(self, module: nn.Module, site: AxisContext) -> list[nn.Module]:
-        blocks = self.blocks
-        if callable(blocks):
-            found = [part for name, part in module.named_modules() if name and blocks(name, part)]
-        elif blocks is not None:
-            found = list(matching(module, blocks, "blocks").values())
-        else:
-            found = list(blocks_of(module, site.plan).values())
-            if not site.automatic:  # several backward passes: each layer is gathered again for each of them
-                found += _called(module)
+        found = list(blocks_of(module, site.plan, self.blocks).values())
+        if self.blocks is None and not site.automatic:  # for each backward pass, each layer is gathered again
+            found += _called(module)
         inner_first = [part for part in reversed(list(module.modules())) if any(part is one for one in found)]
         return [part for part in inner_first if not isinstance(part, (nn.ModuleList, nn.ModuleDict))]
 
-    def enter(self, name: str, method: Step) -> Step:
-        """Return the step with FSDP2's hooks around it, which gather the module's own parameters."""
-        found = method if self._module is None else entered(self._module, name, method)
-        return found if name == "training_step" else self._gathered.dropped_after(found)
 
-    def around(self, step: Step) -> Step:
-        return synced_at_the_end(self._roots, step)
-
-    def teardown(self) -> None:
-        self._gathered.drop()
-
-
-class Gathered:
-    """Parameters that `roots` have gathered, which stay gathered after a forward without a backward.
-
-    It is dropped after each step of an evaluation and at the end of a run: weights may change before they are used
-    again, and `parameters()` would return what is gathered in place of what an optimizer has to step.
-    """
-
-    def __init__(self, roots: Sequence[Any] = ()) -> None:
-        self._parts: list[Any] = [part for root in roots for part in root.modules() if isinstance(part, FSDPModule)]
-
-    def dropped_after(self, step: Step) -> Step:
-        """Return a step of an evaluation that leaves nothing gathered."""
-
-        def dropping(*args: Any) -> Any:
-            output = step(*args)
-            self.drop()
-            return output
-
-        return dropping
-
-    def drop(self) -> None:
-        """Keep the local shard only."""
-        for part in self._parts:
-            part.reshard()
+def sharded_roots(module: nn.Module) -> list[FSDPModule]:
+    """Return the outermost modules to which `fully_shard` was applied."""
+    if isinstance(module, FSDPModule):
+        return [module]
+    return [root for child in module.children() for root in sharded_roots(child)]
 
 
 def _called(module: nn.Module) -> list[nn.Module]:
@@ -211,7 +222,7 @@ def _copied_view(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if is_view(tensor) else tensor
 
 
-def entered(module: nn.Module, name: str, method: Step) -> Step:
+def _entered(module: nn.Module, name: str, method: Step) -> Step:
     """Return `method` with the hooks around it that `fully_shard` gave the forward of `module`."""
 
     def with_own_memory(*args: Any) -> Any:
@@ -222,18 +233,6 @@ def entered(module: nn.Module, name: str, method: Step) -> Step:
     register_fsdp_forward_method(module, attribute)
     found: Step = module.__dict__.pop(attribute)
     return found
-
-
-def synced_at_the_end(roots: list[FSDPModule], step: Step) -> Step:
-    """Return a function that runs a batch, and reduces the gradients of `roots` with the last batch of a window."""
-
-    def synced(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
-        for root in roots:
-            root.set_requires_gradient_sync(sync)
-            root.set_is_last_backward(sync)
-        return step(batch, batch_idx, backward, sync)
-
-    return synced
 
 
 def _sharded_over(site: AxisContext) -> DeviceMesh:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.axis import Axis, AxisContext
-from lightlib.strategies.axes.plan import blocks_of, container_of, matching
+from lightlib.strategies.axes.plan import blocks_of, container_of
 
 __all__ = ["ActivationCheckpoint", "Compile"]
 
@@ -79,13 +79,7 @@ class ActivationCheckpoint(Axis):
             block.forward = again  # in place: a wrapper would change the names
 
     def _chosen(self, module: nn.Module, site: AxisContext) -> dict[str, nn.Module]:
-        if self.blocks is None:
-            every = blocks_of(module, site.plan)
-        elif callable(self.blocks):
-            every = {name: part for name, part in module.named_modules() if name and self.blocks(name, part)}
-        else:
-            every = matching(module, [self.blocks] if isinstance(self.blocks, str) else self.blocks, "blocks")
-        return {name: part for index, (name, part) in enumerate(every.items()) if index % self.every == 0}
+        return dict([*blocks_of(module, site.plan, self.blocks).items()][:: self.every])
 
 
 class Compile(Axis):
@@ -157,10 +151,8 @@ class Compile(Axis):
         return torch.compile(own, **self._arguments)
 
     def _chosen(self, module: nn.Module, site: AxisContext) -> dict[str, nn.Module]:
-        if self.blocks is not None:
-            return matching(module, [self.blocks] if isinstance(self.blocks, str) else self.blocks, "blocks")
-        found = blocks_of(module, site.plan)
-        container = None if site.plan.blocks else container_of(module)
+        found = blocks_of(module, site.plan, self.blocks)
+        container = None if site.plan.blocks or self.blocks is not None else container_of(module)
         if container is not None and isinstance(container[1], nn.Sequential) and container[1] is not module:
             single = not any(True for part in found.values() for _ in part.children())
             found = dict([container]) if single else found

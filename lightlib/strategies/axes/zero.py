@@ -12,13 +12,9 @@ __all__ = ["shard_state"]
 
 
 def shard_state(optimizer: Optimizer, group: Any) -> Optimizer:
-    """Return an optimizer of the same kind that steps a shard of the parameters, and sends them.
+    """Return an optimizer of the same kind that steps a shard of the parameters, and sends them to the `group`.
 
     The groups are shared with `optimizer`, so that schedules made for it keep working.
-
-    Args:
-        optimizer: As `configure_optimizers` returned it; it has not stepped yet.
-        group: The replicas.
     """
     groups = [dict(given) for given in optimizer.param_groups]
     accepted = inspect.signature(type(optimizer).__init__).parameters

@@ -29,11 +29,6 @@ def agree_on_attempt(store: Any, place: Environment, waiting: Waiting) -> str:
     name with a random token, and rank 0 lists the tokens under it. A list with this process's own token can only have
     been written by a rank 0 that has read it. docs/decisions/0023 has the full argument.
 
-    Args:
-        store: That of torchrun's agent, which outlives the processes that it restarts.
-        place: This process's place among all.
-        waiting: How long to wait.
-
     Raises:
         LightlibError: Names the ranks that have not come.
     """

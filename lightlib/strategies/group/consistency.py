@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.group.collectives import Collectives
+from lightlib.torch_private import non_persistent_buffers
 
 __all__ = ["check_equal", "load_own_buffers", "own_buffers", "share_buffers", "share_values"]
 
@@ -49,14 +50,9 @@ def share_values(module: nn.Module, device: torch.device) -> None:
 
     Tensors without memory, or already sharded, stay as they are.
     """
-    for tensor in _tensors(module):
-        data = tensor.detach()
-        if data.device.type == device.type and data.is_contiguous():
-            distributed.broadcast(data, 0)
-            continue
-        moved = data.to(device).contiguous()
-        distributed.broadcast(moved, 0)
-        data.copy_(moved)
+    for tensor in dict.fromkeys((*module.parameters(), *module.buffers())):
+        if not tensor.is_meta and not isinstance(tensor, DTensor):
+            _broadcast(tensor, device if tensor.device.type != device.type else tensor.device, None)
 
 
 def share_buffers(module: nn.Module, group: Any) -> None:
@@ -65,10 +61,14 @@ def share_buffers(module: nn.Module, group: Any) -> None:
     Running statistics, for instance, are those of the samples that a process has seen.
     """
     for _, buffer in _stored_buffers(module):
-        data = buffer.detach().contiguous()
-        distributed.broadcast(data, group=group, group_src=0)
-        if data.data_ptr() != buffer.data_ptr():
-            buffer.detach().copy_(data)
+        _broadcast(buffer, buffer.device, group)
+
+
+def _broadcast(tensor: Tensor, device: torch.device, group: Any) -> None:
+    data = tensor.detach().to(device).contiguous()
+    distributed.broadcast(data, group=group, group_src=0)
+    if data.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(data)
 
 
 def own_buffers(module: nn.Module, group: Any) -> dict[str, Tensor]:
@@ -93,11 +93,6 @@ def _stored_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield the buffers that a checkpoint holds and that are not sharded, with their names."""
     for prefix, part in module.named_modules():
         for name, buffer in part.named_buffers(prefix, recurse=False):
-            stored = name.rpartition(".")[2] not in part._non_persistent_buffers_set  # noqa: SLF001  not public otherwise
+            stored = name.rpartition(".")[2] not in non_persistent_buffers(part)
             if stored and not buffer.is_meta and not isinstance(buffer, DTensor):
                 yield name, buffer
-
-
-def _tensors(module: nn.Module) -> list[Any]:
-    seen: dict[int, Tensor] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-    return [tensor for tensor in seen.values() if not tensor.is_meta and not isinstance(tensor, DTensor)]

@@ -40,12 +40,7 @@ def join(
 ) -> Collectives:
     """Return the collectives of all processes; the group is made once per process and used by every later run.
 
-    Args:
-        environment: This process's place among all.
-        accelerator: Knows the backend that suits the device.
-        device: The device of this process.
-        backend: Takes the place of the accelerator's.
-        timeout: How long a collective waits. Default: 30 minutes.
+    A collective waits for the `timeout`: 30 minutes by default.
 
     Raises:
         MisconfigurationException: A group exists already, of another size.

@@ -30,8 +30,6 @@ _MARK = secrets.token_hex(8)  # identifies this program: process ids repeat betw
 def meeting_place(environment: Environment, patience: timedelta, word_after: float = 30.0) -> Any:
     """Return the store of the rendezvous: it does not wait for other ranks, as `wait_for_all` does.
 
-    The arguments are those of `wait_for_all`.
-
     Raises:
         LightlibError: Rank 0's port is in use, or rank 0 did not answer in time.
     """
@@ -108,8 +106,6 @@ def meet(meeting: Any, environment: Environment, patience: timedelta, word_after
 
     The store of torchrun's agent outlives the processes that it restarts; any other one is rank 0's own and ends with
     it, so no prefix is needed there, and this is an empty string.
-
-    The arguments and errors are those of `wait_for_all`.
     """
     if _by_torchrun(environment):
         return agree_on_attempt(meeting, environment, Waiting(environment, patience, word_after))
@@ -119,12 +115,6 @@ def meet(meeting: Any, environment: Environment, patience: timedelta, word_after
 
 def wait_for_all(meeting: Any, environment: Environment, patience: timedelta, word_after: float = 30.0) -> None:
     """Return when all processes have arrived; Ctrl-C works, and missing ranks are reported.
-
-    Args:
-        meeting: The store.
-        environment: This process's place among all.
-        patience: How long to wait.
-        word_after: Seconds after which the missing ranks are printed.
 
     Raises:
         LightlibError: Names those that have not come; or another process has come as this rank.

@@ -18,15 +18,7 @@ _SHARE = 0.1
 
 
 class Waiting:
-    """How long this process has waited.
-
-    After `word_after` seconds it prints what it waits for, and when its patience is over it raises an error.
-
-    Args:
-        environment: This process's place among all.
-        patience: How long it waits.
-        word_after: Seconds.
-    """
+    """Clock of a process: prints what it waits for after `word_after` seconds, and raises when patience is over."""
 
     def __init__(self, environment: Environment, patience: timedelta, word_after: float) -> None:
         self.environment, self.patience, self.word_after = environment, patience.total_seconds(), word_after
