@@ -57,7 +57,9 @@ def _total_squares(parameters: list[Any], local: Sequence[LocalParameters]) -> T
 def _squares(parameters: list[Any], device: torch.device) -> Tensor:
     squares = torch.zeros((), device=device)
     for group in _by_mesh(parameters):
-        squares = squares + _norm([p.grad for p in group]).to(device).square()
+        norm = get_total_norm([p.grad for p in group])
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        squares = squares + norm.to(device).square()
     return squares
 
 
@@ -69,8 +71,3 @@ def _by_mesh(parameters: list[Any]) -> list[list[Any]]:
         key = (grad.device_mesh, str(grad.placements)) if isinstance(grad, DTensor) else grad.device
         groups.setdefault(key, []).append(parameter)
     return list(groups.values())
-
-
-def _norm(gradients: list[Tensor]) -> Tensor:
-    norm = get_total_norm(gradients)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -65,7 +65,8 @@ def check_combination(axes: Sequence[Axis]) -> None:
     own = [((axis.name, name), why, fix) for axis in given.values() for name, why, fix in axis.refused]
     for together, why, fix in (*REFUSED, *own):
         if all(name in given or name in options for name in together):
-            written = (f"{name}={given[name].size}" if _is_sized(given.get(name)) else name for name in together)
+            sized = {name for name, axis in given.items() if axis.size != 1}
+            written = (f"{name}={given[name].size}" if name in sized else name for name in together)
             raise MisconfigurationException(f"{' with '.join(written)}: {why}", expected="one of the two.", fix=fix)
 
 
@@ -97,10 +98,6 @@ def _check_names(dimensions: Sequence[Axis]) -> None:
             expected="a different name for each axis that has an `order`.",
             fix='name = "mine" in the class of the axis, or order = None for a transform.',
         )
-
-
-def _is_sized(axis: Axis | None) -> bool:
-    return axis is not None and axis.size != 1
 
 
 # What is refused, why, and what to do instead. Everything else is allowed; what is tested is in docs/strategies.md.

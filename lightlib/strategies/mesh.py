@@ -38,7 +38,6 @@ from lightlib.strategies.pipeline.axis import Pipeline
 from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.torch_private import flattened_mesh, found_inf
-from lightlib.tree import to_device
 
 __all__ = ["MeshStrategy"]
 
@@ -308,9 +307,6 @@ class MeshStrategy(Strategy):
     def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
         return self._forward_backward(batch, batch_idx, backward, sync)
 
-    def batch_to_device(self, batch: Any) -> Any:
-        return to_device(batch, self.root_device, self.accelerator.has_streams)
-
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
         local = [held for axis in self.axes if (held := axis.local_parameters()) is not None]
         return clip.clip(optimizer, value, algorithm, local)
@@ -385,11 +381,6 @@ class MeshStrategy(Strategy):
     def _partial(self) -> bool:
         """Whether processes hold different parameters."""
         return any(axis.divides_parameters for axis in self.axes)
-
-    @property
-    def _placed(self) -> nn.Module:
-        assert self.module is not None, "setup() comes first"
-        return self.module
 
     @property
     def is_last_stage(self) -> bool:

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _FORMATS: dict[str, Literal["file", "directory"]] = {"full": "file", "sharded": "directory"}
-_SHARDINGS = {"FULL_SHARD": True, "SHARD_GRAD_OP": False, "HYBRID_SHARD": True, "_HYBRID_SHARD_ZERO2": False}
+_RESHARDS = {"FULL_SHARD": None, "SHARD_GRAD_OP": False, "HYBRID_SHARD": None, "_HYBRID_SHARD_ZERO2": False}
 
 
 class DDPStrategy(MeshStrategy):
@@ -122,10 +122,10 @@ class FSDPStrategy(MeshStrategy):
                 "state_dict_type", state_dict_type, _FORMATS, fix="FSDPStrategy(state_dict_type='sharded')"
             )
         name = str(getattr(sharding_strategy, "name", sharding_strategy)).upper()
-        if name not in _SHARDINGS:
+        if name not in _RESHARDS:
             raise MisconfigurationException(
                 f"FSDPStrategy(sharding_strategy={sharding_strategy!r}).",
-                expected=f"one of {', '.join(map(repr, _SHARDINGS))}.",
+                expected=f"one of {', '.join(map(repr, _RESHARDS))}.",
                 fix="FSDPStrategy(sharding_strategy='FULL_SHARD'); for 'NO_SHARD' use strategy='ddp'.",
             )
         hybrid = "HYBRID" in name
@@ -139,13 +139,12 @@ class FSDPStrategy(MeshStrategy):
         if activation_checkpointing_policy is not None:
             activation_checkpointing = ActivationCheckpoint(blocks=_of_classes(activation_checkpointing_policy))
         blocks = _of_classes(auto_wrap_policy) if isinstance(auto_wrap_policy, (set, frozenset)) else auto_wrap_policy
-        keeps = None if name in ("FULL_SHARD", "HYBRID_SHARD") else _SHARDINGS[name]
         super().__init__(
             replicate=copies,
             shard=Shard(
                 parts,
                 blocks=blocks,
-                reshard_after_forward=keeps if reshard_after_forward is None else reshard_after_forward,
+                reshard_after_forward=_RESHARDS[name] if reshard_after_forward is None else reshard_after_forward,
                 cpu_offload=cpu_offload,
                 param_dtype=mixed_precision[0] if mixed_precision else None,
                 reduce_dtype=mixed_precision[1] if mixed_precision else None,

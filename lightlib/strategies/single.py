@@ -94,9 +94,6 @@ class SingleDeviceStrategy(Strategy):
         backward(output)
         return output
 
-    def batch_to_device(self, batch: Any) -> Any:
-        return to_device(batch, self.root_device, self.accelerator.has_streams)
-
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
         return clip(optimizer, value, algorithm)
 
@@ -117,11 +114,6 @@ class SingleDeviceStrategy(Strategy):
 
     def place_parameter_tensors(self, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
         return {name: value.to(like.device, copy=True) for name, value, like in with_parameters(self._placed, tensors)}
-
-    @property
-    def _placed(self) -> nn.Module:
-        assert self.module is not None, "setup() comes first"
-        return self.module
 
 
 def in_context(

@@ -17,6 +17,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies.group.collectives import Collectives, SingleProcess
+from lightlib.tree import to_device
 
 __all__ = ["Backward", "Strategy"]
 
@@ -155,9 +156,9 @@ class Strategy(ABC):
             sync: Whether gradients are reduced over processes now: the last batch of an accumulation window.
         """
 
-    @abstractmethod
     def batch_to_device(self, batch: Any) -> Any:
         """Return `batch` on this process's device."""
+        return to_device(batch, self.root_device, self.accelerator.has_streams)
 
     @abstractmethod
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> Tensor | None:
@@ -286,6 +287,11 @@ class Strategy(ABC):
         """The device of the local rank; before `connect` the CPU."""
         devices = self.devices or [torch.device("cpu")]
         return devices[min(self.local_rank, len(devices) - 1)]
+
+    @property
+    def _placed(self) -> nn.Module:
+        assert self.module is not None, "setup() comes first"
+        return self.module
 
     @property
     def is_global_zero(self) -> bool:

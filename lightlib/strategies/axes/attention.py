@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,12 +19,12 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.autograd_collectives import gathered, to_heads, to_sequence
 from lightlib.torch_private import ring_dispatch
 
-__all__ = ["Exchanged", "Ring", "replaced", "require_fused"]
+__all__ = ["Attention", "Exchanged", "Ring", "replaced", "require_fused"]
 
 _TORCHS = functional.scaled_dot_product_attention
 
 
-class _Attention:
+class Attention(ABC):
     """Replacement of `F.scaled_dot_product_attention` on shards of sequences.
 
     Attributes:
@@ -38,15 +40,6 @@ class _Attention:
         """Set the lengths of the shards of the next batch."""
         self.lengths = set(lengths)
 
-
-class Exchanged(_Attention):
-    """Exchanges heads for full sequences, and back, among the processes of `group`."""
-
-    def __init__(self, group: Any) -> None:
-        super().__init__()
-        self.group = group
-        self._size, self._rank = distributed.get_world_size(group), distributed.get_rank(group)
-
     def __call__(
         self,
         query: Tensor,
@@ -58,14 +51,30 @@ class Exchanged(_Attention):
         **options: Any,
     ) -> Tensor:
         self.calls += 1
+        return self.attend([query, key, value], attn_mask, dropout_p, is_causal=is_causal, **options)
+
+    @abstractmethod
+    def attend(self, given: list[Tensor], mask: Tensor | None, dropout: float, **options: Any) -> Tensor:
+        """Return the attention of a query, key and value."""
+
+
+class Exchanged(Attention):
+    """Exchanges heads for full sequences, and back, among the processes of `group`."""
+
+    def __init__(self, group: Any) -> None:
+        super().__init__()
+        self.group = group
+        self._size, self._rank = distributed.get_world_size(group), distributed.get_rank(group)
+
+    def attend(self, given: list[Tensor], mask: Tensor | None, dropout: float, **options: Any) -> Tensor:
+        query, key, value = given
         self._check(query, key, value)
-        mask = None if attn_mask is None else self._whole_mask(attn_mask, query, key)
+        mask = None if mask is None else self._whole_mask(mask, query, key)
         if query.shape == key.shape == value.shape:  # one exchange for all three
-            query, key, value = to_heads(torch.stack((query, key, value)), self.group).unbind()
+            query, key, value = to_heads(torch.stack(given), self.group).unbind()
         else:
-            query, key, value = (to_heads(x, self.group) for x in (query, key, value))
-        output = _TORCHS(query, key, value, mask, dropout_p, is_causal, **options)
-        return to_sequence(output, self.group)
+            query, key, value = (to_heads(x, self.group) for x in given)
+        return to_sequence(_TORCHS(query, key, value, mask, dropout, **options), self.group)
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         for name, x in (("query", query), ("key", key), ("value", value)):
@@ -107,34 +116,24 @@ class Exchanged(_Attention):
         return mask
 
 
-class Ring(_Attention):
+class Ring(Attention):
     """Torch's ring attention: keys and values go round the processes of `mesh`. On CUDA only."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         super().__init__()
         self.mesh = mesh
 
-    def __call__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        **options: Any,
-    ) -> Tensor:
-        self.calls += 1
-        if attn_mask is not None or dropout_p:
-            given = "a mask" if attn_mask is not None else f"dropout_p={dropout_p}"
+    def attend(self, given: list[Tensor], mask: Tensor | None, dropout: float, **options: Any) -> Tensor:
+        if mask is not None or dropout:
+            what = "a mask" if mask is not None else f"dropout_p={dropout}"
             raise MisconfigurationException(
-                f"An attention has {given}, which torch's ring attention cannot do.",
+                f"An attention has {what}, which torch's ring attention cannot do.",
                 expected="is_causal=True or no mask, and no dropout.",
                 fix='Context(method="all_to_all")',
             )
-        parts = [DTensor.from_local(x, self.mesh, [Shard(x.ndim - 2)], run_check=False) for x in (query, key, value)]
+        parts = [DTensor.from_local(x, self.mesh, [Shard(x.ndim - 2)], run_check=False) for x in given]
         with ring_dispatch():
-            output: Any = _TORCHS(parts[0], parts[1], parts[2], is_causal=is_causal, **options)
+            output: Any = _TORCHS(parts[0], parts[1], parts[2], **options)
         part: Tensor = output.to_local()
         return part
 
@@ -168,16 +167,13 @@ def require_fused(module: nn.Module) -> None:
     """Let `nn.MultiheadAttention` refuse to return its weights, for which it does not call the function."""
     for name, part in module.named_modules():
         if isinstance(part, nn.MultiheadAttention):
-            part.register_forward_pre_hook(_refuse_weights(name), with_kwargs=True)
+            part.register_forward_pre_hook(partial(_refuse_weights, name), with_kwargs=True)
 
 
-def _refuse_weights(name: str) -> Callable[..., None]:
-    def refuse(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if args[4] if len(args) > 4 else kwargs.get("need_weights", True):
-            raise MisconfigurationException(
-                f"{name} (MultiheadAttention) is to return its weights, but each process has a part of the sequence.",
-                expected="need_weights=False.",
-                fix=f"self.{name}(query, key, value, need_weights=False)",
-            )
-
-    return refuse
+def _refuse_weights(name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if args[4] if len(args) > 4 else kwargs.get("need_weights", True):
+        raise MisconfigurationException(
+            f"{name} (MultiheadAttention) is to return its weights, but each process has a part of the sequence.",
+            expected="need_weights=False.",
+            fix=f"self.{name}(query, key, value, need_weights=False)",
+        )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.report import PossibleUserWarning, warn
-from lightlib.strategies.axes.attention import Exchanged, Ring, replaced, require_fused
+from lightlib.strategies.axes.attention import Attention, Exchanged, Ring, replaced, require_fused
 from lightlib.strategies.axes.autograd_collectives import gathered
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.plan import blocks_of
@@ -96,7 +96,7 @@ class Context(Axis):
         self._module: nn.Module | None = None
         self._entries: list[str] = []
         self._tables: dict[str, int] = {}
-        self._attention: Exchanged | Ring | None = None
+        self._attention: Attention | None = None
         self._running: ExitStack | None = None
 
     # the module

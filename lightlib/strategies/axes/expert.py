@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from torch import nn
@@ -13,6 +13,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.axis import Axis, AxisContext, LocalParameters
 from lightlib.strategies.axes.mixture import MixtureOfExperts
 from lightlib.strategies.axes.plan import matching
+from lightlib.torch_private import shadowed
 
 __all__ = ["Expert", "MixtureOfExperts"]
 
@@ -139,26 +140,13 @@ def _split_stack(experts: nn.Module, mesh: DeviceMesh) -> None:
         for key, parameter in list(part.named_parameters(recurse=False)):
             split = distribute_tensor(parameter.detach(), mesh, [Shard(0)], src_data_rank=None)
             part.register_parameter(key, nn.Parameter(split, parameter.requires_grad))
-    hidden: list[tuple[nn.Module, str]] = []
-    experts.register_forward_pre_hook(_show_entries(experts, hidden))  # after FSDP2's hook, which was registered first
-    experts.register_forward_hook(_hide_entries(hidden), always_call=True)
+    shown = ExitStack()
 
-
-def _show_entries(experts: nn.Module, shown: list[tuple[nn.Module, str]]) -> Callable[..., None]:
     def show(*_: Any) -> None:
         for part in experts.modules():
-            for key, parameter in part.named_parameters(recurse=False):
-                if isinstance(parameter, DTensor):
-                    part.__dict__[key] = parameter.to_local()
-                    shown.append((part, key))
+            own = part.named_parameters(recurse=False)
+            local = {key: parameter.to_local() for key, parameter in own if isinstance(parameter, DTensor)}
+            shown.enter_context(shadowed(part, local))
 
-    return show
-
-
-def _hide_entries(shown: list[tuple[nn.Module, str]]) -> Callable[..., None]:
-    def hide(*_: Any) -> None:
-        while shown:
-            part, key = shown.pop()
-            del part.__dict__[key]
-
-    return hide
+    experts.register_forward_pre_hook(show)  # after FSDP2's hook, which was registered first
+    experts.register_forward_hook(lambda *_: shown.close(), always_call=True)

@@ -215,11 +215,9 @@ def _called(module: nn.Module) -> list[nn.Module]:
 
 def own_memory(_: nn.Module, __: Any, output: Any) -> Any:
     """Copy views: FSDP2 would not see an in-place operation on one, and would compute wrong gradients."""
-    return map_tensors(_copied_view, output) if torch.is_grad_enabled() else output
-
-
-def _copied_view(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone() if is_view(tensor) else tensor
+    if not torch.is_grad_enabled():
+        return output
+    return map_tensors(lambda tensor: tensor.clone() if is_view(tensor) else tensor, output)
 
 
 def _entered(module: nn.Module, name: str, method: Step) -> Step:
@@ -240,16 +238,12 @@ def _sharded_over(site: AxisContext) -> DeviceMesh:
     shards, replicated = site.along("shard", *site.splits_samples), _replicated_over(site)
     if not replicated:
         return shards
-    names = (*_names(site.along(*replicated)), *_names(shards))
-    return site.mesh[names]
+    outer = site.along(*replicated)
+    return site.mesh[(*(outer.mesh_dim_names or ()), *(shards.mesh_dim_names or ()))]
 
 
 def _replicated_over(site: AxisContext) -> list[str]:
     return [name for name in site.splits_batch if name != "shard" and site.sizes[name] > 1]
-
-
-def _names(mesh: DeviceMesh) -> tuple[str, ...]:
-    return mesh.mesh_dim_names or ()
 
 
 def _roots_in_stages(module: nn.Module, part: nn.Module | None) -> list[nn.Module]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -154,8 +155,8 @@ class Tensor(Axis):
         for block in blocks:
             here[block].register_forward_hook(own_memory)
         if self.sequence_parallel:
-            here[blocks[0]].register_forward_pre_hook(_split_tokens(mesh), with_kwargs=True)
-            here[blocks[-1]].register_forward_hook(_join_tokens(mesh))
+            here[blocks[0]].register_forward_pre_hook(partial(_split_tokens, mesh), with_kwargs=True)
+            here[blocks[-1]].register_forward_hook(partial(_join_tokens, mesh))
 
     def _style(self, part: nn.Module, style: str, within: bool) -> ParallelStyle:
         tokens = Shard(_TOKENS) if within else Replicate()
@@ -215,24 +216,23 @@ class Tensor(Axis):
         parts = [one.to_local() if isinstance(one, DTensor) else one for one in whole.values()]
         mine = torch.stack([torch.stack([part.float().norm(), part.float().sum()]) for part in parts])
         mine = mine.to(self._mesh.device_type)
-        every = [torch.empty_like(mine) for _ in range(self.size)]
-        distributed.all_gather(every, mine, group=self._mesh.get_group())
-        if not torch.stack(every).isfinite().all():
+        gathered_here = [torch.empty_like(mine) for _ in range(self.size)]
+        distributed.all_gather(gathered_here, mine, group=self._mesh.get_group())
+        every = torch.stack(gathered_here)
+        if not every.isfinite().all():
             return
         slack = 1e-3 if all(part.dtype == torch.float32 for part in parts) else 5e-2
         scale = torch.stack([torch.ones_like(mine[:, 0]), torch.tensor([p.numel() ** 0.5 for p in parts]).to(mine)], 1)
-        largest = mine[:, :1].max()
-        for other in every[1:]:
-            bound = scale * (slack * every[0][:, :1] + slack * 1e-2 * largest)
-            wrong = ((other - every[0]).abs() > bound).any(dim=1)
-            if wrong.any():
-                name = list(whole)[int(wrong.nonzero()[0])]
-                raise MisconfigurationException(
-                    f"The gradient of {name} differs over the processes of tensor={self.size}, though each of them has "
-                    "all of it: its layer sees only a shard of the features, heads or tokens.",
-                    expected="layers that are not in the plan to work on full activations.",
-                    fix=f'name the layer in the plan: {{"{name.rpartition(".")[0]}": "sequence"}} sums the gradients.',
-                )
+        bound = scale * slack * (every[0, :, :1] + 1e-2 * mine[:, :1].max())
+        wrong = ((every - every[0]).abs() > bound).any(dim=2).any(dim=0)
+        if wrong.any():
+            name = list(whole)[int(wrong.nonzero()[0])]
+            raise MisconfigurationException(
+                f"The gradient of {name} differs over the processes of tensor={self.size}, though each of them has all "
+                "of it: its layer sees only a shard of the features, heads or tokens.",
+                expected="layers that are not in the plan to work on full activations.",
+                fix=f'name the layer in the plan: {{"{name.rpartition(".")[0]}": "sequence"}} sums the gradients.',
+            )
 
 
 def _on_tensor(parameter: nn.Parameter) -> bool:
@@ -297,41 +297,35 @@ def _with_norms(module: nn.Module, styles: dict[str, Any], site: AxisContext) ->
     return found
 
 
-def _split_tokens(mesh: DeviceMesh) -> Callable[..., Any]:
-    def split(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        stream = args[0] if args else None
-        if not isinstance(stream, torch.Tensor) or stream.ndim <= _TOKENS or not stream.is_floating_point():
-            raise MisconfigurationException(
-                "sequence_parallel=True, but the first argument of the first block is no batch of sequences.",
-                expected="block(x, …) with x of shape (batch, tokens, …).",
-                fix="sequence_parallel=False",
-            )
-        others = [one for one in (*args[1:], *kwargs.values()) if isinstance(one, torch.Tensor)]
-        if any(one.ndim == stream.ndim and one.is_floating_point() and len(one) == len(stream) for one in others):
-            raise MisconfigurationException(
-                "sequence_parallel=True, but the blocks take two sequences (cross-attention).",
-                expected="one: only that is split.",
-                fix="sequence_parallel=False",
-            )
-        tokens = stream.shape[_TOKENS]
-        if tokens % mesh.size():
-            raise MisconfigurationException(
-                f"sequence_parallel=True: {tokens} tokens cannot be split over tensor={mesh.size()}.",
-                expected=f"a multiple of {mesh.size()}.",
-                fix="pad the sequences, or sequence_parallel=False",
-            )
-        return (shard_of(stream, _TOKENS, mesh.get_group()), *args[1:]), kwargs
-
-    return split
+def _split_tokens(mesh: DeviceMesh, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    stream = args[0] if args else None
+    if not isinstance(stream, torch.Tensor) or stream.ndim <= _TOKENS or not stream.is_floating_point():
+        raise MisconfigurationException(
+            "sequence_parallel=True, but the first argument of the first block is no batch of sequences.",
+            expected="block(x, …) with x of shape (batch, tokens, …).",
+            fix="sequence_parallel=False",
+        )
+    others = [one for one in (*args[1:], *kwargs.values()) if isinstance(one, torch.Tensor)]
+    if any(one.ndim == stream.ndim and one.is_floating_point() and len(one) == len(stream) for one in others):
+        raise MisconfigurationException(
+            "sequence_parallel=True, but the blocks take two sequences (cross-attention).",
+            expected="one: only that is split.",
+            fix="sequence_parallel=False",
+        )
+    tokens = stream.shape[_TOKENS]
+    if tokens % mesh.size():
+        raise MisconfigurationException(
+            f"sequence_parallel=True: {tokens} tokens cannot be split over tensor={mesh.size()}.",
+            expected=f"a multiple of {mesh.size()}.",
+            fix="pad the sequences, or sequence_parallel=False",
+        )
+    return (shard_of(stream, _TOKENS, mesh.get_group()), *args[1:]), kwargs
 
 
-def _join_tokens(mesh: DeviceMesh) -> Callable[..., Any]:
-    def join(_: nn.Module, __: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return gathered(output[0], _TOKENS, mesh.get_group()), *output[1:]
-        return gathered(output, _TOKENS, mesh.get_group())
-
-    return join
+def _join_tokens(mesh: DeviceMesh, _: nn.Module, __: Any, output: Any) -> Any:
+    if isinstance(output, tuple):
+        return gathered(output[0], _TOKENS, mesh.get_group()), *output[1:]
+    return gathered(output, _TOKENS, mesh.get_group())
 
 
 def _warn_of_dropout(module: nn.Module, styles: Mapping[str, Any], sequence_parallel: bool) -> None:

@@ -86,7 +86,8 @@ def automatic_plan(module: nn.Module, size: int) -> tuple[dict[str, str], list[s
     found: dict[str, str] = {}
     uneven: list[str] = []
     for name, part in module.named_modules():
-        sure = _in_sequential(part) or (_network(part) if _torchs(part) or _confirmed(part) else {})
+        torchs = type(part) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+        sure = _in_sequential(part) or (_network(part) if torchs or _confirmed(part) else {})
         named = {f"{name}.{key}" if name else key: style for key, style in sure.items()}
         odd = [full for full in named if _width(module.get_submodule(full), named[full]) % size]
         uneven += odd
@@ -223,10 +224,6 @@ def _in_sequential(part: nn.Module) -> dict[str, str]:
         elif not isinstance(child, _ELEMENTWISE):
             before = ""
     return found
-
-
-def _torchs(part: nn.Module) -> bool:
-    return type(part) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
 def _confirmed(part: nn.Module) -> bool:

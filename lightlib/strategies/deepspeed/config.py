@@ -264,6 +264,14 @@ def resolved(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     return whole
 
 
+def _conflict(configured: str, trainer: str, fix: str) -> MisconfigurationException:
+    return MisconfigurationException(
+        f"DeepSpeedStrategy(config=…) has {configured}, and the Trainer {trainer}.",
+        expected="one value in both.",
+        fix=fix,
+    )
+
+
 def _fill_precision(whole: dict[str, Any], run: Run) -> None:
     for section, name in _PRECISIONS.items():
         own = whole.setdefault(section, {})
@@ -271,12 +279,8 @@ def _fill_precision(whole: dict[str, Any], run: Run) -> None:
         enabled = own.setdefault("enabled", wanted)
         if bool(enabled) != wanted:
             right = name if enabled else "'32-true'"
-            raise MisconfigurationException(
-                f"DeepSpeedStrategy(config=…) has {section}: enabled={enabled!r}, and the Trainer "
-                f"precision={run.precision!r}.",
-                expected="one precision in both.",
-                fix=f"leave {section!r} out of the config, or Trainer(precision={right})",
-            )
+            fix = f"leave {section!r} out of the config, or Trainer(precision={right})"
+            raise _conflict(f"{section}: enabled={enabled!r}", f"precision={run.precision!r}", fix)
     if run.half == "fp16":
         for name in _SCALING:
             if run.scaling is not None and name in run.scaling:
@@ -286,12 +290,8 @@ def _fill_precision(whole: dict[str, Any], run: Run) -> None:
 def _fill_clipping(whole: dict[str, Any], run: Run) -> None:
     given = whole.get("gradient_clipping")
     if given and run.clip is not None and float(given) != float(run.clip):
-        raise MisconfigurationException(
-            f"DeepSpeedStrategy(config=…) has gradient_clipping={given!r}, and the Trainer "
-            f"gradient_clip_val={run.clip!r}.",
-            expected="one of the two.",
-            fix="leave gradient_clipping out of the config.",
-        )
+        fix = "leave gradient_clipping out of the config."
+        raise _conflict(f"gradient_clipping={given!r}", f"gradient_clip_val={run.clip!r}", fix)
     # The strategy passes the Trainer's value to the engine before each step, so that hooks may change it.
     whole["gradient_clipping"] = float(given) if given and run.clip is None else 0.0
 
@@ -305,19 +305,11 @@ def _fill_batches(whole: dict[str, Any], run: Run) -> None:
         whole["train_micro_batch_size_per_gpu"] = micro or own or 1
         return
     if steps is not None and steps != run.accumulate:
-        raise MisconfigurationException(
-            f"DeepSpeedStrategy(config=…) has gradient_accumulation_steps={steps!r}, and the Trainer "
-            f"accumulate_grad_batches={run.accumulate}.",
-            expected="one number in both.",
-            fix=f"Trainer(accumulate_grad_batches={steps}), and leave it out of the config.",
-        )
+        fix = f"Trainer(accumulate_grad_batches={steps}), and leave it out of the config."
+        raise _conflict(f"gradient_accumulation_steps={steps!r}", f"accumulate_grad_batches={run.accumulate}", fix)
     if batch is not None and run.global_batch_size is not None and batch != run.global_batch_size:
-        raise MisconfigurationException(
-            f"DeepSpeedStrategy(config=…) has train_batch_size={batch!r}, and the Trainer "
-            f"global_batch_size={run.global_batch_size}.",
-            expected="one number in both.",
-            fix="leave train_batch_size out of the config.",
-        )
+        fix = "leave train_batch_size out of the config."
+        raise _conflict(f"train_batch_size={batch!r}", f"global_batch_size={run.global_batch_size}", fix)
     per_process = run.accumulate * run.world_size
     size = batch or run.global_batch_size
     micro = micro or own or (size // per_process if size else 1)

@@ -31,7 +31,6 @@ from lightlib.strategies.group import consistency
 from lightlib.strategies.group.process_group import join, refuse_without_collectives
 from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
-from lightlib.tree import to_device
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -328,9 +327,6 @@ class DeepSpeedStrategy(Strategy):
     def _backward(self, loss: Tensor) -> None:
         self._engine.backward(loss, scale_wrt_gas=False)  # the loop has divided it
 
-    def batch_to_device(self, batch: Any) -> Any:
-        return to_device(batch, self.root_device, self.accelerator.has_streams)
-
     def clip_gradients(self, optimizer: Any, value: float, algorithm: str) -> Tensor | None:
         """Have the engine clip within its next step; the norm is in the returned tensor when that is taken."""
         norm: Tensor | None = optimizer.clip(value, algorithm)
@@ -356,11 +352,6 @@ class DeepSpeedStrategy(Strategy):
 
     def parameter_names(self, optimizer: Any) -> list[list[str]]:
         return [list(names) for names in optimizer.names]
-
-    @property
-    def _placed(self) -> nn.Module:
-        assert self.module is not None, "setup() comes first"
-        return self.module
 
 
 def named(name: str) -> DeepSpeedStrategy:

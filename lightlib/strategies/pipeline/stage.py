@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -101,35 +101,20 @@ class _StandIn(nn.Module):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["block"], name)
 
-
-class _Before(_StandIn):
-    """A block of an earlier stage: the last one of them returns the output of the stage before."""
-
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a block of the stage, after the last of which the forward stops; pass on what arrived before them."""
         stage: Stage = self.__dict__["stage"]
-        stage.passed(self.__dict__["place"])
-        if self.__dict__["place"] + 1 == stage.begin:
-            return stage.received
-        return map_tensors(stage.blank.like, stage.received)
-
-
-class _Own(_StandIn):
-    """A block of this stage; after the last one the forward stops."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        stage: Stage = self.__dict__["stage"]
-        stage.passed(self.__dict__["place"])
+        place: int = self.__dict__["place"]
+        stage.passed(place)
+        if place < stage.begin:
+            last_before = place + 1 == stage.begin
+            return stage.received if last_before else map_tensors(stage.blank.like, stage.received)
+        if place >= stage.end:
+            raise stage.out_of_order(place)
         output = self.__dict__["block"](*args, **kwargs)
-        if self.__dict__["place"] + 1 == stage.end and not stage.is_last:
+        if place + 1 == stage.end and not stage.is_last:
             raise _Reached(output)
         return output
-
-
-class _After(_StandIn):
-    """A block of a later stage, which is not reached."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        raise self.__dict__["stage"].out_of_order(self.__dict__["place"])
 
 
 class Stage:
@@ -140,7 +125,7 @@ class Stage:
         outside: The modules outside of the pipelined part that this stage has.
         received: What the stage before sent, while this one runs.
         begin, end: The blocks that this stage has, of the kind ``"blocks"``.
-        swaps: Per module: its children while this stage runs, attributes to set and attributes to hide.
+        swaps: Modules, and the attributes of each while this stage runs.
     """
 
     def __init__(
@@ -154,7 +139,7 @@ class Stage:
     ) -> None:
         self.split, self.index, self.count, self.blank = split, index, count, blank
         self.context: Callable[[], AbstractContextManager[Any]] = context or nullcontext
-        self.swaps: list[tuple[nn.Module, dict[str, Any], dict[str, Any], list[str]]] = []
+        self.swaps: list[tuple[nn.Module, dict[str, Any]]] = []
         self.received: Any = None
         self.place, self.outside = 0, outside
         stages = [one for unit, one in zip(split.units, split.stages, strict=True) if unit.owner is split.container]
@@ -177,14 +162,16 @@ class Stage:
         """Run the stage: on the output of the stage before, or on the step's call of the part."""
         part, self.received, self.place = self.split.part, received, 0
         args, kwargs = self._arguments(call)
-        with self.context(), self._layers():
-            if self.split.kind != "blocks":
+        with ExitStack() as running:
+            running.enter_context(self.context())
+            for owner, attributes in self.swaps:
+                running.enter_context(shadowed(owner, attributes))
+            if self.split.kind == "blocks":
+                running.enter_context(shadowed(part, {"forward": partial(self._until_the_end, part.forward)}))
+            try:
                 return part(*args, **kwargs)
-            with shadowed(part, {"forward": partial(self._until_the_end, part.forward)}):
-                try:
-                    return part(*args, **kwargs)
-                finally:
-                    self.received = None
+            finally:
+                self.received = None
 
     def _arguments(self, call: Call | None) -> Call:
         if self.index == 0 or self.split.kind == "blocks":
@@ -232,25 +219,6 @@ class Stage:
             fix=_TOLERANT,
         )
 
-    @contextmanager
-    def _layers(self) -> Iterator[None]:
-        before = []
-        for owner, children, present, hidden in self.swaps:
-            state = owner.__dict__
-            names = [*present, *hidden]
-            before.append((state, state["_modules"], {name: state.pop(name) for name in names if name in state}))
-            state["_modules"] = children
-            state.update(present)
-        try:
-            yield
-        finally:
-            for (owner, _, present, _), (state, children, taken) in zip(self.swaps, before, strict=True):
-                assert owner.__dict__ is state
-                for name in present:
-                    state.pop(name, None)
-                state["_modules"] = children
-                state.update(taken)
-
 
 _TOLERANT = (
     "name the stages, and let the forward do without absent layers (`x = self.head(x) if self.head is not None "
@@ -295,15 +263,16 @@ def keep(
 
 def _swap(
     stage: Stage, owner: nn.Module, before: dict[str, Any], units: dict[str, int], absent: set[str]
-) -> tuple[nn.Module, dict[str, Any], dict[str, Any], list[str]]:
-    """Return the children of `owner` while `stage` runs."""
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Return `owner` and its attributes while `stage` runs: its children, and None for absent layers."""
     children: dict[str, Any] = {}
     for key, child in before.items():
         if key not in units or units[key] == stage.index or (stage.split.kind == "blocks" and key not in absent):
             children[key] = child
         elif not isinstance(owner, CONTAINERS):
             children[key] = None
-    return owner, children, {}, [key for key in units if key in absent and not isinstance(owner, CONTAINERS)]
+    hidden = () if isinstance(owner, CONTAINERS) else absent
+    return owner, {"_modules": children, **dict.fromkeys(hidden)}
 
 
 def _hollow_out(
@@ -319,17 +288,18 @@ def _hollow_out(
         if id(unit) not in gone and unit.owner is not split.container
     }
     for stage in stages.values():
-        for owner, children, present, _ in stage.swaps:
+        for owner, attributes in stage.swaps:
+            children = attributes["_modules"]
             if owner is split.container:
+                blocks = before[id(owner)]
                 children.clear()
-                for key, place in places.items():
-                    kind = _Before if place < stage.begin else _Own if place < stage.end else _After
-                    children[key] = kind(before[id(owner)][key], stage, place)
+                children.update({key: _StandIn(blocks[key], stage, place) for key, place in places.items()})
                 continue
             for unit, index in zip(split.units, split.stages, strict=True):
                 if unit.owner is owner and index != stage.index:
-                    kept = children if isinstance(unit.value, nn.Module) else present
-                    kept[unit.key] = hollow[id(unit)]
+                    if isinstance(unit.value, nn.Module):
+                        children[unit.key] = hollow[id(unit)]
+                    attributes[unit.key] = hollow[id(unit)]
 
 
 def _blocks(split: Split) -> list[Unit]:
