@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.optim import Optimizer
 
 from lightlib import report
@@ -169,13 +169,11 @@ class MeshStrategy(Strategy):
         self.sizes = filled(self.sizes, self.world_size)
         self.accelerator.setup_device(self.root_device)
         self.collectives = join(self.environment, self.accelerator, self.root_device, self.backend, self.timeout)
-        shape = tuple(self.sizes.values())
-        ranks = torch.arange(math.prod(shape)).reshape(shape)
-        self._mesh = self.device_mesh = DeviceMesh(self.root_device.type, ranks, mesh_dim_names=tuple(self.sizes))
+        kind, shape = self.root_device.type, tuple(self.sizes.values())
+        self._mesh = self.device_mesh = init_device_mesh(kind, shape, mesh_dim_names=tuple(self.sizes))
         if self.names_for_user:
             shape = tuple(self.sizes[name] for name in self.names_for_user.values())
-            ranks = torch.arange(self.world_size).reshape(shape)
-            self.device_mesh = DeviceMesh(self.root_device.type, ranks, mesh_dim_names=tuple(self.names_for_user))
+            self.device_mesh = init_device_mesh(kind, shape, mesh_dim_names=tuple(self.names_for_user))
         for name, axis in self._dimensions.items():
             axis.resize(self.sizes[name])
         self.axes = self._chosen()

@@ -118,16 +118,12 @@ class FSDPStrategy(MeshStrategy):
         timeout: timedelta | float | None = None,
     ) -> None:
         if state_dict_type not in _FORMATS:
-            raise UnknownNameError(
-                "state_dict_type", state_dict_type, _FORMATS, fix="FSDPStrategy(state_dict_type='sharded')"
-            )
+            fix = "FSDPStrategy(state_dict_type='sharded')"
+            raise UnknownNameError("state_dict_type", state_dict_type, _FORMATS, fix=fix)
         name = str(getattr(sharding_strategy, "name", sharding_strategy)).upper()
         if name not in _RESHARDS:
-            raise MisconfigurationException(
-                f"FSDPStrategy(sharding_strategy={sharding_strategy!r}).",
-                expected=f"one of {', '.join(map(repr, _RESHARDS))}.",
-                fix="FSDPStrategy(sharding_strategy='FULL_SHARD'); for 'NO_SHARD' use strategy='ddp'.",
-            )
+            fix = "FSDPStrategy(sharding_strategy='FULL_SHARD'); for 'NO_SHARD' use strategy='ddp'."
+            raise UnknownNameError("sharding_strategy", sharding_strategy, _RESHARDS, fix=fix)
         hybrid = "HYBRID" in name
         if device_mesh is not None and not hybrid:
             raise MisconfigurationException(

@@ -105,7 +105,7 @@ def test_the_users_configuration_wins_and_auto_says_nothing(tmp_path: Any) -> No
             "offload_optimizer=True, to nvme.*\n.*stage 3",
         ),
         ({"stage": 0, "offload_optimizer": True}, "Expected: stage 1, 2 or 3"),
-        ({"offload_optimizer_device": "disk"}, "offload_optimizer_device='disk'"),
+        ({"offload_optimizer_device": "disk"}, "offload_optimizer_device 'disk'"),
         (
             {"overlap_events_": True},
             "option of DeepSpeedStrategy 'overlap_events_'. Did you mean 'overlap_events'",

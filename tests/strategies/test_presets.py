@@ -120,7 +120,7 @@ def test_sets_of_classes_become_a_choice():
     [
         (
             {"sharding_strategy": "FULL"},
-            r"sharding_strategy='FULL'.*\n.*'FULL_SHARD'.*\n.*'NO_SHARD' use strategy='ddp'",
+            r"sharding_strategy 'FULL'.*\n.*'FULL_SHARD'.*\n.*'NO_SHARD' use strategy='ddp'",
         ),
         ({"device_mesh": (2, 2)}, r"device_mesh=\(2, 2\).*\n.*\n.*sharding_strategy='HYBRID_SHARD'"),
     ],

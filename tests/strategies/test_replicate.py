@@ -109,6 +109,6 @@ def test_gradients_are_sent_at_the_end_of_a_window():
 def test_an_option_that_torch_does_not_have():
     with pytest.raises(
         MisconfigurationException,
-        match=r"has no option 'find_unused_parameter'\. Did you mean 'find_unused_parameters'\?",
+        match=r"option of DistributedDataParallel 'find_unused_parameter'\. Did you mean 'find_unused_parameters'\?",
     ):
         Replicate(2, find_unused_parameter=True)

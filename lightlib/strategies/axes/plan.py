@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.strategies.axes.mixture import MixtureOfExperts
 
-__all__ = ["ParallelPlan", "blocks_of", "matching", "plan_of"]
+__all__ = ["ParallelPlan", "blocks_of", "matching", "no_such_module", "plan_of"]
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,20 @@ def matching(module: nn.Module, patterns: Sequence[str], what: str) -> dict[str,
         }
         found |= matched
         if not matched:
-            near = closest(pattern, [name for name in names if name]) or next((n for n in names if n), "")
-            raise MisconfigurationException(
-                f"parallel_plan() of {type(module).__name__}: {what}={pattern!r} matches no module.",
-                expected="the name of a module as in `named_modules()`; * stands for one part of a name.",
-                fix=f"for instance {near!r}; the names are {', '.join([n for n in names if n][:12])}, …",
-            )
+            text = f"parallel_plan() of {type(module).__name__}: {what}={pattern!r} matches no module."
+            raise no_such_module(text, "; * stands for one part of a name.", pattern, names)
     return {name: part for name, part in names.items() if name in found}
+
+
+def no_such_module(what: str, more: str, name: str, known: Iterable[str]) -> MisconfigurationException:
+    """Return the error for a name that no module has; `more` is what may be written besides the `known` names."""
+    names = [one for one in known if one]
+    near = closest(name, names, names[0] if names else "")
+    return MisconfigurationException(
+        what,
+        expected=f"the name of a module as in `named_modules()`{more}",
+        fix=f"for instance {near!r}; the names are {', '.join(names[:12])}, …",
+    )
 
 
 def blocks_of(module: nn.Module, plan: ParallelPlan, chosen: Any = None) -> dict[str, nn.Module]:

@@ -11,7 +11,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lightlib.errors import MisconfigurationException, nearest
+from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.buckets import BucketOrder
 from lightlib.strategies.axes.hooks import communication_hook
@@ -27,11 +27,7 @@ def _check_options(options: dict[str, Any]) -> None:
     known = {*inspect.signature(DistributedDataParallel).parameters} - {"module", "device_ids", "output_device"}
     for name in options:
         if name not in known:
-            raise MisconfigurationException(
-                f"DistributedDataParallel has no option {name!r}.{nearest(name, known)}",
-                expected=f"one of {', '.join(sorted(known))}.",
-                fix="correct the name, or leave it out.",
-            )
+            raise UnknownNameError("option of DistributedDataParallel", name, known, fix="correct it, or leave it out.")
 
 
 class Replicate(Axis):
@@ -145,9 +141,8 @@ class Replicate(Axis):
         ddp, order = self._ddp, self._order
         if ddp is None:
             return step
-        first = bool(
-            self._options["static_graph"]
-        )  # torch learns the graph in the first backward, which must be complete
+        # torch learns a static graph in the first backward, which must be complete
+        first = bool(self._options["static_graph"])
 
         def synced_at_the_end(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
             nonlocal first

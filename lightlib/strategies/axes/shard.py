@@ -238,8 +238,8 @@ def _sharded_over(site: AxisContext) -> DeviceMesh:
     shards, replicated = site.along("shard", *site.splits_samples), _replicated_over(site)
     if not replicated:
         return shards
-    outer = site.along(*replicated)
-    return site.mesh[(*(outer.mesh_dim_names or ()), *(shards.mesh_dim_names or ()))]
+    names = [name for mesh in (site.along(*replicated), shards) for name in mesh.mesh_dim_names or ()]
+    return site.mesh[tuple(names)]
 
 
 def _replicated_over(site: AxisContext) -> list[str]:

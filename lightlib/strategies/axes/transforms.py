@@ -140,9 +140,8 @@ class Compile(Axis):
     def _compiled(self, block: nn.Module, codes: dict[str, CodeType]) -> Callable[..., Any]:
         forward = block.forward
 
-        def call(
-            *args: Any, **kwargs: Any
-        ) -> Any:  # torch does not compile the forward of its own containers, but calls of it
+        # torch does not compile the forward of its own containers, but calls of it
+        def call(*args: Any, **kwargs: Any) -> Any:
             return forward(*args, **kwargs)
 
         # torch keeps compiled graphs with the code, up to a limit: equal blocks share one, different blocks do not.

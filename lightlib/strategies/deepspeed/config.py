@@ -206,11 +206,7 @@ def _check(options: Mapping[str, Any]) -> None:
         )
     for name in ("remote_device", "offload_params_device", "offload_optimizer_device"):
         if options[name] is not None and options[name] not in DEVICES:
-            raise MisconfigurationException(
-                f"DeepSpeedStrategy({name}={options[name]!r}).",
-                expected="'cpu' or 'nvme'.",
-                fix=f"DeepSpeedStrategy({name}='cpu')",
-            )
+            raise UnknownNameError(name, options[name], DEVICES, fix=f"DeepSpeedStrategy({name}='cpu')")
     wants = [name for name in ("offload_optimizer", "offload_parameters") if options[name]]
     least = 3 if options["offload_parameters"] or "nvme" in _places(options) else 1
     if wants and (stage < least or not options["zero_optimization"]):

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -70,13 +71,13 @@ def _found(connect: Callable[[], Any], environment: Environment, patience: timed
         if waiting.due:
             waiting.report(f"{missing_rank} ({why})", speaker=environment.local_rank == 0)
         waiting.pause()
-    outcome: list[Any] = []
+    outcome: Future[Any] = Future()
 
     def look() -> None:
         try:
-            outcome.append(connect())
+            outcome.set_result(connect())
         except Exception as error:  # noqa: BLE001  raised again in the thread that waits
-            outcome.append(error)
+            outcome.set_exception(error)
 
     thread = threading.Thread(target=look, name="lightlib meeting", daemon=True)
     thread.start()
@@ -85,11 +86,9 @@ def _found(connect: Callable[[], Any], environment: Environment, patience: timed
         if waiting.due:
             waiting.report(missing_rank, speaker=environment.local_rank == 0)
         thread.join(POLL)
-    if isinstance(outcome[0], distributed.DistError):
-        waiting.report(missing_rank, speaker=True, cause=outcome[0])
-    if isinstance(outcome[0], Exception):
-        raise outcome[0]
-    return outcome[0]
+    if isinstance(error := outcome.exception(), distributed.DistError):
+        waiting.report(missing_rank, speaker=True, cause=error)
+    return outcome.result()
 
 
 def _silence(environment: Environment) -> str | None:

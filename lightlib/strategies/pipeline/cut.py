@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
-from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError
+from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError, Call
 from lightlib.torch_private import answered, flattened, shadowed
 
-__all__ = ["RULE", "Call", "Cut"]
+__all__ = ["RULE", "Cut"]
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]
 RULE = "in a pipeline, a step calls the pipelined part exactly once, and no parameter is used before that call."
 _NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen")
 

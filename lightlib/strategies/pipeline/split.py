@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, closest, shown
-from lightlib.strategies.axes.plan import ParallelPlan
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.strategies.axes.plan import ParallelPlan, no_such_module
 
 __all__ = ["CONTAINERS", "Split", "Unit", "balance", "find_split", "outside", "plain_sequential"]
 
@@ -101,12 +101,8 @@ def _part_of(module: nn.Module, plan: ParallelPlan, named: bool) -> tuple[str, n
     if plan.pipelined is not None:
         part = modules.get(plan.pipelined)
         if part is None:
-            near = closest(plan.pipelined, [name for name in modules if name]) or next((n for n in modules if n), "")
-            raise MisconfigurationException(
-                f"parallel_plan() of {type(module).__name__}: pipelined={plan.pipelined!r} is no module of it.",
-                expected="the name of a module as in `named_modules()`, or '' for the module itself.",
-                fix=f"for instance {near!r}.",
-            )
+            what = f"parallel_plan() of {type(module).__name__}: pipelined={plan.pipelined!r} is no module of it."
+            raise no_such_module(what, ", or '' for the module itself.", plan.pipelined, modules)
         if isinstance(part, (nn.ModuleList, nn.ModuleDict)):
             raise MisconfigurationException(
                 f"pipelined={plan.pipelined!r} is a {type(part).__name__}, which cannot be called.",
@@ -325,14 +321,8 @@ def _string(one: Any) -> str:
 
 
 def _known(name: str, known: dict[str, Any]) -> None:
-    if name in known:
-        return
-    near = closest(name, [one for one in known if one]) or next((one for one in known if one), "")
-    raise MisconfigurationException(
-        f"stages names {name!r}, which matches nothing in the pipelined part.",
-        expected="names of modules as in `named_modules()`.",
-        fix=f"for instance {near!r}; the names are {', '.join([one for one in known if one][:12])}, …",
-    )
+    if name not in known:
+        raise no_such_module(f"stages names {name!r}, which matches nothing in the pipelined part.", ".", name, known)
 
 
 def _number_of_stages(named: Sequence[Any], found: int, count: int) -> MisconfigurationException:
