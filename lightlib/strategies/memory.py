@@ -39,17 +39,13 @@ def memory_of(module: nn.Module, optimizers: Iterable[Optimizer] | Optimizer = (
     reshard(module)
     parameters = list(module.parameters())
     several = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
-    state = [tensor for one in several for tensor in tensors_in([one.state, _of_its_part(one)])]
+    states = [[one.state, getattr(getattr(one, "optim", None), "state", {})] for one in several]  # the second with ZeRO
+    state = tensors_in(states)
     return {
         "parameters": sum(map(_bytes, parameters)),
         "gradients": sum(_bytes(parameter.grad) for parameter in parameters if parameter.grad is not None),
         "optimizer_state": sum(_bytes(tensor) for tensor in {id(tensor): tensor for tensor in state}.values()),
     }
-
-
-def _of_its_part(optimizer: Any) -> Any:
-    """Return the state of the optimizer that keeps a part of the parameters for `optimizer`, if there is one (ZeRO)."""
-    return getattr(getattr(optimizer, "optim", None), "state", {})
 
 
 def _bytes(tensor: Any) -> int:

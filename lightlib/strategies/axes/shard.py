@@ -45,7 +45,15 @@ class Sharded(Axis):
     def enter(self, name: str, method: Step) -> Step:
         """Return the step with FSDP2's hooks around it, which gather the module's own parameters."""
         found = method if self.root is None else _entered(self.root, name, method)
-        return found if name == "training_step" else self._dropped_after(found)
+        if name == "training_step":
+            return found
+
+        def dropping(*args: Any) -> Any:
+            output = found(*args)
+            self.teardown()  # an evaluation leaves nothing gathered
+            return output
+
+        return dropping
 
     def around(self, step: Step) -> Step:
         """Return a function that runs a batch, and reduces gradients with the last batch of a window."""
@@ -58,16 +66,6 @@ class Sharded(Axis):
             return step(batch, batch_idx, backward, sync)
 
         return synced
-
-    def _dropped_after(self, step: Step) -> Step:
-        """Return a step of an evaluation that leaves nothing gathered."""
-
-        def dropping(*args: Any) -> Any:
-            output = step(*args)
-            self.teardown()
-            return output
-
-        return dropping
 
     def teardown(self) -> None:
         """Keep local shards only: parameters stay gathered after a forward without a backward.

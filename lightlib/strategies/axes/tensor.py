@@ -180,7 +180,7 @@ class Tensor(Axis):
 
         def with_whole_outputs(*args: Any) -> Any:
             with context():
-                return map_tensors(_whole, method(*args))
+                return map_tensors(lambda x: x.full_tensor() if isinstance(x, DTensor) else x, method(*args))
 
         return with_whole_outputs
 
@@ -237,10 +237,6 @@ class Tensor(Axis):
 
 def _on_tensor(parameter: nn.Parameter) -> bool:
     return isinstance(parameter, DTensor) and "tensor" in (parameter.device_mesh.mesh_dim_names or ())
-
-
-def _whole(value: Any) -> Any:
-    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def _gives_scores(module: nn.Module, name: str, style: Any) -> bool:

@@ -135,17 +135,11 @@ def _entry(parameter: nn.Parameter, like: Mapping[str, Any], flat: Tensor, deeps
     """Return the state of one parameter; `like` is that of a flat piece of several."""
     entry: dict[str, Any] = {}
     for key, value in like.items():
-        if not _is_sharded_over(value, flat):
-            entry[key] = value.detach().cpu().clone() if isinstance(value, Tensor) else value
-            continue
-        whole = deepspeed.utils.safe_get_full_optimizer_state(parameter, key)
+        if isinstance(value, Tensor) and value.shape == flat.shape and value.dim() > 0:
+            value = deepspeed.utils.safe_get_full_optimizer_state(parameter, key)  # noqa: PLW2901  all of it
         if _is_first():
-            entry[key] = whole.detach().cpu().clone()
+            entry[key] = value.detach().cpu().clone() if isinstance(value, Tensor) else value
     return entry
-
-
-def _is_sharded_over(value: Any, flat: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.shape == flat.shape and value.dim() > 0
 
 
 def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], deepspeed: Any) -> None:

@@ -321,11 +321,8 @@ class DeepSpeedStrategy(Strategy):
     def forward_backward(self, batch: Any, batch_idx: int, backward: Backward, sync: bool) -> Any:
         self._engine.set_gradient_accumulation_boundary(sync)
         output = self.training_step(batch, batch_idx)
-        backward(output, by=self._backward)
+        backward(output, by=partial(self._engine.backward, scale_wrt_gas=False))  # the loop has divided it
         return output
-
-    def _backward(self, loss: Tensor) -> None:
-        self._engine.backward(loss, scale_wrt_gas=False)  # the loop has divided it
 
     def clip_gradients(self, optimizer: Any, value: float, algorithm: str) -> Tensor | None:
         """Have the engine clip within its next step; the norm is in the returned tensor when that is taken."""

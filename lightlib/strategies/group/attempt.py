@@ -81,7 +81,7 @@ class _Attempt:
                     continue
                 if json.loads(members)[rank] != token:
                     self._end(name)
-                elif not self._has_ended(name):
+                elif Board.of_watches(self.store, name).read("failure") is None:  # no rank was restarted since
                     return name
                 answered.remove(name)
                 over.add(name)
@@ -126,10 +126,6 @@ class _Attempt:
             self.place.rank, f"rank {self.place.rank} was restarted, so its process in this attempt is gone"
         )
         Board.of_watches(self.store, name).write_first("failure", failure.to_json())
-
-    def _has_ended(self, name: str) -> bool:
-        """Whether another process has taken a place in this attempt after it was complete."""
-        return Board.of_watches(self.store, name).read("failure") is not None
 
 
 def _here(name: str, rank: int) -> str:

@@ -129,9 +129,5 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 def _line(frames: Iterable[tuple[FrameType, int]]) -> str:
     """Return file and line of the first of `frames`, innermost first, that is neither torch's nor this library's."""
-    found = (f"{frame.f_code.co_filename}:{line}" for frame, line in frames if _is_users(frame))
-    return next(found, "the step")
-
-
-def _is_users(frame: FrameType) -> bool:
-    return not frame.f_code.co_filename.startswith(_NOT_THE_USERS)
+    places = ((frame.f_code.co_filename, line) for frame, line in frames)
+    return next((f"{file}:{line}" for file, line in places if not file.startswith(_NOT_THE_USERS)), "the step")

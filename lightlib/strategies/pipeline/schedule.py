@@ -205,7 +205,6 @@ class Engine:
 
     Args:
         call: The first micro-batch's call of the part, on processes that know it.
-        loss_of: Called on the process with the last stage for each micro-batch: ``(index, output) -> loss``.
 
     Attributes:
         calls: The calls of the micro-batches of the batch that runs.
@@ -213,14 +212,13 @@ class Engine:
         errors: What users' code raised, which torch hides.
     """
 
-    def __init__(
-        self, kind: Kind, number: int, chain: Chain, call: Call | None, loss_of: Callable[[int, Any], Tensor]
-    ) -> None:
+    def __init__(self, kind: Kind, number: int, chain: Chain, call: Call | None) -> None:
         from torch.distributed import pipelining  # optional: slow to import, and only for pipelines
 
         # After an error torch prints the full schedule as a table, which hides the error.
         logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
-        self.number, self.loss_of = number, loss_of
+        self.number = number
+        self.loss_of: Callable[[int, Any], Tensor] | None = None
         self.calls: Sequence[Call | None] = ()
         self.last_outputs: list[Any] = []
         self.errors: list[BaseException] = []
@@ -239,9 +237,9 @@ class Engine:
         made = getattr(pipelining, kind.torch_name)
         self.schedule = made(stages if kind.several else stages[0], number, **options)
 
-    def run(self, calls: Sequence[Call | None]) -> None:
-        """Run all micro-batches forward and backward."""
-        self.calls = calls
+    def run(self, calls: Sequence[Call | None], loss_of: Callable[[int, Any], Tensor]) -> None:
+        """Run all micro-batches forward and backward; the last stage calls ``loss_of(index, output)`` for each."""
+        self.calls, self.loss_of = calls, loss_of
         self.errors.clear()
         each = torch.arange(self.number)
         given, target = (each,) if self.has_first else (), each if self.has_last else None
@@ -252,9 +250,10 @@ class Engine:
                 raise
             raise self.errors[0] from None  # torch reports only "failed to run forward"
         finally:
-            self.calls = ()
+            self.calls, self.loss_of = (), None
 
     def _loss(self, _: Any, target: Tensor) -> Tensor:
+        assert self.loss_of is not None, "torch calls this within `run`"
         try:
             return self.loss_of(int(target), self.last_outputs.pop()).clone()
         except BaseException as error:

@@ -134,10 +134,8 @@ def _part_of(module: nn.Module, plan: ParallelPlan, named: bool) -> tuple[str, n
 
 def _largest(module: nn.Module, name: str = "") -> tuple[str, nn.Module] | None:
     """Return the outermost ModuleList or Sequential with the most layers."""
-    if isinstance(module, (nn.ModuleList, nn.Sequential)):
-        layers = list(_units(module, name, _nested(module)))
-        if sum(1 for unit in layers if unit.size) > 1:
-            return name, module
+    if isinstance(module, (nn.ModuleList, nn.Sequential)) and _layers(module) > 1:
+        return name, module
     found = [_largest(child, f"{name}.{key}" if name else key) for key, child in module.named_children()]
     held = [one for one in found if one is not None]
     return max(held, key=lambda one: _layers(one[1]), default=None)
@@ -247,7 +245,7 @@ def _by_borders(name: str, part: nn.Module, container: nn.Module | None, named: 
     ]
     opened = [part, *(one for one in opened if one is not part)]
     units = list(_units(part, name, opened))
-    places = [next(i for i, unit in enumerate(units) if _within(unit.name, border)) for border in borders]
+    places = [next(i for i, unit in enumerate(units) if f"{unit.name}.".startswith(f"{border}.")) for border in borders]
     if places != sorted(set(places)):
         raise MisconfigurationException(
             f"stages={list(named)!r} are not in the order of the module.",
@@ -300,10 +298,6 @@ def _full_names(name: str, part: nn.Module) -> Iterator[tuple[str, Any]]:
         yield f"{name}.{inner}".strip("."), one
     for inner, parameter in part.named_parameters(remove_duplicate=False):
         yield f"{name}.{inner}".strip("."), parameter
-
-
-def _within(name: str, border: str) -> bool:
-    return name == border or name.startswith(f"{border}.")
 
 
 def _full(name: str, one: str) -> str:

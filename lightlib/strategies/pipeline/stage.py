@@ -244,7 +244,7 @@ def keep(
     layers = [unit.value for unit in around if isinstance(unit.value, nn.Module)]
     stages = {index: Stage(split, index, count, blank, context, layers if index == count - 1 else []) for index in own}
     for unit in around:
-        if count - 1 not in own and _has_parameters(unit):
+        if count - 1 not in own and unit.size:
             _take_away(unit)
     owners = {id(unit.owner): unit.owner for unit in split.units}
     before = {id(owner): dict(owner._modules) for owner in owners.values()}  # noqa: SLF001
@@ -323,10 +323,6 @@ def _hollow(unit: Unit, blank: _Blank) -> Any:
             del module._parameters[key]  # noqa: SLF001
             module.__dict__[key] = blank.like(parameter)
     return unit.value.to(blank.device)
-
-
-def _has_parameters(unit: Unit) -> bool:
-    return not isinstance(unit.value, nn.Module) or any(True for _ in unit.value.parameters())
 
 
 def _take_away(unit: Unit) -> None:

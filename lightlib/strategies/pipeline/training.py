@@ -47,7 +47,6 @@ class Training:
             gather_groups(root)
         self.full = 0
         self._engines: OrderedDict[tuple[int, int], Engine] = OrderedDict()
-        self._loss_of: Callable[[int, Any], Tensor] | None = None
         self._odd_said = False
 
     def __call__(self, batch: Any, batch_idx: int, backward: Callable[..., None], sync: bool) -> Any:
@@ -60,16 +59,19 @@ class Training:
         def loss_of(index: int, output: Any) -> Tensor:
             result = self.cut.replay(self.step, "training_step", seeds[index], (parts[index], batch_idx), output)
             outputs[index] = result
-            return self._differentiated(result, output, backward, len(parts))
+            taken: list[Tensor] = []  # the loss as the run divides and scales it
+            if result is not None:
+                backward(result, by=taken.append, parts=len(parts))
+            if taken:
+                return taken[0]
+            return sum(one.sum() * 0 for one in tensors_in([output]) if one.requires_grad)  # type: ignore[return-value]
 
         roots = sharded_roots(self.module)
         for root in roots:  # gradients add up until the end of the schedule, and are reduced once
             root.set_requires_gradient_sync(False)
             root.set_is_last_backward(False)
             root.set_reshard_after_backward(False)
-        self._loss_of = loss_of
-        self._engine(number, shape, calls[0]).run(calls)
-        self._loss_of = None
+        self._engine(number, shape, calls[0]).run(calls, loss_of)
         if sync:
             for root in roots:
                 reduce_gradients(root)
@@ -160,23 +162,11 @@ class Training:
         key = (number, shape)
         if key not in self._engines:
             kind = self.kind if number else in_one_piece(self.kind)
-            self._engines[key] = Engine(kind, max(number, 1), self.chain, call, self._loss)
+            self._engines[key] = Engine(kind, max(number, 1), self.chain, call)
             if len(self._engines) > _KEPT:
                 self._engines.popitem(last=False)
         self._engines.move_to_end(key)
         return self._engines[key]
-
-    # meanwhile
-    def _loss(self, index: int, output: Any) -> Tensor:
-        assert self._loss_of is not None
-        return self._loss_of(index, output)
-
-    def _differentiated(self, result: Any, output: Any, backward: Callable[..., None], parts: int) -> Tensor:
-        """Return the tensor that the schedule differentiates: the loss as the run divides and scales it."""
-        taken: list[Tensor] = []
-        if result is not None:
-            backward(result, by=taken.append, parts=parts)
-        return taken[0] if taken else _nothing_of(output)
 
     # after
     def _exchanged(self, outputs: list[Any], backward: Callable[..., None], sync: bool) -> Any:
@@ -214,17 +204,8 @@ class Training:
             one: dict[str, Any] = {"loss": loss.clone().requires_grad_()}
             if weighted:
                 one["weight"] = float(weight) if weighted == 1 else weight.float()
-            backward(one, by=_nothing, parts=len(outputs))
+            backward(one, by=lambda loss: None, parts=len(outputs))
         return {"loss": losses.sum(), "weight": weights.sum().float()} if weighted else {"loss": losses.mean()}
-
-
-def _nothing(loss: Tensor) -> None:
-    """The schedule has differentiated already."""
-
-
-def _nothing_of(output: Any) -> Tensor:
-    """Return a loss of 0 that depends on `output`."""
-    return sum(one.sum() * 0 for one in tensors_in([output]) if one.requires_grad)  # type: ignore[return-value]
 
 
 def _loss_and_weight(output: Any) -> tuple[Any, Any]:
