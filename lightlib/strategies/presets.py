@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -228,23 +229,20 @@ def _of_classes(classes: Any) -> Callable[[str, nn.Module], bool]:
 
 _Method = Literal["popen", "spawn", "fork"]
 _METHODS: dict[str, _Method] = {"": "popen", "_spawn": "spawn", "_fork": "fork", "_notebook": "fork"}
-
-
-def _ddp(method: _Method, unused: bool) -> Callable[[], Strategy]:
-    return lambda: DDPStrategy(start_method=method, find_unused_parameters=unused)
-
-
+_UNUSED = {"": False, "_find_unused_parameters_false": False, "_find_unused_parameters_true": True}
 _NAMED: dict[str, Callable[[], Strategy]] = {
-    **{f"ddp{how}": _ddp(method, False) for how, method in _METHODS.items()},
-    **{f"ddp{how}_find_unused_parameters_false": _ddp(method, False) for how, method in _METHODS.items()},
-    **{f"ddp{how}_find_unused_parameters_true": _ddp(method, True) for how, method in _METHODS.items()},
+    **{
+        f"ddp{how}{looks}": partial(DDPStrategy, start_method=method, find_unused_parameters=unused)
+        for how, method in _METHODS.items()
+        for looks, unused in _UNUSED.items()
+    },
     "fsdp": FSDPStrategy,
-    "fsdp_cpu_offload": lambda: FSDPStrategy(cpu_offload=True),
-    "hsdp": lambda: FSDPStrategy(sharding_strategy="HYBRID_SHARD"),
+    "fsdp_cpu_offload": partial(FSDPStrategy, cpu_offload=True),
+    "hsdp": partial(FSDPStrategy, sharding_strategy="HYBRID_SHARD"),
     "model_parallel": ModelParallelStrategy,
     "pipeline": PipelineStrategy,
     "tensor": TensorParallelStrategy,
-    "zero1": lambda: DDPStrategy(zero=True),
+    "zero1": partial(DDPStrategy, zero=True),
 }
 
 

@@ -35,7 +35,7 @@ def placed(plan=None, module=None, size=2, rank=1, sizes=None, **options):
     )
     module = module or Decoder()
     axis.check(module, site)
-    axis._site, axis._module = site, module
+    axis._site, axis._module, axis._attention = site, module, SimpleNamespace(expect=lambda lengths: None)
     return axis
 
 

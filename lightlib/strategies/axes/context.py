@@ -85,6 +85,10 @@ class Context(Axis):
     name = "context"
     order = 40
     splits_samples = True
+    # set by `apply`
+    _site: AxisContext
+    _module: nn.Module
+    _attention: Attention
 
     def __init__(
         self, size: int = 1, *, method: Literal["all_to_all", "ring"] = "all_to_all", overlap: int | None = None
@@ -92,11 +96,8 @@ class Context(Axis):
         if method not in _METHODS:
             raise UnknownNameError("method of the context axis", method, _METHODS, fix='Context(method="all_to_all")')
         self.size, self.method, self.overlap = size, method, overlap
-        self._site: AxisContext | None = None
-        self._module: nn.Module | None = None
         self._entries: list[str] = []
         self._tables: dict[str, int] = {}
-        self._attention: Attention | None = None
         self._running: ExitStack | None = None
 
     # the module
@@ -155,7 +156,6 @@ class Context(Axis):
 
     def around(self, step: Step) -> Step:
         checked, attention = False, self._attention
-        assert attention is not None, "apply() comes first"
 
         def with_attention(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
             nonlocal checked
@@ -168,7 +168,7 @@ class Context(Axis):
                     self._running = None
             if not checked and not attention.calls:
                 raise MisconfigurationException(
-                    f"The training step of {type(self._placed).__name__} did not call "
+                    f"The training step of {type(self._module).__name__} did not call "
                     "F.scaled_dot_product_attention: nothing is exchanged along the sequence.",
                     expected="attention by that function, or by torch's layers.",
                     fix="F.scaled_dot_product_attention(query, key, value, is_causal=True) in place of softmax(query @ "
@@ -182,31 +182,20 @@ class Context(Axis):
     @contextmanager
     def _replaced(self) -> Iterator[None]:
         global _rank  # noqa: PLW0603  `positions` is called where no strategy is known
-        _rank = self._place.coordinate("context")
+        _rank = self._site.coordinate("context")
         try:
-            assert self._attention is not None
-            with replaced(self._placed, self._attention):
+            with replaced(self._module, self._attention):
                 yield
         finally:
             _rank = 0
 
-    @property
-    def _place(self) -> AxisContext:
-        assert self._site is not None, "apply() comes first"
-        return self._site
-
-    @property
-    def _placed(self) -> nn.Module:
-        assert self._module is not None, "apply() comes first"
-        return self._module
-
     # a batch
     def _cut(self, batch: Any) -> tuple[Any, list[int]]:
         """Return this process's part of `batch`, and the lengths of its parts of sequences."""
-        plan = self._place.plan
+        plan = self._site.plan
         overlap = plan.sequence_overlap if self.overlap is None else self.overlap
         chosen = self._sequences(batch)
-        rank, lengths = self._place.coordinate("context"), []
+        rank, lengths = self._site.coordinate("context"), []
         for name, (tensor, dim) in chosen.items():
             whole = tensor.shape[dim] - overlap
             if whole % self.size or whole <= 0:
@@ -214,22 +203,30 @@ class Context(Axis):
             lengths.append(whole // self.size)
             chosen[name] = tensor.narrow(dim, rank * lengths[-1], lengths[-1] + overlap), dim
         lengths = list(dict.fromkeys(lengths))
-        if self._attention is not None:
-            self._attention.expect(lengths)
+        self._attention.expect(lengths)
         return _with_entries(batch, {name: tensor for name, (tensor, _) in chosen.items()}), lengths
 
     def _sequences(self, batch: Any) -> dict[str, tuple[Tensor, int]]:
         """Return the entries that are to be cut, and along which dimension."""
-        entries, dim = dict(_entries(batch)), self._place.plan.sequence_dim
+        entries, dim = dict(_entries(batch)), self._site.plan.sequence_dim
         if self._entries:
             named = {name: along if along is not None else dim for name, along in map(_with_dimension, self._entries)}
             for name, along in named.items():
                 if name not in entries or entries[name].ndim <= along:
-                    raise _unknown_entry(name, along, entries)
+                    raise MisconfigurationException(
+                        f"context_buffers names {name!r} (dimension {along}), which is no buffer, and no such entry of "
+                        "the batch.",
+                        expected=f"an entry of the batch ({_shapes(entries)}), or a name as in named_buffers().",
+                        fix=f"context_buffers={[key for key, tensor in entries.items() if tensor.ndim > along]!r}",
+                    )
             return {name: (entries[name], along) for name, along in named.items()}
         found = {name: (tensor, dim) for name, tensor in entries.items() if tensor.ndim > dim}
         if len({tensor.shape[dim] for tensor, _ in found.values()}) != 1:
-            raise _unclear_entries(entries, dim)
+            raise MisconfigurationException(
+                f"Which entries of the batch are sequences along dimension {dim}? It has {_shapes(entries)}.",
+                expected="tensors of one length along that dimension, or their names.",
+                fix=f"ParallelPlan(context_buffers={[*found][:1] or ['text']!r}), or another sequence_dim.",
+            )
         whole = [f"{name!r} of shape {tuple(tensor.shape)}" for name, tensor in entries.items() if name not in found]
         if whole:
             warn(
@@ -243,8 +240,8 @@ class Context(Axis):
         """Yield contexts in which the module sees this process's part of the tables that go by position."""
         for name, dim in self._tables.items():
             owner, _, key = name.rpartition(".")
-            part = self._placed.get_submodule(owner)
-            table, start = getattr(part, key), self._place.coordinate("context") * lengths[0]
+            part = self._module.get_submodule(owner)
+            table, start = getattr(part, key), self._site.coordinate("context") * lengths[0]
             if table.shape[dim] < start + lengths[0]:
                 raise MisconfigurationException(
                     f"{name} has {table.shape[dim]} places (dimension {dim}), but the sequences have "
@@ -255,7 +252,7 @@ class Context(Axis):
             yield shadowed(part, {key: table.narrow(dim, start, table.shape[dim] - start)})
 
     def _joined(self, output: Any, lengths: list[int]) -> Any:
-        dim, group = self._place.plan.sequence_dim, self._place.mesh["context"].get_group()
+        dim, group = self._site.plan.sequence_dim, self._site.mesh["context"].get_group()
 
         def join(tensor: Tensor) -> Tensor:
             return gathered(tensor, dim, group) if tensor.ndim > dim and tensor.shape[dim] in lengths else tensor
@@ -304,20 +301,3 @@ def _uneven(name: str, tensor: Tensor, dim: int, overlap: int, size: int) -> Mis
 
 def _shapes(entries: Mapping[str, Tensor]) -> str:
     return ", ".join(f"{name!r}: {tuple(tensor.shape)}" for name, tensor in entries.items()) or "no tensors"
-
-
-def _unknown_entry(name: str, dim: int, entries: Mapping[str, Tensor]) -> MisconfigurationException:
-    return MisconfigurationException(
-        f"context_buffers names {name!r} (dimension {dim}), which is no buffer, and no such entry of the batch.",
-        expected=f"an entry of the batch ({_shapes(entries)}), or a name as in named_buffers().",
-        fix=f"context_buffers={[name for name, tensor in entries.items() if tensor.ndim > dim]!r}",
-    )
-
-
-def _unclear_entries(entries: Mapping[str, Tensor], dim: int) -> MisconfigurationException:
-    fitting = [name for name, tensor in entries.items() if tensor.ndim > dim]
-    return MisconfigurationException(
-        f"Which entries of the batch are sequences along dimension {dim}? It has {_shapes(entries)}.",
-        expected="tensors of one length along that dimension, or their names.",
-        fix=f"ParallelPlan(context_buffers={fitting[:1] or ['text']!r}), or another sequence_dim.",
-    )

@@ -85,6 +85,9 @@ class Tensor(Axis):
     order = 50
     shards_parameters = True
     replaced_by_hand = True
+    # set by `apply`
+    _module: nn.Module
+    _mesh: DeviceMesh
 
     def __init__(
         self,
@@ -100,8 +103,6 @@ class Tensor(Axis):
         self._blocks: list[str] = []
         self._heads: list[tuple[str, str, int]] = []
         self._splits_scores = False
-        self._module: nn.Module | None = None
-        self._mesh: DeviceMesh | None = None
 
     def check(self, module: nn.Module, site: AxisContext) -> None:
         plan = self.plan if self.plan is not None else site.plan.tensor
@@ -206,8 +207,6 @@ class Tensor(Axis):
 
     def _check_gradients(self) -> None:
         """Refuse, after the first backward, a full parameter with gradients that differ between processes."""
-        assert self._module is not None
-        assert self._mesh is not None
         whole = {
             name: p.grad for name, p in self._module.named_parameters() if not _on_tensor(p) and p.grad is not None
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import distributed, nn
@@ -66,6 +66,13 @@ class Pipeline(Axis):
     order = 10
     divides_parameters = True
     runs_microbatches = True
+    # set by `check`, `apply` and `enter`
+    _split: Split
+    _chain: Chain
+    _cut: Cut
+    _module: nn.Module
+    _site: AxisContext
+    _step: Step
 
     def __init__(
         self,
@@ -89,9 +96,6 @@ class Pipeline(Axis):
         self.stages = list(stages)
         self.zero_bubble, self.has_last = self.kind.zero_bubble, True
         self.options = frozenset({"zero_bubble"} if self.zero_bubble else ())
-        self._split: Split | None = None
-        self._placed: _Placed | None = None
-        self._step: Step | None = None
 
     # the module
     def check(self, module: nn.Module, site: AxisContext) -> None:
@@ -122,15 +126,16 @@ class Pipeline(Axis):
         self._split = split
 
     def apply(self, module: nn.Module, site: AxisContext) -> None:
-        assert self._split is not None, "check() comes first"
-        split, self._split = self._split, None
+        split = self._split
+        del self._split  # it has the layers of all stages
         group, rank = site.mesh["pipeline"].get_group(), site.coordinate("pipeline")
         ranks = placed(self.kind, site.sizes["pipeline"], self.stages_per_rank)
         own = [index for index, one in enumerate(ranks) if one == rank]
         self.has_last = ranks[-1] == rank
         stages = keep(module, split, own, len(ranks), site.device, site.context)
-        cut = Cut(module, split.part, split.name, site.device, site.accelerator)
-        self._placed = _Placed(Chain(group, ranks, stages, site.device, site.accelerator), cut, module, site)
+        self._cut = Cut(module, split.part, split.name, site.device, site.accelerator)
+        self._chain, self._module = Chain(group, ranks, stages, site.device, site.accelerator), module
+        self._site = site
         site.cut_at(split.part)
 
     @property
@@ -138,9 +143,9 @@ class Pipeline(Axis):
         """Whether this process has the last stage."""
         return self.has_last
 
-    def local_parameters(self) -> LocalParameters | None:
+    def local_parameters(self) -> LocalParameters:
         """Return all parameters: stages have none in common."""
-        return None if self._placed is None else LocalParameters(self._placed.chain.group)
+        return LocalParameters(self._chain.group)
 
     def optimizer(self, optimizer: Optimizer) -> Optimizer:
         """Refuse an optimizer that cannot step some of the parameters alone."""
@@ -156,16 +161,11 @@ class Pipeline(Axis):
 
     def around(self, step: Step) -> Step:
         """Return the schedule, which runs a batch in place of `step`."""
-        placed_, entered = self._placed, self._step
-        assert placed_ is not None, "apply() comes first"
-        assert entered is not None, "enter() comes first"
-        chain, cut, module, site = placed_
-        return Training(self.kind, self.microbatches, chain, cut, module, entered, site)
+        return Training(self.kind, self.microbatches, self._chain, self._cut, self._module, self._step, self._site)
 
     def _evaluate(self, name: str, method: Callable[..., Any], *args: Any) -> Any:
         """Run one batch forward through all stages, and the step on the last one."""
-        assert self._placed is not None, "apply() comes first"
-        chain, cut, _, site = self._placed
+        chain, cut, site = self._chain, self._cut, self._site
         message = torch.zeros(2, dtype=torch.long)
         first, call = chain.rank == chain.ranks[0], None
         if first:
@@ -185,15 +185,6 @@ class Pipeline(Axis):
             distributed.broadcast_object_list(box, group=chain.group, group_src=chain.ranks[-1])
             return result if self.has_last else to_device(box[0], site.device, site.accelerator.has_streams)
         return result
-
-
-class _Placed(NamedTuple):
-    """The parts of a module that was cut into stages."""
-
-    chain: Chain
-    cut: Cut
-    module: nn.Module
-    site: AxisContext
 
 
 def _positive(name: str, value: Any) -> int | None:
