@@ -22,10 +22,12 @@ __all__ = [
     "load_optimizer_state",
     "mark_placed",
     "module_state",
+    "numbered",
     "optimizer_state",
     "place_parameter_tensors",
     "placed_by",
     "refuse_placed",
+    "renamed",
     "sharded_optimizer_state",
 ]
 
@@ -173,7 +175,7 @@ def optimizer_state(
         return optimizer.state_dict() if distributed.get_rank() == 0 else {}
     by_name, groups = _named(optimizer, names, partial, order)
     full = gathered(by_name, partial)
-    return _by_index(full, groups) if distributed.get_rank() == 0 else {}
+    return numbered(full, groups) if distributed.get_rank() == 0 else {}
 
 
 def sharded_optimizer_state(
@@ -185,7 +187,7 @@ def sharded_optimizer_state(
     """
     if hasattr(optimizer, "consolidate_state_dict"):
         return optimizer_state(optimizer, names, partial, order)
-    return _by_index(*_named(optimizer, names, partial, order))
+    return numbered(*_named(optimizer, names, partial, order))
 
 
 def _named(
@@ -203,17 +205,14 @@ def _named(
         for index, group in enumerate(groups):
             merged = {name for one in every for name in one[index]}
             group["params"] = sorted(merged, key=lambda name: place.get(name, len(place)))
-    return by_name, groups
+    return by_name, [{**group, "param_names": group["params"]} for group in groups]
 
 
-def _by_index(by_name: Mapping[str, Any], groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return torch's form, in which parameters are numbered through all groups; names go along."""
-    index: dict[str, int] = {}
-    for group in groups:
-        for name in group["params"]:
-            index[name] = len(index)
-    numbered = [{**g, "params": [index[n] for n in g["params"]], "param_names": list(g["params"])} for g in groups]
-    return {"state": {index[name]: entry for name, entry in by_name.items()}, "param_groups": numbered}
+def numbered(by_name: Mapping[str, Any], groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return torch's form of a state, in which parameters are numbered through all `groups` of names."""
+    index = {name: number for number, name in enumerate(name for group in groups for name in group["params"])}
+    state = {index[name]: entry for name, entry in by_name.items() if name in index}
+    return {"state": state, "param_groups": [{**g, "params": [index[n] for n in g["params"]]} for g in groups]}
 
 
 def load_optimizer_state(
@@ -230,16 +229,13 @@ def load_optimizer_state(
         _load_zero(optimizer, read_tensors(saved))
         return
     groups, by_name = entries_by_name(saved, len(optimizer.param_groups), order)
-    state: dict[int, Any] = {}
-    numbered = []
-    count = 0
-    for group, own, live in zip(groups, names, optimizer.param_groups, strict=True):
-        for offset, (name, parameter) in enumerate(zip(own, live["params"], strict=True)):
-            if name in by_name:
-                state[count + offset] = {key: _cut(value, parameter) for key, value in by_name[name].items()}
-        numbered.append({**_unnamed(group), "params": list(range(count, count + len(own)))})
-        count += len(own)
-    optimizer.load_state_dict({"state": state, "param_groups": numbered})
+    state = {
+        name: {key: _cut(value, parameter) for key, value in by_name[name].items()}
+        for own, live in zip(names, optimizer.param_groups, strict=True)
+        for name, parameter in zip(own, live["params"], strict=True)
+        if name in by_name
+    }
+    optimizer.load_state_dict(numbered(state, renamed(groups, names)))
 
 
 def entries_by_name(
@@ -277,3 +273,8 @@ def _load_zero(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
 
 def _unnamed(group: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key != "param_names"}
+
+
+def renamed(groups: Sequence[Mapping[str, Any]], names: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """Return saved groups with the names of this process's parameters."""
+    return [{**_unnamed(group), "params": own} for group, own in zip(groups, names, strict=True)]

@@ -10,7 +10,7 @@ from torch import Tensor, distributed, nn
 
 from lightlib.errors import CheckpointError
 from lightlib.strategies.deepspeed.engine import EngineOptimizer
-from lightlib.strategies.state import entries_by_name
+from lightlib.strategies.state import entries_by_name, numbered, renamed
 
 __all__ = ["is_sharded", "load_module_state", "load_optimizer_state", "module_state", "optimizer_state", "set_masters"]
 
@@ -116,19 +116,16 @@ def optimizer_state(optimizer: EngineOptimizer, deepspeed: Any) -> dict[str, Any
             entry["param_names"] = list(named)
         return saved if _is_first() else {}
     flats = _flats(optimizer, "saved")
-    state: dict[int, dict[str, Any]] = {}
-    index = 0
-    groups: list[dict[str, Any]] = []
     entries = [optimizer.optim.state[flat] for flat in flats if flat in optimizer.optim.state]
     _link(optimizer)
-    for group, own, names in zip(optimizer.optim.param_groups, optimizer.parameters, optimizer.names, strict=True):
-        kept = {key: value for key, value in group.items() if key != "params"}
-        groups.append({**kept, "params": list(range(index, index + len(own))), "param_names": list(names)})
-        for parameter in own:
+    by_name: dict[str, Any] = {}
+    for own, names in zip(optimizer.parameters, optimizer.names, strict=True):
+        for parameter, name in zip(own, names, strict=True):
             if entries and parameter.requires_grad:
-                state[index] = _entry(parameter, entries[0], flats[0], deepspeed)
-            index += 1
-    return {"state": state, "param_groups": groups} if _is_first() else {}
+                by_name[name] = _entry(parameter, entries[0], flats[0], deepspeed)
+    pairs = zip(optimizer.optim.param_groups, optimizer.names, strict=True)
+    groups = [{**group, "params": names, "param_names": list(names)} for group, names in pairs]
+    return numbered(by_name, groups) if _is_first() else {}
 
 
 def _entry(parameter: nn.Parameter, like: Mapping[str, Any], flat: Tensor, deepspeed: Any) -> dict[str, Any]:
@@ -151,7 +148,7 @@ def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], d
     inner = optimizer.optim
     groups, by_name = entries_by_name(saved, len(inner.param_groups), [n for names in optimizer.names for n in names])
     if _is_plain(optimizer):
-        inner.load_state_dict(_numbered(by_name, groups, optimizer.names))
+        inner.load_state_dict(numbered(by_name, renamed(groups, optimizer.names)))
         return
     flats = _flats(optimizer, "loaded")
     for group, live in zip(groups, inner.param_groups, strict=True):
@@ -177,15 +174,6 @@ def load_optimizer_state(optimizer: EngineOptimizer, saved: Mapping[str, Any], d
                 deepspeed.utils.safe_set_local_optimizer_state(parameter, _part(value, parameter), key)
             else:
                 deepspeed.utils.safe_set_full_optimizer_state(parameter, value.to(parameter.device), key)
-
-
-def _numbered(by_name: Mapping[str, Any], groups: list[Any], names: list[list[str]]) -> dict[str, Any]:
-    index = {name: number for number, name in enumerate(name for group in names for name in group)}
-    live = [
-        {**{k: v for k, v in group.items() if k != "param_names"}, "params": [index[name] for name in own]}
-        for group, own in zip(groups, names, strict=True)
-    ]
-    return {"state": {index[name]: entry for name, entry in by_name.items() if name in index}, "param_groups": live}
 
 
 def _is_plain(optimizer: EngineOptimizer) -> bool:
