@@ -79,9 +79,9 @@ class _Link(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, number: Tensor, parameter: Tensor) -> Tensor:
-        context.parameter = parameter
+        context.save_for_backward(parameter)
         return number.clone()
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        return gradient, torch.zeros_like(context.parameter)
+        return gradient, torch.zeros_like(*context.saved_tensors)

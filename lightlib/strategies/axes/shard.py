@@ -22,7 +22,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.axis import Axis, AxisContext, Step
 from lightlib.strategies.axes.materialize import Construction, fill, on_meta
 from lightlib.strategies.axes.plan import blocks_of
-from lightlib.torch_private import is_view
+from lightlib.torch_private import is_view, shadowed
 from lightlib.tree import map_tensors
 
 __all__ = ["Shard", "Sharded", "own_memory", "sharded_roots"]
@@ -225,9 +225,9 @@ def _entered(module: nn.Module, name: str, method: Step) -> Step:
         return own_memory(module, args, method(*args))
 
     attribute = f"_entered_{name}"
-    setattr(module, attribute, with_own_memory)  # torch takes methods by name only
-    register_fsdp_forward_method(module, attribute)
-    found: Step = module.__dict__.pop(attribute)
+    with shadowed(module, {attribute: with_own_memory}):  # torch takes methods by name only
+        register_fsdp_forward_method(module, attribute)
+        found: Step = module.__dict__[attribute]
     return found
 
 

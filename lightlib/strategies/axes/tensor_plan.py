@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -258,17 +259,14 @@ def _confirmed(part: nn.Module) -> bool:
 
 
 def _adds_up(part: nn.Module, whole: Any, first: Any, second: Any, x: torch.Tensor) -> bool:
-    training = [child for child in part.modules() if child.training]
-    part.eval()  # dropout would draw numbers
     try:
+        again = copy.deepcopy(part, {id(parameter): parameter for parameter in part.parameters()})
+        again.eval()  # dropout would draw numbers
         with torch.no_grad(), torch.device("cpu"):
-            outputs = [functional_call(part, values, (x,)) for values in (whole, first, second)]
+            outputs = [functional_call(again, values, (x,)) for values in (whole, first, second)]
         return bool(torch.allclose(outputs[0], outputs[1] + outputs[2]))
     except Exception:  # noqa: BLE001  its forward is anything; whatever is not confirmed needs a plan
         return False
-    finally:
-        for child in training:
-            child.training = True  # `train` would set its children too
 
 
 # Refusals
