@@ -266,13 +266,11 @@ class DeepSpeedStrategy(Strategy):
         module = self._placed
         config = self._resolved(getattr(module, "_trainer", None))
         _warn_of_slow(optimizer, config)
-        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        names = [own for own in super().parameter_names(optimizer) if own]
         groups = [list(group["params"]) for group in optimizer.param_groups if group["params"]]
         self.drop_engine()
         self._engine = self._initialize(optimizer, config)
-        self._optimizer = EngineOptimizer(
-            optimizer, self._engine, groups, [[names.get(id(p), "") for p in group] for group in groups]
-        )
+        self._optimizer = EngineOptimizer(optimizer, self._engine, groups, names)
         if self._loaded is not None and self._half:
             deepspeed_state.set_masters(module, self._loaded, self._optimizer, self._deepspeed)
         self._loaded = None

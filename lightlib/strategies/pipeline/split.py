@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -236,10 +236,8 @@ def _enough(name: str, layers: int, count: int) -> None:
 
 # named stages
 def _by_borders(name: str, part: nn.Module, container: nn.Module | None, named: Sequence[Any], count: int) -> Split:
-    borders = [_full(name, _string(one)) for one in named]
     known = dict(_full_names(name, part))
-    for border in borders:
-        _known(border, known)
+    borders = [_resolved(one, name, known) for one in named]
     opened = [
         one for full, one in known.items() if any(border.startswith(f"{full}." if full else "") for border in borders)
     ]
@@ -273,11 +271,9 @@ def _stages_from(places: Sequence[int], number: int) -> list[int]:
 def _by_lists(name: str, part: nn.Module, named: Sequence[Any], count: int) -> Split:
     if len(named) != count:
         raise _number_of_stages(named, len(named), count)
-    lists = [[_full(name, _string(one)) for one in stage] for stage in named]
     known = dict(_full_names(name, part))
+    lists = [[_resolved(one, name, known) for one in stage] for stage in named]
     flat = [one for stage in lists for one in stage]
-    for one in flat:
-        _known(one, known)
     opened = [one for full, one in known.items() if any(inner.startswith(f"{full}.") for inner in flat)]
     units = list(_units(part, name, [part, *opened]))
     found = [next((s for s, stage in enumerate(lists) if unit.name in stage), None) for unit in units]
@@ -300,23 +296,18 @@ def _full_names(name: str, part: nn.Module) -> Iterator[tuple[str, Any]]:
         yield f"{name}.{inner}".strip("."), parameter
 
 
-def _full(name: str, one: str) -> str:
-    return one if not name or one == name or one.startswith(f"{name}.") else f"{name}.{one}"
-
-
-def _string(one: Any) -> str:
+def _resolved(one: Any, name: str, known: Mapping[str, Any]) -> str:
+    """Return the full name of what a user has named inside of the part `name`."""
     if not isinstance(one, str):
         raise ArgumentTypeError(
             f"stages holds {shown(one)}.",
             expected="names at which a stage begins, or one list of names for each stage.",
             fix='stages=["blocks.4"]  or  stages=[["embed", "blocks.0"], ["blocks.1", "head"]]',
         )
-    return one
-
-
-def _known(name: str, known: dict[str, Any]) -> None:
-    if name not in known:
-        raise no_such_module(f"stages names {name!r}, which matches nothing in the pipelined part.", ".", name, known)
+    full = one if not name or f"{one}.".startswith(f"{name}.") else f"{name}.{one}"
+    if full not in known:
+        raise no_such_module(f"stages names {full!r}, which matches nothing in the pipelined part.", ".", full, known)
+    return full
 
 
 def _number_of_stages(named: Sequence[Any], found: int, count: int) -> MisconfigurationException:
@@ -330,10 +321,10 @@ def _number_of_stages(named: Sequence[Any], found: int, count: int) -> Misconfig
 
 def _parameters_in_each(units: list[Unit], stages: list[int], count: int) -> None:
     for stage in range(count):
-        if not any(unit.size for unit, one in zip(units, stages, strict=True) if one == stage):
-            names = [unit.name for unit, one in zip(units, stages, strict=True) if one == stage]
+        own = [unit for unit, one in zip(units, stages, strict=True) if one == stage]
+        if not any(unit.size for unit in own):
             raise MisconfigurationException(
-                f"Stage {stage} has no parameters: {names}.",
+                f"Stage {stage} has no parameters: {[unit.name for unit in own]}.",
                 expected="at least one layer with parameters for each stage.",
                 fix="let stages begin at other layers.",
             )
