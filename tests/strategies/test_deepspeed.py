@@ -18,7 +18,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 from lightlib.precision.precision import Precision
 from lightlib.precision.presets import MixedPrecision
 from lightlib.strategies.deepspeed import strategy as deepspeed
-from lightlib.strategies.deepspeed.config import Run, merged, resolved
+from lightlib.strategies.deepspeed.config import merged, resolved
 from lightlib.strategies.deepspeed.engine import EnginePrecision, EngineScaler
 from lightlib.strategies.deepspeed.strategy import DeepSpeedStrategy
 from lightlib.strategies.group.collectives import SingleProcess
@@ -125,21 +125,21 @@ def test_a_file_that_holds_no_object(tmp_path: Any) -> None:
 
 # the Trainer's arguments
 def test_the_trainers_arguments_are_filled_in() -> None:
-    whole = resolved({}, Run("fp16", "16-mixed", 4, accumulate=3, global_batch_size=96, scaling={"hysteresis": 5}))
+    whole = resolved({}, "fp16", "16-mixed", 4, accumulate=3, global_batch_size=96, scaling={"hysteresis": 5})
     assert whole["fp16"] == {"enabled": True, "hysteresis": 5}
     assert whole["bf16"] == {"enabled": False}
     assert whole["gradient_clipping"] == 0.0
     assert whole["train_micro_batch_size_per_gpu"] == 8
     assert whole["gradient_accumulation_steps"] == 1  # the loop divides the loss
     offloading = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
-    assert resolved(offloading, Run(None, "32-true", 4, accumulate=3))["gradient_accumulation_steps"] == 3
+    assert resolved(offloading, None, "32-true", 4, accumulate=3)["gradient_accumulation_steps"] == 3
     own = {"fp16": {"loss_scale": 8, "enabled": "auto"}, "gradient_clipping": 0.5, "train_batch_size": 24}
-    whole = resolved(merged({}, own), Run("fp16", "16-mixed", 2, accumulate=3, scaling={"loss_scale": 0}))
+    whole = resolved(merged({}, own), "fp16", "16-mixed", 2, accumulate=3, scaling={"loss_scale": 0})
     assert whole["fp16"] == {"loss_scale": 8, "enabled": True}
     assert whole["gradient_clipping"] == 0.5
     assert whole["train_micro_batch_size_per_gpu"] == 4
     assert "train_batch_size" not in whole
-    assert resolved({"gradient_clipping": 0.5}, Run(None, "32-true", 1, clip=0.5))["gradient_clipping"] == 0.0
+    assert resolved({"gradient_clipping": 0.5}, None, "32-true", 1, clip=0.5)["gradient_clipping"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_the_trainers_arguments_are_filled_in() -> None:
 )
 def test_contradictions_with_the_trainer(config: dict[str, Any], text: str) -> None:
     with pytest.raises(MisconfigurationException, match=text):
-        resolved(config, Run("bf16", "bf16-mixed", 2, accumulate=2, clip=0.5))
+        resolved(config, "bf16", "bf16-mixed", 2, accumulate=2, clip=0.5)
 
 
 def test_another_global_batch_size() -> None:
     with pytest.raises(MisconfigurationException, match="train_batch_size=8, and the Trainer global_batch_size=16"):
-        resolved({"train_batch_size": 8}, Run(None, "32-true", 1, accumulate=1, global_batch_size=16))
+        resolved({"train_batch_size": 8}, None, "32-true", 1, accumulate=1, global_batch_size=16)
 
 
 def test_precision_in_deepspeeds_form() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
 
-__all__ = ["Run", "from_options", "merged", "read", "resolved", "stage_of", "with_defaults"]
+__all__ = ["from_options", "merged", "read", "resolved", "stage_of", "with_defaults"]
 
 STAGES = (0, 1, 2, 3)
 DEVICES = ("cpu", "nvme", "none")
@@ -41,31 +40,6 @@ _ACTIVATIONS = dict.fromkeys(
 _SCALING = {"loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1}
 _DEFAULTS: dict[str, Any] = {**_SENDING, **_BUFFERS, **_AIO, **_ACTIVATIONS, **_SCALING}
 _PRECISIONS = {"fp16": "'16-mixed'", "bf16": "'bf16-mixed'"}
-
-
-@dataclass(frozen=True)
-class Run:
-    """The Trainer's arguments, which the configuration must not contradict.
-
-    Attributes:
-        half: ``"fp16"``, ``"bf16"`` or None: which of DeepSpeed's sections the precision stands for.
-        precision: Its name.
-        world_size: How many processes there are.
-        accumulate: `accumulate_grad_batches`; None when there is no training yet: then nothing is compared.
-        clip: `gradient_clip_val`.
-        global_batch_size: The Trainer's.
-        batch_size: Samples that one process reads at a time, if the user gave them, for DeepSpeed's messages.
-        scaling: The options of float16's loss scaling.
-    """
-
-    half: str | None
-    precision: str
-    world_size: int
-    accumulate: int | None = None
-    clip: float | None = None
-    global_batch_size: int | None = None
-    batch_size: int | str = "auto"
-    scaling: Mapping[str, Any] | None = None
 
 
 def read(config: Any) -> dict[str, Any]:
@@ -235,14 +209,30 @@ def merged(made: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def resolved(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
+def resolved(
+    config: Mapping[str, Any],
+    half: str | None,
+    precision: str,
+    world_size: int,
+    accumulate: int | None = None,
+    clip: float | None = None,
+    global_batch_size: int | None = None,
+    batch_size: int | str = "auto",
+    scaling: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return `config` with the Trainer's arguments filled in.
+
+    Args:
+        half: ``"fp16"``, ``"bf16"`` or None: which of DeepSpeed's sections the precision stands for.
+        accumulate: `accumulate_grad_batches`; None when there is no training yet: then nothing is compared.
+        batch_size: Samples that one process reads at a time, if the user gave them, for DeepSpeed's messages.
+        scaling: The options of float16's loss scaling.
 
     Raises:
         MisconfigurationException: They contradict each other.
 
     Example:
-        >>> full = resolved({"zero_optimization": {"stage": 2}}, Run(None, "32-true", 4, accumulate=2))
+        >>> full = resolved({"zero_optimization": {"stage": 2}}, None, "32-true", 4, accumulate=2)
         >>> full["gradient_accumulation_steps"], full["gradient_clipping"], full["fp16"]["enabled"]
         (1, 0.0, False)
     """
@@ -254,9 +244,14 @@ def resolved(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
                 expected="the optimizer and its schedules from configure_optimizers, as with every strategy.",
                 fix=f"leave the section out and {fix}; deepspeed.ops.adam has FusedAdam and DeepSpeedCPUAdam.",
             )
-    _fill_precision(whole, run)
-    _fill_clipping(whole, run)
-    _fill_batches(whole, run)
+    _fill_precision(whole, half, precision, scaling or {})
+    given = whole.get("gradient_clipping")
+    if given and clip is not None and float(given) != float(clip):
+        fix = "leave gradient_clipping out of the config."
+        raise _conflict(f"gradient_clipping={given!r}", f"gradient_clip_val={clip!r}", fix)
+    # The strategy passes the Trainer's value to the engine before each step, so that hooks may change it.
+    whole["gradient_clipping"] = float(given) if given and clip is None else 0.0
+    _fill_batches(whole, world_size, accumulate, global_batch_size, batch_size)
     return whole
 
 
@@ -268,56 +263,51 @@ def _conflict(configured: str, trainer: str, fix: str) -> MisconfigurationExcept
     )
 
 
-def _fill_precision(whole: dict[str, Any], run: Run) -> None:
+def _fill_precision(whole: dict[str, Any], half: str | None, precision: str, scaling: Mapping[str, Any]) -> None:
     for section, name in _PRECISIONS.items():
         own = whole.setdefault(section, {})
-        wanted = run.half == section
+        wanted = half == section
         enabled = own.setdefault("enabled", wanted)
         if bool(enabled) != wanted:
             right = name if enabled else "'32-true'"
             fix = f"leave {section!r} out of the config, or Trainer(precision={right})"
-            raise _conflict(f"{section}: enabled={enabled!r}", f"precision={run.precision!r}", fix)
-    if run.half == "fp16":
-        for name in _SCALING:
-            if run.scaling is not None and name in run.scaling:
-                whole["fp16"].setdefault(name, run.scaling[name])
+            raise _conflict(f"{section}: enabled={enabled!r}", f"precision={precision!r}", fix)
+    if half == "fp16":
+        whole["fp16"] = {**{name: scaling[name] for name in _SCALING if name in scaling}, **whole["fp16"]}
 
 
-def _fill_clipping(whole: dict[str, Any], run: Run) -> None:
-    given = whole.get("gradient_clipping")
-    if given and run.clip is not None and float(given) != float(run.clip):
-        fix = "leave gradient_clipping out of the config."
-        raise _conflict(f"gradient_clipping={given!r}", f"gradient_clip_val={run.clip!r}", fix)
-    # The strategy passes the Trainer's value to the engine before each step, so that hooks may change it.
-    whole["gradient_clipping"] = float(given) if given and run.clip is None else 0.0
-
-
-def _fill_batches(whole: dict[str, Any], run: Run) -> None:
+def _fill_batches(
+    whole: dict[str, Any],
+    world_size: int,
+    accumulate: int | None,
+    global_batch_size: int | None,
+    batch_size: int | str,
+) -> None:
     batch, micro = whole.pop("train_batch_size", None), whole.pop("train_micro_batch_size_per_gpu", None)
     steps = whole.pop("gradient_accumulation_steps", None)
-    own = run.batch_size if isinstance(run.batch_size, int) else None
-    if run.accumulate is None:  # an evaluation
+    own = batch_size if isinstance(batch_size, int) else None
+    if accumulate is None:  # an evaluation
         whole["gradient_accumulation_steps"] = 1
         whole["train_micro_batch_size_per_gpu"] = micro or own or 1
         return
-    if steps is not None and steps != run.accumulate:
+    if steps is not None and steps != accumulate:
         fix = f"Trainer(accumulate_grad_batches={steps}), and leave it out of the config."
-        raise _conflict(f"gradient_accumulation_steps={steps!r}", f"accumulate_grad_batches={run.accumulate}", fix)
-    if batch is not None and run.global_batch_size is not None and batch != run.global_batch_size:
+        raise _conflict(f"gradient_accumulation_steps={steps!r}", f"accumulate_grad_batches={accumulate}", fix)
+    if batch is not None and global_batch_size is not None and batch != global_batch_size:
         fix = "leave train_batch_size out of the config."
-        raise _conflict(f"train_batch_size={batch!r}", f"global_batch_size={run.global_batch_size}", fix)
-    per_process = run.accumulate * run.world_size
-    size = batch or run.global_batch_size
+        raise _conflict(f"train_batch_size={batch!r}", f"global_batch_size={global_batch_size}", fix)
+    per_process = accumulate * world_size
+    size = batch or global_batch_size
     micro = micro or own or (size // per_process if size else 1)
     if batch is not None and batch != micro * per_process:
         raise MisconfigurationException(
             f"DeepSpeedStrategy(config=…) has train_batch_size={batch}, which is not {micro} samples at a time in "
-            f"{run.world_size} processes with accumulate_grad_batches={run.accumulate}.",
+            f"{world_size} processes with accumulate_grad_batches={accumulate}.",
             expected="train_batch_size = train_micro_batch_size_per_gpu * processes * accumulate_grad_batches.",
             fix="leave both out of the config: the loader has the batch size.",
         )
     # The loop divides the loss and marks the last batch of a window. The engine must not divide it again, as it would
     # in stage 0; but when it offloads, it makes buffers to accumulate in only when it knows that it will.
     offloads = whole.get("zero_optimization", {}).get("offload_optimizer", {}).get("device", "none") != "none"
-    whole["gradient_accumulation_steps"] = run.accumulate if offloads else 1
+    whole["gradient_accumulation_steps"] = accumulate if offloads else 1
     whole["train_micro_batch_size_per_gpu"] = max(1, micro)  # for the speeds that DeepSpeed prints

@@ -25,7 +25,7 @@ from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
 from lightlib.strategies import state
 from lightlib.strategies.deepspeed import state as deepspeed_state
-from lightlib.strategies.deepspeed.config import Run, from_options, merged, read, resolved, stage_of, with_defaults
+from lightlib.strategies.deepspeed.config import from_options, merged, read, resolved, stage_of, with_defaults
 from lightlib.strategies.deepspeed.engine import EngineOptimizer, EnginePrecision, Root
 from lightlib.strategies.group import consistency
 from lightlib.strategies.group.process_group import join, refuse_without_collectives
@@ -294,7 +294,8 @@ class DeepSpeedStrategy(Strategy):
     def _resolved(self, trainer: Trainer | None) -> dict[str, Any]:
         """Return the full configuration, with the settings of `trainer`, when there is one."""
         settings = None if trainer is None else trainer.settings
-        run = Run(
+        return resolved(
+            self.config,
             half=self._half,
             precision=self.precision.name,
             world_size=self.world_size,
@@ -304,7 +305,6 @@ class DeepSpeedStrategy(Strategy):
             batch_size=self._batch_size,
             scaling=self._options,
         )
-        return resolved(self.config, run)
 
     @property
     def _half(self) -> str | None:

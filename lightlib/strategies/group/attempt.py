@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import dropwhile
 from typing import Any
 
 from lightlib.launch.environment.detect import Environment
@@ -54,7 +55,7 @@ class _Attempt:
         while True:
             if self._latest() != (name, size):  # the last message of a killed rank 0 may arrive late
                 self.store.set(_LATEST, f"{name}/{size}")
-            missing = self._missing(name, missing)
+            missing = [*dropwhile(lambda rank: self.store.check([_here(name, rank)]), missing)]
             if not missing:
                 break
             if self.waiting.due and (missing := self._all_missing(name)):
@@ -99,12 +100,6 @@ class _Attempt:
 
     def _read(self, key: str) -> str | None:
         return self.store.get(key).decode() if self.store.check([key]) else None
-
-    def _missing(self, name: str, ranks: list[int]) -> list[int]:
-        """Return `ranks` from the first one on that has not answered."""
-        while ranks and self.store.check([_here(name, ranks[0])]):
-            ranks = ranks[1:]
-        return ranks
 
     def _all_missing(self, name: str) -> list[int]:
         return [rank for rank in range(1, self.place.world_size) if not self.store.check([_here(name, rank)])]
