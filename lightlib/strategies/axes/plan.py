@@ -97,7 +97,7 @@ def matching(module: nn.Module, patterns: Sequence[str], what: str) -> dict[str,
 
 
 def no_such_module(what: str, more: str, name: str, known: Iterable[str]) -> MisconfigurationException:
-    """Return the error for a name that no module has; `more` is what may be written besides the `known` names."""
+    """Return the error for a name that no module has; `more` names further ways to write one."""
     names = [one for one in known if one]
     near = closest(name, names, names[0] if names else "")
     return MisconfigurationException(

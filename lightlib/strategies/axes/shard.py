@@ -29,7 +29,7 @@ __all__ = ["Shard", "Sharded", "own_memory", "sharded_roots"]
 
 
 class Sharded(Axis):
-    """Base of the axes whose module has FSDP2's hooks: those of its `roots`, of which it may be one."""
+    """Base of the axes that run steps with FSDP2's hooks: those of the `roots`, of which the module may be one."""
 
     def __init__(self) -> None:
         self.root: nn.Module | None = None
@@ -37,7 +37,7 @@ class Sharded(Axis):
         self._parts: list[FSDPModule] = []
 
     def hold(self, module: nn.Module | None, roots: Sequence[Any]) -> None:
-        """Take the outermost modules to which `fully_shard` was applied, and the one whose steps are run, if any."""
+        """Take the `roots` to which `fully_shard` was applied, and the module that has the steps."""
         self.roots = [root for root in roots if isinstance(root, FSDPModule)]
         self.root = module if any(root is module for root in roots) else None
         self._parts = [part for root in roots for part in root.modules() if isinstance(part, FSDPModule)]

@@ -18,7 +18,7 @@ _SHARE = 0.1
 
 
 class Waiting:
-    """Clock of a process: prints what it waits for after `word_after` seconds, and raises when patience is over."""
+    """Clock of a waiting process: names the missing ranks after `word_after` seconds, and raises after `patience`."""
 
     def __init__(self, environment: Environment, patience: timedelta, word_after: float) -> None:
         self.environment, self.patience, self.word_after = environment, patience.total_seconds(), word_after

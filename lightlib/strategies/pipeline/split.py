@@ -297,7 +297,7 @@ def _full_names(name: str, part: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _resolved(one: Any, name: str, known: Mapping[str, Any]) -> str:
-    """Return the full name of what a user has named inside of the part `name`."""
+    """Return the full name of a layer that is named as inside of the part `name`."""
     if not isinstance(one, str):
         raise ArgumentTypeError(
             f"stages holds {shown(one)}.",

@@ -102,7 +102,7 @@ class _StandIn(nn.Module):
         return getattr(self.__dict__["block"], name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a block of the stage, after the last of which the forward stops; pass on what arrived before them."""
+        """Run a block of the stage, and stop the forward after its last one; earlier ones return the stage's input."""
         stage: Stage = self.__dict__["stage"]
         place: int = self.__dict__["place"]
         stage.passed(place)
