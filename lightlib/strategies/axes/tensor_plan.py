@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -271,11 +271,9 @@ def _adds_up(part: nn.Module, whole: Any, first: Any, second: Any, x: torch.Tens
 
 # Refusals
 def _check_kind(name: str, part: nn.Module, style: str) -> None:
-    kinds: dict[str, tuple[Callable[..., nn.Module], ...]] = {
-        "colwise": (nn.Linear,), "rowwise": (nn.Linear,), "vocab": (nn.Embedding, nn.Linear),
-    }  # fmt: skip
-    if not isinstance(part, kinds[style]):  # type: ignore[arg-type]
-        expected = " or ".join(f"nn.{kind.__name__}" for kind in kinds[style])
+    kinds: tuple[type[nn.Module], ...] = (nn.Embedding, nn.Linear) if style == "vocab" else (nn.Linear,)
+    if not isinstance(part, kinds):
+        expected = " or ".join(f"nn.{kind.__name__}" for kind in kinds)
         raise MisconfigurationException(
             f"The tensor plan makes {name} {style}, but it is {type(part).__name__}.",
             expected=f"{expected}; or a style of torch.distributed.tensor.parallel.",

@@ -37,6 +37,7 @@ class Chain:
     ) -> None:
         self.group, self.ranks, self.stages = group, ranks, stages
         self.device, self.accelerator = device, accelerator
+        self._exchange = accelerator.group_device(device)
         self.rank = distributed.get_rank(group)
         # Layers of later stages that need more than the stage before sends get it from the step's own call.
         self.captures = self.rank == ranks[0] or any(stage.split.kind != "chain" for stage in stages.values())
@@ -73,7 +74,3 @@ class Chain:
             return tensor
 
         return map_tensors(filled, box[0])
-
-    @property
-    def _exchange(self) -> torch.device | None:
-        return self.accelerator.group_device(self.device)
