@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,8 +13,6 @@ from lightlib.strategies.deepspeed.engine import EngineOptimizer
 from lightlib.strategies.state import entries_by_name, numbered, renamed
 
 __all__ = ["is_sharded", "load_module_state", "load_optimizer_state", "module_state", "optimizer_state", "set_masters"]
-
-Masters = Callable[[nn.Parameter], Any]
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -82,8 +80,9 @@ def set_masters(module: nn.Module, state: Mapping[str, Any], optimizer: EngineOp
     """Give the float32 copies that the engine optimizes the values of `state`, which parameters have only rounded."""
     if not optimizer.is_sharded:
         return
+    trained = optimizer.trained
     for name, parameter in module.named_parameters():
-        if id(parameter) not in optimizer.trained or name not in state:
+        if id(parameter) not in trained or name not in state:
             continue
         value = state[name].detach().float()
         if hasattr(parameter, "ds_id"):
