@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
-from lightlib.testing.failure import failure
+from lightlib.testing.kit import equal, failure, instance, relative_error, through_file
 from lightlib.testing.module import BATCH, QUIET, SAMPLES, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 from lightlib.tree import to_device
@@ -55,15 +53,7 @@ def check_accelerator(make_accelerator: Callable[[], Accelerator]) -> None:
         >>> check_accelerator(CPUAccelerator)
     """
     for name, check in ACCELERATOR_CHECKS.items():
-        accelerator = make_accelerator()
-        kit = _Kit(name, accelerator)
-        if not isinstance(accelerator, Accelerator):
-            raise kit.failure(
-                f"make_accelerator returned {accelerator!r}.",
-                "an object of a class that inherits from lightlib.accelerators.Accelerator.",
-                f"class {type(accelerator).__name__}(Accelerator): ...",
-            )
-        check(kit)
+        check(_Kit(name, instance("accelerator", name, make_accelerator(), Accelerator)))
 
 
 @dataclass(frozen=True)
@@ -224,14 +214,14 @@ def _generators(kit: _Kit) -> None:
         kit.typed("rng_state()", state, (dict,))
         loaded = _through_file(kit, state)
         kit.call("manual_seed", 8)
-        if state and _equal(kit.call("rng_state"), loaded):
+        if state and equal(kit.call("rng_state"), loaded):
             raise kit.failure(
                 f"{kit.kind}.manual_seed(7) and manual_seed(8) leave the same rng_state().",
                 "a seed sets the devices' own generators, which rng_state returns.",
                 "seed each generator in manual_seed, and return a copy of its state in rng_state.",
             )
         kit.call("set_rng_state", {**loaded, "a kind of another package": 1})
-        if not _equal(kit.call("rng_state"), loaded):
+        if not equal(kit.call("rng_state"), loaded):
             raise kit.failure(
                 f"{kit.kind}.rng_state() differs from the state that set_rng_state received.",
                 "the same state: a resumed run draws the numbers of an uninterrupted one.",
@@ -240,11 +230,8 @@ def _generators(kit: _Kit) -> None:
 
 
 def _through_file(kit: _Kit, state: dict[str, Any]) -> dict[str, Any]:
-    file = io.BytesIO()
     try:
-        torch.save(state, file)
-        file.seek(0)
-        return torch.load(file, weights_only=True)  # type: ignore[no-any-return]
+        return through_file(state)  # type: ignore[no-any-return]
     except Exception as error:
         raise kit.failure(
             f"{kit.kind}.rng_state() returned {state!r}, which a checkpoint cannot hold: {error}",
@@ -264,14 +251,6 @@ def _kept(kit: _Kit) -> Iterator[None]:
             kit.call("set_rng_state", before)
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return torch.equal(one, other) if isinstance(one, Tensor) and isinstance(other, Tensor) else bool(one == other)
-
-
 def _forks(kit: _Kit) -> None:
     device = kit.device()
     with _kept(kit):
@@ -282,7 +261,7 @@ def _forks(kit: _Kit) -> None:
             for whose, was, now in zip(
                 ("CPU", "device"), before, (torch.get_rng_state(), kit.call("rng_state")), strict=True
             ):
-                if not _equal(now, was):
+                if not equal(now, was):
                     after = "after an exception" if fails else "afterwards"
                     raise kit.failure(
                         f"{kit.kind}.fork_rng({str(device)!r}) leaves the {whose}'s generator changed {after}.",
@@ -354,7 +333,7 @@ def _fits(kit: _Kit) -> None:
             "return the same devices at each call.",
         )
     for name, value in trainer.strategy.module_state().items():
-        off = float((value.cpu() - wanted[name]).norm() / wanted[name].norm().clamp(min=1e-6))
+        off = relative_error(value, wanted[name])
         if not off <= _TOLERANCE:
             raise kit.failure(
                 f"the weight {name!r} is off by {off:.1e} of its size after {_STEPS} steps.",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -17,12 +15,11 @@ from torch.utils.data import DataLoader
 from lightlib.callbacks.callback import Callback
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
-from lightlib.errors import MisconfigurationException, UnknownNameError
-from lightlib.launch.start.spawn import ProcessFailedError, launch_function
+from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies.axes.axis import Axis, AxisContext
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.testing.failure import failure
+from lightlib.testing.kit import failure, in_processes, relative_error, selected, shared_folder
 from lightlib.testing.module import BATCH, QUIET, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 
@@ -81,12 +78,8 @@ def check_axis(
         MisconfigurationException: The data or the number of processes cannot be used.
         UnknownNameError: No check has a name in `without`.
     """
-    left_out = tuple(without)
-    for name in left_out:
-        if name not in AXIS_CHECKS:
-            raise UnknownNameError("check of an axis", name, tuple(AXIS_CHECKS))
+    names = selected("an axis", AXIS_CHECKS, without)
     _check_data(make_module(), size)
-    names = [name for name in AXIS_CHECKS if name not in left_out]
     worlds = {
         size: [name for name in names if name != "replicates"],
         _REPLICAS * size: [name for name in names if name == "replicates"],
@@ -104,21 +97,7 @@ def check_axis(
         return
     for world, chosen in worlds.items():
         if chosen:
-            _start(partial(run, chosen), world, method)
-
-
-def _start(run: Callable[[], None], world: int, method: str) -> None:
-    try:
-        launch_function(partial(_on_rank, run), world, method)
-    except ProcessFailedError as error:
-        if not isinstance(error.__cause__, AssertionError):
-            raise
-        raise AssertionError(str(error.__cause__)) from error
-
-
-def _on_rank(run: Callable[[], None], rank: int) -> None:  # noqa: ARG001  what a launched function gets
-    torch.set_num_threads(1)
-    run()
+            in_processes(partial(run, chosen), world, method)
 
 
 def _check_data(module: Module, size: int) -> None:
@@ -145,12 +124,10 @@ def _run(
     tolerance: float,
     names: Sequence[str],
 ) -> None:
-    kit = _Kit(make_axis, make_module, size, make_refused, tolerance)
-    try:
+    with ExitStack() as stack:
+        kit = _Kit(make_axis, make_module, size, make_refused, tolerance, stack)
         for name in names:
             kit.check(name)
-    finally:
-        kit.close()
 
 
 class _Kit:
@@ -163,20 +140,14 @@ class _Kit:
         size: int,
         make_refused: Callable[[], Module] | None,
         tolerance: float,
+        stack: ExitStack,
     ) -> None:
         self.size, self.make_refused, self.tolerance = size, make_refused, tolerance
         self._make_axis, self._make_module = make_axis, make_module
-        self._local_folder: Path | None = None
         first = Trainer(accelerator="cpu", devices=int(os.environ["WORLD_SIZE"]), strategy="ddp", **QUIET)
         first.validate(BoringModule(), DataLoader(samples(BATCH), 1), verbose=False)  # now the process group exists
         self.collectives, self._is_first = first.strategy.collectives, first.is_global_zero
-        if self._is_first:
-            self._local_folder = Path(tempfile.mkdtemp(prefix="lightlib-"))
-        self.folder: Path = first.strategy.broadcast(self._local_folder)  # type: ignore[assignment]
-
-    def close(self) -> None:
-        if self._local_folder is not None:
-            shutil.rmtree(self._local_folder, ignore_errors=True)
+        self.folder = stack.enter_context(shared_folder(first.strategy))
 
     def check(self, name: str) -> None:
         """Run one check; raise the first finding of all processes on each of them."""
@@ -250,7 +221,7 @@ class _Kit:
     def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor], after: str) -> list[_Finding]:
         if state.keys() != wanted.keys():
             return [_named(list(state), list(wanted), f"the weights after {after}")]
-        errors = {name: _error(state[name], value) for name, value in wanted.items()}
+        errors = {name: relative_error(state[name], value) for name, value in wanted.items()}
         worst = max(errors, key=lambda name: errors[name], default="")
         if not worst or errors[worst] <= self.tolerance:
             return []
@@ -315,12 +286,6 @@ def _fingerprint(module: nn.Module) -> tuple[Any, ...]:
 def _raised(error: Exception) -> _Finding:
     what = str(error).partition("\n")[0]
     return _Finding(f"{type(error).__name__}: {what}", "no exception.", "correct the method of the axis that raised.")
-
-
-def _error(value: Any, wanted: Tensor) -> float:
-    if not isinstance(value, Tensor) or value.shape != wanted.shape:
-        return float("inf")
-    return float((value.detach().float().cpu() - wanted.float()).norm() / wanted.float().norm().clamp(min=1e-6))
 
 
 def _named(names: list[str], wanted: list[str], what: str) -> _Finding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-import shutil
 import sys
 import tempfile
 import warnings
@@ -24,13 +23,12 @@ from lightlib.callbacks.progress.base import ProgressBar
 from lightlib.callbacks.summary.model_summary import ModelSummary
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
-from lightlib.errors import UnknownNameError
-from lightlib.testing.failure import failure
+from lightlib.testing.kit import SavesOnce, equal, failure, instance, selected
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, BoringModule, samples
 
 __all__ = ["CALLBACK_CHECKS", "check_callback"]
 
-_EPOCHS, _SAVED_AT = 4, 6  # optimizer steps: in the middle of the second epoch
+_EPOCHS = 4
 
 
 def check_callback(make_callback: Callable[[], Callback], *, without: Iterable[str] = ()) -> None:
@@ -60,18 +58,9 @@ def check_callback(make_callback: Callable[[], Callback], *, without: Iterable[s
         >>> from lightlib.callbacks import EarlyStopping
         >>> check_callback(lambda: EarlyStopping("val_loss", patience=1))
     """
-    left_out = tuple(without)
-    for name in left_out:
-        if name not in CALLBACK_CHECKS:
-            raise UnknownNameError("check of a callback", name, tuple(CALLBACK_CHECKS))
-    for name, check in CALLBACK_CHECKS.items():
-        if name in left_out:
-            continue
-        kit = _Kit(name, make_callback, Path(tempfile.mkdtemp(prefix="lightlib-")))
-        try:
-            check(kit)
-        finally:
-            shutil.rmtree(kit.folder, ignore_errors=True)
+    for name in selected("a callback", CALLBACK_CHECKS, without):
+        with tempfile.TemporaryDirectory(prefix="lightlib-", ignore_cleanup_errors=True) as folder:
+            CALLBACK_CHECKS[name](_Kit(name, make_callback, Path(folder)))
 
 
 class _Several(BoringModule):
@@ -118,14 +107,7 @@ class _Kit:
     folder: Path
 
     def new(self) -> Callback:
-        callback = self.make_callback()
-        if not isinstance(callback, Callback):
-            raise self.failure(
-                f"make_callback returned {callback!r}.",
-                "an object of a class that inherits from lightlib.callbacks.Callback.",
-                f"class {type(callback).__name__}(Callback): ...",
-            )
-        return callback
+        return instance("callback", self.check, self.make_callback(), Callback)
 
     def trainer(self, *callbacks: Callback, **options: Any) -> Trainer:
         flags = {flag: any(isinstance(one, kind) for one in callbacks) for flag, kind in _FLAGS.items()}
@@ -207,7 +189,7 @@ def _check_around(kit: _Kit, read: Callable[[Module], Any], describe: Callable[[
 
     def second(hook: str, module: Module) -> None:
         value = read(module)
-        if not _equal(before[hook], value):
+        if not equal(before[hook], value):
             describe(_kind(callback), hook, before[hook], value)
 
     probes = [_AroundHooks(at, callback) for at in (first, second)]
@@ -221,21 +203,9 @@ def _generators(module: Module) -> dict[str, Any]:  # noqa: ARG001  what a probe
     return states
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
-    if hasattr(one, "tobytes") and hasattr(other, "tobytes"):  # arrays of NumPy
-        return bool(one.tobytes() == other.tobytes())
-    return bool(one == other) or bool(one != one and other != other)  # NaN
-
-
 def _random(kit: _Kit) -> None:
     def describe(kind: str, hook: str, before: Any, after: Any) -> None:
-        changed = [name for name in before if not _equal(before[name], after.get(name))]
+        changed = [name for name in before if not equal(before[name], after.get(name))]
         raise kit.failure(
             f"{kind}.{hook} changed the global random numbers of {' and '.join(changed)}.",
             "unchanged ones: the callback must not change the data and dropout of the run.",
@@ -257,19 +227,6 @@ def _mode(kit: _Kit) -> None:
     _check_around(kit, lambda module: {name: one.training for name, one in module.named_modules()}, describe)
 
 
-class _Saves(Callback):
-    """Saves a checkpoint within the second epoch."""
-
-    priority = "lowest"
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
-        if trainer.global_step == _SAVED_AT:
-            trainer.save_checkpoint(self.path)
-
-
 def _state(kit: _Kit) -> None:
     callback = kit.new()
     kind, path = _kind(callback), kit.folder / "state.ckpt"
@@ -288,7 +245,7 @@ def _state(kit: _Kit) -> None:
             "return plain values from which load_state_dict restores the rest.",
         ) from error
     now = kit.call(kind, "state_dict", callback.state_dict)
-    if not (_equal(saved, state) and _equal(now, state)):
+    if not (equal(saved, state) and equal(now, state)):
         raise kit.failure(
             f"{kind}.state_dict() was {state!r} before a checkpoint was saved and is {now!r} now; the file has "
             f"{saved!r}.",
@@ -299,7 +256,7 @@ def _state(kit: _Kit) -> None:
     if saved:
         kit.call(kind, "load_state_dict", again.load_state_dict, saved)
     restored = kit.call(kind, "state_dict", again.state_dict)
-    if saved and not _equal(restored, state):
+    if saved and not equal(restored, state):
         raise kit.failure(
             f"{kind}.state_dict() is {restored!r} after load_state_dict({state!r}).",
             "the state that was loaded.",
@@ -312,11 +269,11 @@ def _resumes(kit: _Kit) -> None:
     ends = []
     for resumed in (False, True):
         callback, module = kit.new(), _seeded()
-        trainer = kit.trainer(callback) if resumed else kit.trainer(callback, _Saves(path))
+        trainer = kit.trainer(callback) if resumed else kit.trainer(callback, SavesOnce(path))
         kit.call(kind, "Trainer.fit", trainer.fit, module, ckpt_path=path if resumed and path.exists() else None)
         ends.append((trainer.global_step, dict(module.state_dict()), copy.deepcopy(callback.state_dict())))
     for what, wanted, value in zip(("global_step", "the weights", "state_dict()"), *ends, strict=True):
-        if not _equal(wanted, value):
+        if not equal(wanted, value):
             shown = "differ" if what == "the weights" else f"is {value!r}, not {wanted!r},"
             raise kit.failure(
                 f"{what} {shown} after a run with {kind} that was resumed.",
@@ -333,7 +290,7 @@ def _copies(kit: _Kit) -> None:
         for name, copied in ways.items():
             again = kit.call(kind, f"{name} of a Trainer {when} a run", copied, trainer)
             found = [one for one in again.callbacks if type(one) is type(callback)]
-            if len(found) != 1 or found[0] is callback or not _equal(found[0].state_dict(), callback.state_dict()):
+            if len(found) != 1 or found[0] is callback or not equal(found[0].state_dict(), callback.state_dict()):
                 raise kit.failure(
                     f"the {name} of a Trainer {when} a run has {found!r} for {callback!r}.",
                     "a copy of the callback with the same state.",

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import io
 import math
-import shutil
 import tempfile
 import warnings
 from argparse import Namespace
@@ -20,7 +18,7 @@ import torch
 
 from lightlib.core.trainer import Trainer
 from lightlib.loggers.logger import Logger
-from lightlib.testing.failure import failure
+from lightlib.testing.kit import failure, instance, through_file
 from lightlib.testing.module import QUIET, BoringModule
 
 __all__ = ["LOGGER_CHECKS", "check_logger"]
@@ -51,11 +49,12 @@ def check_logger(make_logger: Callable[[Path], Logger]) -> None:
         >>> check_logger(CSVLogger)
     """
     for name, check in LOGGER_CHECKS.items():
-        kit = _Kit(name, make_logger, Path(tempfile.mkdtemp(prefix="lightlib-")))
-        try:
-            check(kit)
-        finally:
-            kit.close()
+        with tempfile.TemporaryDirectory(prefix="lightlib-", ignore_cleanup_errors=True) as folder:
+            kit = _Kit(name, make_logger, Path(folder))
+            try:
+                check(kit)
+            finally:
+                kit.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,21 +67,14 @@ class _Kit:
     loggers: list[Logger] = dataclasses.field(default_factory=list)
 
     def close(self) -> None:
-        """Close the loggers and remove their folder."""
+        """Close the loggers."""
         for logger in self.loggers:
             with contextlib.suppress(Exception):  # the check "finalizes" reports it
                 logger.finalize("success")
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def new(self) -> Logger:
         """Return a new logger."""
-        logger = self.make_logger(self.folder)
-        if not isinstance(logger, Logger):
-            raise self.failure(
-                f"make_logger returned {logger!r}.",
-                "an object of a class that inherits from lightlib.loggers.Logger.",
-                f"class {type(logger).__name__}(Logger): ...",
-            )
+        logger: Logger = instance("logger", self.check, self.make_logger(self.folder), Logger)
         self.loggers.append(logger)
         return logger
 
@@ -196,11 +188,8 @@ def _state(kit: _Kit) -> None:
     kit.call(logger, "log_metrics", {"loss": 1.0}, 0)
     kit.call(logger, "save")
     state = kit.call(logger, "state_dict")
-    file = io.BytesIO()
     try:
-        torch.save(state, file)
-        file.seek(0)
-        loaded = torch.load(file, weights_only=True)
+        loaded = through_file(state)
     except Exception as error:
         raise kit.failure(
             f"{type(logger).__name__}.state_dict() returned {state!r}, which a checkpoint cannot hold: {error}",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,20 +14,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lightlib.callbacks.callback import Callback
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
-from lightlib.errors import LightlibError, UnknownNameError
+from lightlib.errors import LightlibError
 from lightlib.launch.environment.detect import Environment
-from lightlib.launch.start.spawn import ProcessFailedError, launch_function
+from lightlib.launch.start.spawn import launch_function
 from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies.strategy import Strategy
+from lightlib.testing.kit import SavesOnce, in_processes, relative_error, selected, shared_folder
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, SAMPLES, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 
 __all__ = ["CHECKS", "check_strategy"]
-
-_SAVED_AT = 6  # optimizer steps: in the middle of the second epoch of 4
 
 
 def check_strategy(
@@ -76,40 +72,23 @@ def check_strategy(
         >>> from lightlib.strategies.single import SingleDeviceStrategy
         >>> check_strategy(SingleDeviceStrategy, without=["saves", "loads"])
     """
-    left_out = tuple(without)
-    for name in left_out:
-        if name not in CHECKS:
-            raise UnknownNameError("check of a strategy", name, tuple(CHECKS))
-    names = [name for name in CHECKS if name not in left_out]
+    names = selected("a strategy", CHECKS, without)
     inside = "RANK" in os.environ
     if inside or processes == 1:
         _run(make, None if inside else 1, names, tolerance, trainer)
         return
-    run = partial(_run, make, processes, names, tolerance, trainer)
-    try:
-        launch_function(partial(_on_rank, run), processes, method)
-    except ProcessFailedError as error:
-        if not isinstance(error.__cause__, AssertionError):
-            raise
-        raise AssertionError(str(error.__cause__)) from error
+    in_processes(partial(_run, make, processes, names, tolerance, trainer), processes, method)
     if "ends" in names:
         _check_ends(make, processes, method, trainer)
-
-
-def _on_rank(run: Callable[[], None], rank: int) -> None:  # noqa: ARG001  what a launched function gets
-    torch.set_num_threads(1)
-    run()
 
 
 def _run(
     make: Callable[[], Strategy], devices: int | None, names: Sequence[str], tolerance: float, options: dict[str, Any]
 ) -> None:
-    kit = _Kit(make, devices, tolerance, options)
-    try:
+    with ExitStack() as stack:
+        kit = _Kit(make, devices, tolerance, options, stack)
         for name in names:
             kit.check(name)
-    finally:
-        kit.close()
 
 
 class _Kit:
@@ -121,22 +100,20 @@ class _Kit:
     """
 
     def __init__(
-        self, make: Callable[[], Strategy], devices: int | None, tolerance: float, options: dict[str, Any]
+        self,
+        make: Callable[[], Strategy],
+        devices: int | None,
+        tolerance: float,
+        options: dict[str, Any],
+        stack: ExitStack,
     ) -> None:
         self._make, self._tolerance = make, tolerance
         self._options = {"accelerator": "cpu", **QUIET, **({} if devices is None else {"devices": devices}), **options}
-        self._own: Path | None = None
         first = self.trainer()
         first.validate(seeded(), DataLoader(samples(BATCH), 1), verbose=False)  # now the process group exists
         self.strategy = first.strategy
         self.size = self.strategy.data_size
-        if self.strategy.is_global_zero:
-            self._own = Path(tempfile.mkdtemp(prefix="lightlib-"))
-        self.folder: Path = self.strategy.broadcast(self._own)  # type: ignore[assignment]
-
-    def close(self) -> None:
-        if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+        self.folder = stack.enter_context(shared_folder(self.strategy))
 
     def check(self, name: str) -> None:
         """Run one check; raise the findings of all processes on each of them."""
@@ -186,7 +163,7 @@ class _Kit:
     def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> list[str]:
         missing = [f"the weight {name!r} is missing" for name in wanted if name not in state]
         strange = [f"there is a weight {name!r} that the module does not have" for name in state if name not in wanted]
-        errors = {name: _error(state[name], value) for name, value in wanted.items() if name in state}
+        errors = {name: relative_error(state[name], value) for name, value in wanted.items() if name in state}
         worst = max(errors, key=lambda name: errors[name], default="")
         if not worst or errors[worst] <= self._tolerance:
             return missing + strange
@@ -207,23 +184,8 @@ def seeded() -> BoringModule:
         return BoringModule()
 
 
-def _error(found: Any, wanted: Tensor) -> float:
-    if not isinstance(found, Tensor) or found.shape != wanted.shape:
-        return float("inf")
-    return float((found.detach().float().cpu() - wanted).norm() / wanted.norm().clamp(min=1e-6))
-
-
 def _plain(module: BoringModule | None = None, epochs: int = 2, **options: Any) -> PlainLoop:
     return PlainLoop(module or seeded(), list(DataLoader(samples(SAMPLES), BATCH)), epochs, **options)
-
-
-class _Saves(Callback):
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
-        if trainer.global_step == _SAVED_AT:
-            trainer.save_checkpoint(self.path)
 
 
 class _Fails(BoringModule):
@@ -283,13 +245,13 @@ def _predicts(kit: _Kit) -> list[str]:
     found = torch.empty_like(wanted)
     for rank, part in parts.items():
         found[rank :: kit.size] = part
-    error = _error(found, wanted)
+    error = relative_error(found, wanted)
     return [] if error <= 1e-5 else [f"predictions are off by {error:.1e} of their size"]
 
 
 def _saves(kit: _Kit) -> list[str]:
     plain, path = _plain(), kit.folder / "saved.ckpt"
-    done = kit.weights(kit.fit(callbacks=_Saves(path)), plain.weights)
+    done = kit.weights(kit.fit(callbacks=SavesOnce(path)), plain.weights)
 
     def resumed() -> list[str]:
         trainer = kit.single()
@@ -306,7 +268,7 @@ def _loads(kit: _Kit) -> list[str]:
     plain, path = _plain(), kit.folder / "single.ckpt"
 
     def saved() -> list[str]:
-        kit.single(callbacks=_Saves(path)).fit(seeded())
+        kit.single(callbacks=SavesOnce(path)).fit(seeded())
         return []
 
     failed = kit.on_one_device(saved)
