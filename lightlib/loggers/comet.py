@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib.loggers.checkpoint_files import runs_with_checkpoints
 from lightlib.loggers.hyperparameters import flatten
-from lightlib.loggers.logger import Logger, folder_of, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.log_files import below
+from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
 from lightlib.report import described, rank_zero_only
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class CometLogger(Logger):
     def earlier_run_dirs(self, root: str) -> list[str]:
         """Return the folders of the project's experiments on this machine; none when the user chose one."""
         is_chosen = self.version is not None or self._start["mode"] == "create" or not self.name
-        return [] if is_chosen else runs_with_checkpoints(folder_of(self.save_dir or root, self.name))
+        return [] if is_chosen else runs_with_checkpoints(below(self.save_dir or root, self.name))
 
     @property
     @rank_zero_experiment

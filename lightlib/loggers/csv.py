@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightlib import safe_files
+from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import log_files
-from lightlib.loggers.hyperparameters import plain
+from lightlib.loggers.log_files import below, filesystem, is_url
 from lightlib.loggers.logger import number, prefixed, rank_zero_experiment
-from lightlib.loggers.run_directory import HPARAMS_FILE, filesystem, is_url
-from lightlib.loggers.version_logger import VersionLogger
+from lightlib.loggers.version_logger import HPARAMS_FILE, VersionLogger
 from lightlib.report import info, rank_zero_only, warn
 
 __all__ = ["CSVLogger", "ExperimentWriter"]
@@ -70,31 +70,17 @@ class CSVLogger(VersionLogger):
                 expected="a number of steps, 1 or more.",
                 fix="CSVLogger(..., flush_logs_every_n_steps=1) writes every row at once.",
             )
-        super().__init__(save_dir, name, version)
-        self._prefix = prefix
+        super().__init__(save_dir, name, version, prefix)
         self._flush_every = flush_logs_every_n_steps
         self._flushed_step: int | None = None
-        self._next_step = 0
         self._experiment: ExperimentWriter | None = None
-        self._has_hparams = False
-        self.hparams: dict[str, Any] = {}
-
-    @property
-    def log_dir(self) -> str | None:
-        """``save_dir/name/version_N``; None on other processes than rank zero while the version is not shared."""
-        return self._directory.path
-
-    @property
-    def earlier_log_dirs(self) -> list[str]:
-        """The directories of the versions that exist, the newest first; none when the version was given."""
-        return self._directory.earlier()
 
     @property
     @rank_zero_experiment
     def experiment(self) -> ExperimentWriter:
         """The writer of ``metrics.csv``."""
         if self._experiment is None:
-            path = self._directory.prepare(self.log_dir)
+            path = self._make_directory(self.log_dir)
             assert path is not None, "rank zero knows the version"
             self._experiment = ExperimentWriter(path)
         return self._experiment
@@ -105,8 +91,8 @@ class CSVLogger(VersionLogger):
         Raises:
             MisconfigurationException: It cannot be created or written to.
         """
-        self._directory.prepare(self.log_dir)
-        self._directory.settle()
+        self._make_directory(self.log_dir)
+        self._settled = True
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -119,33 +105,18 @@ class CSVLogger(VersionLogger):
             self._flushed_step = step
 
     @rank_zero_only
-    def log_hyperparams(self, params: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Add `params` to ``hparams.yaml``, nested as they are, with secrets masked."""
-        self.hparams.update(plain(params))
-        self._write_hparams()
-
-    def _write_hparams(self, only_if_absent: bool = False) -> None:
-        self._directory.write_hparams(self.hparams, self.log_dir, ExperimentWriter.NAME_HPARAMS_FILE, only_if_absent)
-        self._has_hparams = True
-
-    @rank_zero_only
     def save(self) -> None:
         """Write the rows that are in memory, and an ``hparams.yaml`` if there is none yet."""
         if self._experiment is not None:
             self._experiment.save()
-        if not self._has_hparams and (self._experiment is not None or self._directory.settled):
+        if not self._has_hparams and (self._experiment is not None or self._settled):
             self._write_hparams(only_if_absent=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the version, the hyperparameters, and the present length of the file."""
-        if rank_zero_only.rank != 0 or not self._directory.is_known:
+        if rank_zero_only.rank != 0 or self._known_version is None:
             return {}
-        return {
-            **self._directory.place(),
-            "next_step": self._next_step,
-            "hparams": self.hparams,
-            "file": self.experiment.position(),
-        }
+        return {**self._place(), "file": self.experiment.position()}
 
     @rank_zero_only
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -153,11 +124,11 @@ class CSVLogger(VersionLogger):
 
         If the file is not the one that the checkpoint describes, warn and leave it unchanged.
         """
-        path = self._directory.path_of(state_dict)
+        path = self._directory_in(state_dict)
         if path is None:
             return
         writer = ExperimentWriter(path)
-        here, file = self._directory.is_same_root(state_dict), state_dict["file"]
+        here, file = state_dict["root"] == self._place()["root"], state_dict["file"]
         is_same = writer.begins_with(file)
         if not is_same:
             warn(
@@ -167,23 +138,22 @@ class CSVLogger(VersionLogger):
             )
         if not here and not (is_same and file["rows"]):  # without rows, another run's file cannot be identified
             return
-        self._directory.adopt(state_dict)
-        self._experiment, self._flushed_step, self._has_hparams = None, None, False
-        self._next_step = state_dict["next_step"]
-        self.hparams = dict(state_dict["hparams"])
+        self._continue_in(state_dict)
+        self._experiment = self._flushed_step = None
         if is_same:
             writer.cut(file)
 
     @rank_zero_only
     def start_anew(self) -> None:
         """Rename the ``metrics.csv`` of an earlier start; needed only when the version was given, so is the same."""
-        if self._directory.automatic or self._directory.settled:
+        folder = None if self._automatic or self._settled else self.log_dir
+        if folder is None:
             return
-        folder, file = self.log_dir, ExperimentWriter.NAME_METRICS_FILE
-        if folder is not None and log_files.size_of(log_files.below(folder, file)):
+        path = below(folder, ExperimentWriter.NAME_METRICS_FILE)
+        if log_files.size_of(path):
             name = log_files.free_name(folder, "metrics", ".csv")
             info(f"No checkpoint was found, so the rows of an earlier start in {folder!r} are moved to {name}.")
-            log_files.rename(log_files.below(folder, file), log_files.below(folder, name))
+            storage.rename(path, below(folder, name))
             self._experiment = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -203,7 +173,7 @@ class ExperimentWriter:
     NAME_METRICS_FILE = "metrics.csv"
 
     def __init__(self, log_dir: str) -> None:
-        self.metrics_file_path = log_files.below(log_dir, self.NAME_METRICS_FILE)
+        self.metrics_file_path = below(log_dir, self.NAME_METRICS_FILE)
         self.metrics: list[dict[str, float]] = []
         self._columns: list[str] | None = None
         self._rows = self._size = self._sum = 0  # of the file
@@ -304,12 +274,8 @@ class ExperimentWriter:
         self._size, self._sum = self._size + len(data), zlib.crc32(data, self._sum)
 
     def _replace(self, text: str) -> None:
-        path, data = self.metrics_file_path, _encoded(text)
-        if is_url(path):
-            files, key = filesystem(path)
-            files.pipe_file(key, data)
-        else:
-            safe_files.replace(path, data)
+        data = _encoded(text)
+        log_files.replace(self.metrics_file_path, data)
         self._size, self._sum = len(data), zlib.crc32(data)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import time
 
+from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.loggers import log_files
-from lightlib.loggers.run_directory import HPARAMS_FILE
+from lightlib.loggers.log_files import below
+from lightlib.loggers.version_logger import HPARAMS_FILE
 
 __all__ = ["begin_with", "cut", "rename_all", "sizes", "wait_for_a_later_name"]
 
@@ -20,12 +22,11 @@ def sizes(folder: str) -> dict[str, int]:
 
     A folder with an ``hparams.yaml`` of its own belongs to another run.
     """
-    found = dict.fromkeys(_events(log_files.file_names(folder)), 0)
-    for name in log_files.folder_names(folder):
-        inside = log_files.file_names(log_files.below(folder, name))
-        if HPARAMS_FILE not in inside:
-            found.update(dict.fromkeys([f"{name}/{file}" for file in _events(inside)], 0))
-    return {name: log_files.size_of(log_files.below(folder, name)) or 0 for name in found}
+    names = log_files.file_names(folder)
+    for name in set(storage.names_in(folder)) - set(names):
+        inside = log_files.file_names(below(folder, name))
+        names += [f"{name}/{file}" for file in inside if HPARAMS_FILE not in inside]
+    return {name: log_files.size_of(below(folder, name)) for name in sorted(names) if _MARK in name.rpartition("/")[2]}
 
 
 def wait_for_a_later_name(folder: str) -> None:
@@ -50,16 +51,12 @@ def cut(folder: str, known: dict[str, int]) -> None:
     """Truncate the files to their saved sizes, at the end of a record, and remove files that were created later."""
     for name, size in sizes(folder).items():
         if name not in known:
-            log_files.remove(log_files.below(folder, name))
+            log_files.remove(below(folder, name))
         elif size > known[name]:
-            log_files.cut(log_files.below(folder, name), known[name])
+            log_files.cut(below(folder, name), known[name])
 
 
 def rename_all(folder: str) -> None:
     """Give the files names that TensorBoard ignores."""
     for name in sizes(folder):
-        log_files.rename(log_files.below(folder, name), log_files.below(folder, name.replace(_MARK, "earlier")))
-
-
-def _events(names: list[str]) -> list[str]:
-    return [name for name in names if _MARK in name]
+        storage.rename(below(folder, name), below(folder, name.replace(_MARK, "earlier")))

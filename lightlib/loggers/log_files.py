@@ -1,54 +1,66 @@
-"""Log files, local or at a URL: their sizes, truncation, removal and renaming."""
+"""Log files, local or at a URL: their addresses, names, content and truncation."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from typing import Any
 
 from lightlib import safe_files
-from lightlib.loggers.run_directory import filesystem, is_url
+from lightlib.checkpoint.storage import filesystem as storage
+from lightlib.errors import MisconfigurationException
 
-__all__ = ["below", "cut", "file_names", "flush", "folder_names", "free_name", "remove", "rename", "size_of"]
+__all__ = ["below", "cut", "file_names", "filesystem", "flush", "free_name", "is_url", "remove", "replace", "size_of"]
 
 
-def below(folder: str, *names: str) -> str:
-    """Return a path in `folder`, which may be a URL.
+def is_url(path: str) -> bool:
+    r"""Return whether `path` is a URL such as ``s3://bucket/logs``, for fsspec.
 
     Example:
-        >>> below("memory://logs/", "run", "metrics.csv")
-        'memory://logs/run/metrics.csv'
+        >>> is_url("memory://logs"), is_url("/var/logs"), is_url("C:\\logs")
+        (True, False, False)
     """
-    return "/".join([folder.rstrip("/"), *names]) if is_url(folder) else os.path.join(folder, *names)
+    return "://" in path
 
 
-def size_of(path: str) -> int | None:
-    """Return the size of a file in bytes; None when there is none."""
-    if is_url(path):
-        files, key = filesystem(path)
-        return int(files.size(key)) if files.isfile(key) else None
-    return os.path.getsize(path) if os.path.isfile(path) else None
+def filesystem(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for `url`, and the path in it.
+
+    Raises:
+        MisconfigurationException: fsspec, or the package it needs for this kind of URL, is not installed.
+    """
+    try:
+        import fsspec  # optional: fsspec
+
+        found: tuple[Any, str] = fsspec.core.url_to_fs(url)
+        return found
+    except (ImportError, ValueError) as error:
+        raise MisconfigurationException(
+            f"save_dir {url!r} cannot be opened: {error}",
+            expected="a path, or a URL whose protocol fsspec knows, with the package for it installed.",
+            fix="pip install fsspec (and s3fs for s3://, gcsfs for gs://, adlfs for abfs://), or use a local path.",
+        ) from error
+
+
+def below(*parts: str | None) -> str:
+    """Return the path or URL of the parts that are not empty.
+
+    Example:
+        >>> below("s3://bucket/", None, "version_0")
+        's3://bucket/version_0'
+    """
+    first, *others = [part for part in parts if part]
+    return "/".join([first.rstrip("/"), *others]) if is_url(first) else os.path.join(first, *others)
+
+
+def size_of(path: str) -> int:
+    """Return the size of a file in bytes; 0 when there is none."""
+    return storage.size_of(path) if storage.exists(path) else 0
 
 
 def file_names(folder: str) -> list[str]:
     """Return the names of the files in a folder, sorted; none when there is no folder."""
-    return _names(folder, "file")
-
-
-def folder_names(folder: str) -> list[str]:
-    """Return the names of the folders in a folder, sorted."""
-    return _names(folder, "directory")
-
-
-def _names(folder: str, kind: str) -> list[str]:
-    if is_url(folder):
-        files, key = filesystem(folder)
-        files.invalidate_cache(key)
-        found = files.ls(key, detail=True) if files.isdir(key) else []
-        return sorted(one["name"].rstrip("/").rsplit("/", 1)[-1] for one in found if one["type"] == kind)
-    if not os.path.isdir(folder):
-        return []
-    with os.scandir(folder) as entries:
-        return sorted(one.name for one in entries if (one.is_file() if kind == "file" else one.is_dir()))
+    return [name for name in storage.names_in(folder) if not storage.is_folder(below(folder, name))]
 
 
 def flush(path: str) -> None:
@@ -61,6 +73,15 @@ def flush(path: str) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def replace(path: str, data: bytes) -> None:
+    """Write a file; a local one appears under its name when it is complete."""
+    if is_url(path):
+        files, key = filesystem(path)
+        files.pipe_file(key, data)
+    else:
+        safe_files.replace(path, data)
 
 
 def cut(path: str, size: int) -> None:
@@ -79,20 +100,7 @@ def cut(path: str, size: int) -> None:
 def remove(path: str) -> None:
     """Remove a file, if it is there."""
     with contextlib.suppress(FileNotFoundError):
-        if is_url(path):
-            files, key = filesystem(path)
-            files.rm_file(key)
-        else:
-            os.remove(path)
-
-
-def rename(old: str, new: str) -> None:
-    """Give a file another name in the same place."""
-    if is_url(old):
-        files, key = filesystem(old)
-        files.mv(key, filesystem(new)[1])
-    else:
-        os.rename(old, new)
+        storage.remove(path)
 
 
 def free_name(folder: str, stem: str, ending: str) -> str:
@@ -102,7 +110,7 @@ def free_name(folder: str, stem: str, ending: str) -> str:
         >>> free_name("/nowhere", "metrics", ".csv")
         'metrics-v1.csv'
     """
-    taken, number = set(file_names(folder)), 1
+    taken, number = storage.names_in(folder), 1
     while f"{stem}-v{number}{ending}" in taken:
         number += 1
     return f"{stem}-v{number}{ending}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers.log_files import below
 from lightlib.report import described, rank_zero_only
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ __all__ = [
     "DummyExperiment",
     "DummyLogger",
     "Logger",
-    "folder_of",
     "missing_package",
     "number",
     "prefixed",
@@ -95,9 +94,7 @@ class Logger(ABC):
         version = self.version
         if version in (None, ""):
             return None
-        return folder_of(
-            self.save_dir or root, self.name, f"version_{version}" if isinstance(version, int) else version
-        )
+        return below(self.save_dir or root, self.name, f"version_{version}" if isinstance(version, int) else version)
 
     def earlier_run_dirs(self, root: str) -> list[str]:
         """Return the values of `run_dir` of earlier runs that a resumed run may continue."""
@@ -232,17 +229,6 @@ class DummyLogger(Logger):
 
     def __iter__(self) -> Iterator[None]:
         return iter(())
-
-
-def folder_of(*parts: str | None) -> str:
-    """Return the path or URL of the parts that are not empty.
-
-    Example:
-        >>> folder_of("s3://bucket/", None, "version_0")
-        's3://bucket/version_0'
-    """
-    first, *others = [part for part in parts if part]
-    return "/".join([first.rstrip("/"), *others]) if "://" in first else os.path.join(first, *others)
 
 
 def rank_zero_experiment(function: Callable[[L], T]) -> Callable[[L], T]:

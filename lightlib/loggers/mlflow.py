@@ -12,7 +12,8 @@ from typing import Any, Literal
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads, runs_with_checkpoints
 from lightlib.loggers.hyperparameters import flatten
-from lightlib.loggers.logger import Logger, folder_of, missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.log_files import below
+from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
 from lightlib.report import described, rank_zero_only, warn
 
 __all__ = ["MLFlowLogger"]
@@ -121,7 +122,7 @@ class MLFlowLogger(Logger):
             return []
         with self._explained() as client:
             found = client.get_experiment_by_name(self._experiment_name)
-        return [] if found is None else runs_with_checkpoints(folder_of(self.save_dir or root, found.experiment_id))
+        return [] if found is None else runs_with_checkpoints(below(self.save_dir or root, found.experiment_id))
 
     @property
     @rank_zero_experiment

@@ -16,9 +16,9 @@ import torch
 from lightlib.accelerators.lookup import of
 from lightlib.loggers import event_files, log_files
 from lightlib.loggers.hyperparameters import flatten, plain
+from lightlib.loggers.log_files import below
 from lightlib.loggers.logger import missing_package, number, prefixed, rank_zero_experiment
-from lightlib.loggers.run_directory import HPARAMS_FILE, check_inside
-from lightlib.loggers.version_logger import VersionLogger
+from lightlib.loggers.version_logger import VersionLogger, check_inside
 from lightlib.report import PossibleUserWarning, info, rank_zero_only, warn
 from lightlib.tree import map_children
 
@@ -59,8 +59,6 @@ class TensorBoardLogger(VersionLogger):
         >>> logger.finalize("success")
     """
 
-    NAME_HPARAMS_FILE = HPARAMS_FILE
-
     def __init__(
         self,
         save_dir: str | os.PathLike[str],
@@ -72,18 +70,14 @@ class TensorBoardLogger(VersionLogger):
         sub_dir: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(save_dir, name, version)
+        super().__init__(save_dir, name, version, prefix)
         self._log_graph = log_graph
         self._default_hp_metric = default_hp_metric
-        self._prefix = prefix
         self._sub_dir = check_inside("sub_dir", os.fspath(sub_dir or ""))
         self._writer_arguments = kwargs
-        self._next_step = 0
         self._logged_hparams = self._logged_graph = False
-        self._has_hparams = False
         self._experiment: SummaryWriter | None = None
         self._summary: Callable[[], Any]
-        self.hparams: dict[str, Any] = {}
 
     @property
     def sub_dir(self) -> str | None:
@@ -93,13 +87,13 @@ class TensorBoardLogger(VersionLogger):
     @property
     def log_dir(self) -> str | None:
         """``save_dir/name/version_N/sub_dir``; None off rank zero while the version is not shared."""
-        path = self._directory.path
-        return os.path.join(path, self._sub_dir) if path and self._sub_dir else path
+        path = super().log_dir
+        return below(path, self._sub_dir) if path else path
 
     @property
     def earlier_log_dirs(self) -> list[str]:
         """The directories of the versions that exist, the newest first; none when the version was given."""
-        return [os.path.join(path, self._sub_dir) if self._sub_dir else path for path in self._directory.earlier()]
+        return [below(path, self._sub_dir) for path in super().earlier_log_dirs]
 
     @property
     @rank_zero_experiment
@@ -111,7 +105,7 @@ class TensorBoardLogger(VersionLogger):
                 from torch.utils.tensorboard import SummaryWriter  # optional: tensorboard
             except ImportError as error:
                 raise missing_package("TensorBoardLogger", "tensorboard", "tensorboard", error) from error
-            path = self._directory.prepare(self.log_dir)
+            path = self._make_directory(self.log_dir)
             self._summary = Summary
             if path is not None:
                 event_files.wait_for_a_later_name(path)
@@ -127,7 +121,7 @@ class TensorBoardLogger(VersionLogger):
             MisconfigurationException: The package tensorboard is missing, or the directory cannot be written.
         """
         _ = self.experiment
-        self._directory.settle()
+        self._settled = True
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float | Mapping[str, float]], step: int | None = None) -> None:
@@ -233,25 +227,25 @@ class TensorBoardLogger(VersionLogger):
             if not self._has_hparams:
                 self._write_hparams(only_if_absent=True)
 
-    def _write_hparams(self, only_if_absent: bool = False) -> None:
-        by_user = type(self).log_dir is not TensorBoardLogger.log_dir
-        folder = self.log_dir if by_user else self._directory.path
-        self._directory.write_hparams(self.hparams, folder, self.NAME_HPARAMS_FILE, only_if_absent)
-        self._has_hparams = True
+    @property
+    def _hparams_dir(self) -> str | None:
+        return self.log_dir if self._user_chose_log_dir else super().log_dir
+
+    @property
+    def _user_chose_log_dir(self) -> bool:
+        return type(self).log_dir is not TensorBoardLogger.log_dir
 
     def state_dict(self) -> dict[str, Any]:
         """Return the version, the hyperparameters, and the present length of the event files."""
-        if rank_zero_only.rank != 0 or not self._directory.is_known:
+        if rank_zero_only.rank != 0 or self._known_version is None:
             return {}
         folder = self.log_dir
         assert folder is not None, "rank zero knows the version"
         sizes = event_files.sizes(folder)
         for name in sizes:
-            log_files.flush(log_files.below(folder, name))
+            log_files.flush(below(folder, name))
         return {
-            **self._directory.place(),
-            "next_step": self._next_step,
-            "hparams": self.hparams,
+            **self._place(),
             "told": self._logged_hparams,
             "drawn": self._logged_graph,
             "files": sizes,
@@ -263,13 +257,11 @@ class TensorBoardLogger(VersionLogger):
 
         If the event files are not those that the checkpoint describes, warn and leave them unchanged.
         """
-        path = self._directory.path_of(state_dict)
+        path = self._directory_in(state_dict)
         if path is None:
             return
-        folder = log_files.below(path, self._sub_dir) if self._sub_dir else path
-        if type(self).log_dir is not TensorBoardLogger.log_dir:
-            folder = self.log_dir or folder
-        here, files = self._directory.is_same_root(state_dict), state_dict["files"]
+        folder = (self.log_dir if self._user_chose_log_dir else None) or below(path, self._sub_dir)
+        here, files = state_dict["root"] == self._place()["root"], state_dict["files"]
         is_same = event_files.begin_with(folder, files)
         if not is_same:
             warn(
@@ -279,9 +271,7 @@ class TensorBoardLogger(VersionLogger):
         if not here and not is_same:
             return
         self.finalize("interrupted")  # it may have been opened before the run
-        self._directory.adopt(state_dict)
-        self._next_step, self._has_hparams = state_dict["next_step"], False
-        self.hparams = dict(state_dict["hparams"])
+        self._continue_in(state_dict)
         self._logged_hparams, self._logged_graph = state_dict["told"], state_dict["drawn"]
         if is_same:
             event_files.cut(folder, files)
@@ -289,9 +279,7 @@ class TensorBoardLogger(VersionLogger):
     @rank_zero_only
     def start_anew(self) -> None:
         """Rename the event files of an earlier start; needed only when the version was given, so is the same."""
-        if self._directory.automatic or self._directory.settled:
-            return
-        folder = self.log_dir
+        folder = None if self._automatic or self._settled else self.log_dir
         if folder is not None and event_files.sizes(folder):
             info(f"No checkpoint was found, so the event files of an earlier start in {folder!r} are renamed.")
             self.finalize("interrupted")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads, runs_with_checkpoints
 from lightlib.loggers.hyperparameters import plain
-from lightlib.loggers.logger import Logger, folder_of, missing_package, prefixed, rank_zero_experiment
+from lightlib.loggers.log_files import below
+from lightlib.loggers.logger import Logger, missing_package, prefixed, rank_zero_experiment
 from lightlib.report import described, rank_zero_only, warn
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class WandbLogger(Logger):
 
     def earlier_run_dirs(self, root: str) -> list[str]:
         """Return the folders of the project's runs on this machine; none when the user chose a run."""
-        return [] if self.version is not None else runs_with_checkpoints(folder_of(self.save_dir, self.name))
+        return [] if self.version is not None else runs_with_checkpoints(below(self.save_dir, self.name))
 
     @property
     @rank_zero_experiment

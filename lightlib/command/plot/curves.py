@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from lightlib.errors import LightlibError, MisconfigurationException, closest
 from lightlib.loggers import event_files, log_files
-from lightlib.loggers.run_directory import filesystem, is_url
+from lightlib.loggers.log_files import filesystem, is_url
 
 __all__ = ["Curve", "Run", "find_runs", "read_run"]
 

@@ -12,7 +12,7 @@ from lightlib.command.plot import page, picture
 from lightlib.command.plot.curves import Run, find_runs, read_run
 from lightlib.command.plot.panels import AXES, Row, chosen, make_panels, summary
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
-from lightlib.loggers.run_directory import is_url
+from lightlib.loggers.log_files import is_url
 
 __all__ = ["add_arguments", "run"]
 

@@ -11,47 +11,46 @@ import yaml
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers import CSVLogger, TensorBoardLogger
-from lightlib.loggers.run_directory import RunDirectory
 from lightlib.report import rank_zero_only
 from tests.processes import programs
 
 
 def test_versions_count_up(tmp_path):
-    assert RunDirectory(tmp_path, "a", None).version == 0
-    assert RunDirectory(tmp_path, "a", None).version == 1
+    assert CSVLogger(tmp_path, "a", None).version == 0
+    assert CSVLogger(tmp_path, "a", None).version == 1
     (tmp_path / "a" / "version_7").mkdir()
     (tmp_path / "a" / "version_x").mkdir()
-    directory = RunDirectory(tmp_path, "a", None)
+    directory = CSVLogger(tmp_path, "a", None)
     assert (directory.version, directory.version) == (8, 8)
-    assert directory.path == str(tmp_path / "a" / "version_8")
-    assert Path(directory.path).is_dir()
+    assert directory.log_dir == str(tmp_path / "a" / "version_8")
+    assert Path(directory.log_dir).is_dir()
 
 
 def test_names_of_versions(tmp_path):
-    assert RunDirectory(tmp_path, "a", 3).path == str(tmp_path / "a" / "version_3")
-    assert RunDirectory(tmp_path, "a", "best").path == str(tmp_path / "a" / "best")
-    assert RunDirectory(tmp_path, "", "best").path == str(tmp_path / "best")
-    assert RunDirectory(tmp_path, None, "").path == str(tmp_path)
-    assert RunDirectory(str(tmp_path), "a/b", 0).path == str(tmp_path / "a" / "b" / "version_0")
-    assert RunDirectory("", "a", 0).path == os.path.join(".", "a", "version_0")
+    assert CSVLogger(tmp_path, "a", 3).log_dir == str(tmp_path / "a" / "version_3")
+    assert CSVLogger(tmp_path, "a", "best").log_dir == str(tmp_path / "a" / "best")
+    assert CSVLogger(tmp_path, "", "best").log_dir == str(tmp_path / "best")
+    assert CSVLogger(tmp_path, None, "").log_dir == str(tmp_path)
+    assert CSVLogger(str(tmp_path), "a/b", 0).log_dir == str(tmp_path / "a" / "b" / "version_0")
+    assert CSVLogger("", "a", 0).log_dir == os.path.join(".", "a", "version_0")
     assert not (tmp_path / "a").exists()
 
 
 def test_home_and_variables_are_expanded(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RUNS", "runs")
-    assert RunDirectory("~/$RUNS", "a", 0).path == str(tmp_path / "runs" / "a" / "version_0")
+    assert CSVLogger("~/$RUNS", "a", 0).log_dir == str(tmp_path / "runs" / "a" / "version_0")
 
 
 @pytest.mark.processes
 def test_processes_that_start_at_once_get_different_versions(tmp_path):
     code = """
 import os, sys
-from lightlib.loggers.run_directory import RunDirectory
+from lightlib.loggers import CSVLogger
 print("ready", flush=True)
 while not os.path.exists("go"):
     pass
-print([RunDirectory(sys.argv[1], "a", None).version for _ in range(20)])
+print([CSVLogger(sys.argv[1], "a", None).version for _ in range(20)])
 """
     processes = [programs.Program("-c", code, tmp_path) for _ in range(3)]
     assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
@@ -77,13 +76,13 @@ def test_names_with_a_nul_are_refused(argument, tmp_path):
 
 def test_arguments_of_the_wrong_type(tmp_path):
     with pytest.raises(ArgumentTypeError, match=r"version is 1\.5"):
-        RunDirectory(tmp_path, "a", 1.5)
+        CSVLogger(tmp_path, "a", 1.5)
     with pytest.raises(ArgumentTypeError, match="version is True"):
-        RunDirectory(tmp_path, "a", True)
+        CSVLogger(tmp_path, "a", True)
     with pytest.raises(ArgumentTypeError, match="save_dir is None"):
-        RunDirectory(None, "a", 0)
+        CSVLogger(None, "a", 0)
     with pytest.raises(ArgumentTypeError, match=r"name is 3.*\n.*\n  Fix: use name='3'"):
-        RunDirectory(tmp_path, 3, 0)
+        CSVLogger(tmp_path, 3, 0)
 
 
 @pytest.mark.parametrize("version", [None, 0])
@@ -100,7 +99,7 @@ def test_a_directory_that_cannot_be_written(kind, version, tmp_path):
 def test_a_directory_without_permission(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(MisconfigurationException, match="no permission to write"):
-        RunDirectory(tmp_path, "a", 0).prepare()
+        CSVLogger(tmp_path, "a", 0).prepare()
 
 
 @pytest.mark.parametrize("kind", [CSVLogger, TensorBoardLogger])
@@ -131,28 +130,28 @@ def test_loggers_can_be_pickled(kind, tmp_path):
 
 
 def test_hparams_are_written_whole(tmp_path):
-    directory = RunDirectory(tmp_path, "a", 0)
-    directory.write_hparams({"ü": [1, {"x": None}], "nan": float("inf")})
-    directory.write_hparams({"b": 1})
+    CSVLogger(tmp_path, "a", 0).log_hyperparams({"ü": [1, {"x": None}], "inf": float("inf")})
     path = tmp_path / "a" / "version_0"
+    assert yaml.safe_load((path / "hparams.yaml").read_text()) == {"ü": [1, {"x": None}], "inf": float("inf")}
+    CSVLogger(tmp_path, "a", 0).log_hyperparams({"b": 1})
     assert yaml.safe_load((path / "hparams.yaml").read_text()) == {"b": 1}
     assert [file.name for file in path.iterdir()] == ["hparams.yaml"]
 
 
 def test_versions_at_a_url(memory):
-    first, second = RunDirectory("memory://runs", "a", None), RunDirectory("memory://runs/", "a", None)
+    first, second = CSVLogger("memory://runs", "a", None), CSVLogger("memory://runs/", "a", None)
     assert (first.version, second.version) == (0, 1)
-    assert second.path == "memory://runs/a/version_1"
-    second.write_hparams({"lr": 0.1})
+    assert second.log_dir == "memory://runs/a/version_1"
+    second.log_hyperparams({"lr": 0.1})
     assert yaml.safe_load(memory.cat_file("/runs/a/version_1/hparams.yaml")) == {"lr": 0.1}
 
 
 def test_a_version_at_a_url_that_another_run_takes_meanwhile(memory, monkeypatch):
-    RunDirectory("memory://runs", "a", 0).write_hparams({})
+    CSVLogger("memory://runs", "a", 0).log_hyperparams({})
     monkeypatch.setattr(type(memory), "ls", lambda self, path, detail=True: [])
-    assert RunDirectory("memory://runs", "a", None).version == 1
+    assert CSVLogger("memory://runs", "a", None).version == 1
 
 
 def test_an_unknown_protocol():
     with pytest.raises(MisconfigurationException, match=r"save_dir 'nope://x/.*\n.*\n  Fix: pip install fsspec"):
-        RunDirectory("nope://x", "a", None).prepare()
+        CSVLogger("nope://x", "a", None).prepare()
