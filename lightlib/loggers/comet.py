@@ -68,7 +68,6 @@ class CometLogger(Logger):
 
     @property
     def name(self) -> str | None:
-        """The project."""
         project: Any = self._start["project"]
         return project if project is None else str(project)
 
@@ -98,19 +97,12 @@ class CometLogger(Logger):
         return self._experiment
 
     def prepare(self) -> None:
-        """Start the experiment.
-
-        Raises:
-            MisconfigurationException: The package comet_ml is missing.
-        """
         _ = self.experiment
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Set the key of the experiment that rank zero started."""
         self._start["experiment_key"] = broadcast(self.version)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the key of the experiment."""
         return {"experiment_key": self.version} if self.version is not None else {}
 
     @rank_zero_only
@@ -138,7 +130,6 @@ class CometLogger(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Send the queue."""
         if self._experiment is not None:
             self._experiment.flush()
 

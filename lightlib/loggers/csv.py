@@ -78,7 +78,6 @@ class CSVLogger(VersionLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> ExperimentWriter:
-        """The writer of ``metrics.csv``."""
         if self._experiment is None:
             path = self._make_directory(self.log_dir)
             assert path is not None, "rank zero knows the version"
@@ -86,11 +85,6 @@ class CSVLogger(VersionLogger):
         return self._experiment
 
     def prepare(self) -> None:
-        """Create the directory of this run.
-
-        Raises:
-            MisconfigurationException: It cannot be created or written to.
-        """
         self._make_directory(self.log_dir)
         self._settled = True
 

@@ -39,19 +39,15 @@ class Fanout:
         return bool(self.loggers)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None) -> None:
-        """Pass `metrics` to all loggers."""
         self._call("log_metrics", metrics, step)
 
     def log_hyperparams(self, params: Any) -> None:
-        """Pass `params` to all loggers."""
         self._call("log_hyperparams", params)
 
     def log_graph(self, model: nn.Module, input_array: Any = None) -> None:
-        """Pass `model` to all loggers."""
         self._call("log_graph", model, input_array)
 
     def save(self) -> None:
-        """Flush all loggers."""
         self._call("save")
 
     def finalize(self, status: str) -> None:
@@ -63,7 +59,6 @@ class Fanout:
         self._failures.clear()
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
-        """Notify all loggers that a checkpoint has been written."""
         self._call("after_save_checkpoint", checkpoint_callback)
 
     def state_dict(self) -> list[dict[str, Any]]:

@@ -186,19 +186,12 @@ class MLFlowLogger(Logger):
         self._run_id = run.info.run_id
 
     def prepare(self) -> None:
-        """Start the run.
-
-        Raises:
-            MisconfigurationException: The package mlflow is missing or cannot use `tracking_uri`.
-        """
         _ = self.experiment
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Set the ids of the run that rank zero started."""
         self._experiment_id, self._run_id = broadcast((self._experiment_id, self._run_id))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the id of the run."""
         return {"run_id": self._run_id} if self._run_id is not None else {}
 
     @rank_zero_only

@@ -115,11 +115,6 @@ class TensorBoardLogger(VersionLogger):
         return self._experiment
 
     def prepare(self) -> None:
-        """Create the directory of this run and open the event file.
-
-        Raises:
-            MisconfigurationException: The package tensorboard is missing, or the directory cannot be written.
-        """
         _ = self.experiment
         self._settled = True
 
@@ -236,7 +231,6 @@ class TensorBoardLogger(VersionLogger):
         return type(self).log_dir is not TensorBoardLogger.log_dir
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the version, the hyperparameters, and the present length of the event files."""
         if rank_zero_only.rank != 0 or self._known_version is None:
             return {}
         folder = self.log_dir

@@ -114,7 +114,6 @@ class VersionLogger(Logger, ABC):
         return [self._directory_of(number) for number in sorted(self._numbers(), reverse=True)]
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Set the version that rank zero chose."""
         if not self._names_itself:
             self._version = broadcast(self.version)
 

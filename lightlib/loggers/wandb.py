@@ -96,7 +96,6 @@ class WandbLogger(Logger):
 
     @property
     def name(self) -> str | None:
-        """The project."""
         project: str | None = self._init["project"]
         return project
 
@@ -138,19 +137,12 @@ class WandbLogger(Logger):
         return self._experiment
 
     def prepare(self) -> None:
-        """Start the run.
-
-        Raises:
-            MisconfigurationException: The package wandb is missing.
-        """
         _ = self.experiment
 
     def share(self, broadcast: Callable[[Any], Any]) -> None:
-        """Set the id of the run that rank zero started."""
         self._init["id"] = broadcast(self.version)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the id of the run."""
         return {"id": self.version} if self.version is not None else {}
 
     @rank_zero_only
