@@ -126,6 +126,7 @@ class FakeTrainer:
         bar.teardown(self, MODULE, "fit")
 
     def test(self, bar: ProgressBar, seconds: float = 1.0) -> None:
+        self.state.fn = "test"
         bar.setup(self, MODULE, "test")
         bar.on_test_start(self, MODULE)
         for loader, batches in enumerate(self.num_test_batches):
@@ -386,6 +387,7 @@ def test_evaluation_with_loaders_of_unknown_length(clock: Clock, capsys: pytest.
     trainer = FakeTrainer(clock, num_predict_batches=[math.inf])
     bar = PlainProgressBar()
     bar.setup(trainer, MODULE, "predict")
+    trainer.state.fn = "predict"
     bar.on_predict_start(trainer, MODULE)
     for index in range(25):
         clock.now += 1

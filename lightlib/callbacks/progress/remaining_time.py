@@ -44,20 +44,10 @@ class Pace:
 class Validations:
     """Duration of a run's validations: their average, or before the first one an estimate by the sanity check."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds_per_batch: float = 0.0) -> None:
         self.seconds = 0.0
         self.count = 0
-        self.seconds_per_batch = 0.0
-
-    def of_next_run(self) -> Validations:
-        """Return the estimate for a run in which none has been seen yet."""
-        validations = Validations()
-        validations.estimate(self.seconds_per_batch)
-        return validations
-
-    def estimate(self, seconds_per_batch: float) -> None:
-        """Note the pace of the sanity check."""
-        self.seconds_per_batch = seconds_per_batch
+        self.seconds_per_batch = seconds_per_batch  # of the sanity check
 
     def add(self, seconds: float) -> None:
         """Note a validation."""

@@ -74,7 +74,7 @@ class TimedProgressBar(ProgressBar, ABC):
     # training
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         self._epoch_end, self._unfinished = None, False
-        self._validations = self._validations.of_next_run()
+        self._validations = Validations(self._validations.seconds_per_batch)
         self._begin("train")
         self._draw_before_batches(trainer, pl_module)
 
@@ -100,8 +100,11 @@ class TimedProgressBar(ProgressBar, ABC):
 
     # evaluation
     def on_validation_start(self, trainer: Trainer, pl_module: Module) -> None:
-        self._begin("sanity_check" if trainer.sanity_checking else "validate")
+        stage = "validate" if trainer.state.fn == "fit" else trainer.state.fn
+        self._begin("sanity_check" if trainer.sanity_checking else stage)
         self._draw_before_batches(trainer, pl_module)
+
+    on_test_start = on_predict_start = on_validation_start
 
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -110,36 +113,25 @@ class TimedProgressBar(ProgressBar, ABC):
         if monotonic() >= self._due:
             self._evaluation_due(trainer, pl_module)
 
+    on_test_batch_end = on_predict_batch_end = on_validation_batch_end
+
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        self._end_evaluation(trainer, pl_module)
+        if not self._stages:
+            return
+        stage, now = self._stages[-1], monotonic()
+        self._measure_validation(stage, now)
+        alone = len(self._stages) == 1 and stage in self._paces and stage != "sanity_check"
+        if alone:
+            self._paces[stage].update(now, self._evaluated(stage))
+        self._end(stage, self._evaluation_moment(trainer, pl_module, now) if alone and self.is_enabled else None)
+        if "train" in self._stages and self.seconds_before_nested:
+            self._next_draw = self._next_draw_of_training
+        if "train" in self._stages and self.is_enabled:
+            self._due = self._next_draw if "train" in self._paces else 0.0
+            if "train" in self._paces:
+                self._paces["train"].resume(now)
 
-    def on_test_start(self, trainer: Trainer, pl_module: Module) -> None:
-        self._begin("test")
-        self._draw_before_batches(trainer, pl_module)
-
-    def on_test_batch_end(
-        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        self._batch_idx, self._loader = batch_idx, dataloader_idx
-        if monotonic() >= self._due:
-            self._evaluation_due(trainer, pl_module)
-
-    def on_test_end(self, trainer: Trainer, pl_module: Module) -> None:
-        self._end_evaluation(trainer, pl_module)
-
-    def on_predict_start(self, trainer: Trainer, pl_module: Module) -> None:
-        self._begin("predict")
-        self._draw_before_batches(trainer, pl_module)
-
-    def on_predict_batch_end(
-        self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        self._batch_idx, self._loader = batch_idx, dataloader_idx
-        if monotonic() >= self._due:
-            self._evaluation_due(trainer, pl_module)
-
-    def on_predict_end(self, trainer: Trainer, pl_module: Module) -> None:
-        self._end_evaluation(trainer, pl_module)
+    on_test_end = on_predict_end = on_validation_end
 
     # the end, whatever happened
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
@@ -212,29 +204,13 @@ class TimedProgressBar(ProgressBar, ABC):
         self.draw(stage, moment(trainer, pl_module, now))
         self._next_draw = self._due = monotonic() + self.seconds_between_draws
 
-    def _end_evaluation(self, trainer: Trainer, pl_module: Module) -> None:
-        if not self._stages:
-            return
-        stage, now = self._stages[-1], monotonic()
-        self._measure_validation(stage, now)
-        alone = len(self._stages) == 1 and stage in self._paces and stage != "sanity_check"
-        if alone:
-            self._paces[stage].update(now, self._evaluated(stage))
-        self._end(stage, self._evaluation_moment(trainer, pl_module, now) if alone and self.is_enabled else None)
-        if "train" in self._stages and self.seconds_before_nested:
-            self._next_draw = self._next_draw_of_training
-        if "train" in self._stages and self.is_enabled:
-            self._due = self._next_draw if "train" in self._paces else 0.0
-            if "train" in self._paces:
-                self._paces["train"].resume(now)
-
     def _measure_validation(self, stage: str, now: float) -> None:
         if "train" in self._paces and len(self._stages) > 1:
             self._validations.add(now - self._opened[stage])
         elif stage == "sanity_check":
             pace, done = self._paces.get(stage), self._evaluated(stage)
             if pace is not None and done > pace.start_batch:  # the first batch includes what is started for it
-                self._validations.estimate(pace.remaining(now, 1, done - pace.start_batch))
+                self._validations = Validations(pace.remaining(now, 1, done - pace.start_batch))
 
     def _finish_epoch(self, trainer: Trainer, pl_module: Module) -> None:
         if self._unfinished and self.leave and self.is_enabled:

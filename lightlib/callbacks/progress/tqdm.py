@@ -8,6 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.log_handlers import LogHandlers
 from lightlib.callbacks.progress.text import Moment, count, facts, line, metric_words
 from lightlib.callbacks.progress.timed import TimedProgressBar
@@ -24,6 +25,19 @@ _NARROW = "{desc}{n_fmt}/{total_fmt}{postfix}"
 _NARROWEST_BAR = 5
 
 
+class _BarOf:
+    """Attribute of a `TQDMProgressBar`: the bar of a stage."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+
+    def __get__(self, owner: TQDMProgressBar, kind: type) -> Any:
+        return self if owner is None else owner._bar(self._stage)  # noqa: SLF001  this attribute is part of that class
+
+    def __set__(self, owner: TQDMProgressBar, bar: Any) -> None:
+        owner._bars[self._stage] = bar  # noqa: SLF001  as above
+
+
 class TQDMProgressBar(TimedProgressBar):
     """Progress as bars of tqdm; in a notebook these are widgets, and a line of text stays in the saved notebook.
 
@@ -36,7 +50,8 @@ class TQDMProgressBar(TimedProgressBar):
     The bars can be read after the run as well; then they are closed.
 
     Raises:
-        MisconfigurationException: `refresh_rate` or `process_position` is negative.
+        ArgumentTypeError: `refresh_rate` or `process_position` is no int.
+        MisconfigurationException: One of them is negative.
 
     Example:
         >>> class Bar(TQDMProgressBar):
@@ -46,13 +61,14 @@ class TQDMProgressBar(TimedProgressBar):
         ...         return bar
     """
 
+    train_progress_bar = _BarOf("train")
+    test_progress_bar = _BarOf("test")
+    predict_progress_bar = _BarOf("predict")
+
     def __init__(self, refresh_rate: int = 1, process_position: int = 0, leave: bool = False) -> None:
         super().__init__()
-        for name, value in {"refresh_rate": refresh_rate, "process_position": process_position}.items():
-            if value < 0:
-                raise MisconfigurationException(
-                    f"TQDMProgressBar({name}={value!r}).", expected="an int >= 0.", fix=f"TQDMProgressBar({name}=1)"
-                )
+        check_int("TQDMProgressBar", "refresh_rate", refresh_rate, 0)
+        check_int("TQDMProgressBar", "process_position", process_position, 0)
         self.refresh_rate = max(refresh_rate, _miniters()) if refresh_rate else 0
         self.process_position = process_position
         self.leave = leave
@@ -66,15 +82,6 @@ class TQDMProgressBar(TimedProgressBar):
         return self._enabled and self.refresh_rate > 0
 
     @property
-    def train_progress_bar(self) -> Any:
-        """The bar of the training."""
-        return self._bar("train")
-
-    @train_progress_bar.setter
-    def train_progress_bar(self, bar: Any) -> None:
-        self._bars["train"] = bar
-
-    @property
     def val_progress_bar(self) -> Any:
         """The bar of the validation, or of the validation batches before training."""
         known = {**self._closed, **self._bars}
@@ -84,24 +91,6 @@ class TQDMProgressBar(TimedProgressBar):
     @val_progress_bar.setter
     def val_progress_bar(self, bar: Any) -> None:
         self._bars["sanity_check" if "sanity_check" in self._bars else "validate"] = bar
-
-    @property
-    def test_progress_bar(self) -> Any:
-        """The bar of the test."""
-        return self._bar("test")
-
-    @test_progress_bar.setter
-    def test_progress_bar(self, bar: Any) -> None:
-        self._bars["test"] = bar
-
-    @property
-    def predict_progress_bar(self) -> Any:
-        """The bar of the prediction."""
-        return self._bar("predict")
-
-    @predict_progress_bar.setter
-    def predict_progress_bar(self, bar: Any) -> None:
-        self._bars["predict"] = bar
 
     def init_sanity_tqdm(self) -> Any:
         """Return the bar of the validation batches before training."""
