@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from lightlib import report
+from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.monitored import check_mode, check_monitor, final_at_epoch_end, missing, validates
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,8 +87,16 @@ class EarlyStopping(Callback):
         check_monitor("EarlyStopping", monitor)
         self.monitor = monitor
         self.mode = check_mode(mode)
+        check_int(
+            "EarlyStopping",
+            "patience",
+            patience,
+            0,
+            fix="EarlyStopping(…, patience=3)",
+            meaning=": the checks without improvement that end the run",
+        )
         self.min_delta = abs(min_delta) if mode == "max" else -abs(min_delta)
-        self.patience = _checked_patience(patience)
+        self.patience = patience
         self.verbose = verbose
         self.strict = strict
         self.check_finite = check_finite
@@ -110,12 +118,10 @@ class EarlyStopping(Callback):
         return self._generate_state_key(monitor=self.monitor, mode=self.mode)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Forget which metrics an earlier run had."""
         self._validated = False
         self.stopping_reason, self.stopping_reason_message = EarlyStoppingReason.NOT_STOPPED, None
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Check after a validation, if this is the time to check."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         self._validated = True
@@ -123,7 +129,6 @@ class EarlyStopping(Callback):
             self._check(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Check at the end of a training epoch, if this is the time to check."""
         if not self._at_epoch_end(trainer):
             return
         if trainer.world_size > 1 and trainer.run is not None:
@@ -199,7 +204,6 @@ class EarlyStopping(Callback):
         self.wait_count = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the count and the best value, under Lightning's names."""
         return {
             "wait_count": self.wait_count,
             "stopped_epoch": self.stopped_epoch,
@@ -212,17 +216,3 @@ class EarlyStopping(Callback):
         self.wait_count = state_dict["wait_count"]
         self.stopped_epoch = state_dict["stopped_epoch"]
         self.best_score = torch.as_tensor(state_dict["best_score"])
-
-
-def _checked_patience(patience: int) -> int:
-    if isinstance(patience, bool) or not isinstance(patience, int):
-        raise ArgumentTypeError(
-            f"EarlyStopping(patience={patience!r}).", expected="an int >= 0.", fix="EarlyStopping(…, patience=3)"
-        )
-    if patience < 0:
-        raise MisconfigurationException(
-            f"EarlyStopping(patience={patience}).",
-            expected="an int >= 0: the checks without improvement that end the run.",
-            fix="EarlyStopping(…, patience=3)",
-        )
-    return patience

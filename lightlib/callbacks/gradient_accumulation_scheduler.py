@@ -65,7 +65,6 @@ class GradientAccumulationScheduler(Callback):
         self._apply(trainer)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Apply the schedule."""
         self._apply(trainer)
 
     def _apply(self, trainer: Trainer) -> None:

@@ -70,7 +70,6 @@ class LearningRateMonitor(Callback):
         self._logged_step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Check that there is a logger, and find the names."""
         if not trainer.progress.batch:
             self._logged_step = 0
         if not trainer.loggers and not trainer.fast_dev_run:
@@ -95,11 +94,9 @@ class LearningRateMonitor(Callback):
         return {"logged_step": self._logged_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the return value of `state_dict`."""
         self._logged_step = int(state_dict["logged_step"])
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
-        """Log the values for the coming step, if that step is logged."""
         step, every = trainer.global_step + 1, trainer.log_every_n_steps
         if self.logging_interval == "epoch" or not every or step % every or step == self._logged_step:
             return
@@ -107,7 +104,6 @@ class LearningRateMonitor(Callback):
         self._log(trainer, "step", step)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Log the values at the start of the coming epoch."""
         if trainer.run is not None:
             trainer.run.results.note({name: float(group["lr"]) for name, group, _ in self._groups(trainer)})
         if self.logging_interval != "step":

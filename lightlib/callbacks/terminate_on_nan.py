@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException
+from lightlib.errors import LightlibError
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -42,19 +43,12 @@ class TerminateOnNaN(Callback):
     """
 
     def __init__(self, check_every_n_steps: int = 1) -> None:
-        fix = "TerminateOnNaN(check_every_n_steps=10)"
-        if isinstance(check_every_n_steps, bool) or not isinstance(check_every_n_steps, int):
-            raise ArgumentTypeError(
-                f"TerminateOnNaN(check_every_n_steps={check_every_n_steps!r}).", expected="an int >= 1.", fix=fix
-            )
-        if check_every_n_steps < 1:
-            raise MisconfigurationException(
-                f"TerminateOnNaN(check_every_n_steps={check_every_n_steps}).", expected="an int >= 1.", fix=fix
-            )
+        check_int(
+            "TerminateOnNaN", "check_every_n_steps", check_every_n_steps, 1, "TerminateOnNaN(check_every_n_steps=10)"
+        )
         self.check_every_n_steps = check_every_n_steps
 
     def on_before_backward(self, trainer: Trainer, pl_module: Module, loss: torch.Tensor) -> None:
-        """Look at the loss."""
         if trainer.global_step % self.check_every_n_steps:
             return
         values = loss.detach()

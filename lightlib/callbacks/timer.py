@@ -80,7 +80,6 @@ class Timer(Callback):
         return None if self.duration is None else self.duration - self.time_elapsed(stage)
 
     def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Stop at once when an earlier run has used up the time."""
         if self._start.get("train") is not None and self._end.get("train") is not None:
             self._before = self.time_elapsed()
         self._start.pop("train", None)
@@ -89,36 +88,28 @@ class Timer(Callback):
         self._stop_when_over(trainer, together=True)
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Start the clock of training."""
         self._begin("train")
 
     def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Stop the clock of training."""
         self._end["train"] = time.monotonic()
 
     def on_validation_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Start the clock of this validation."""
         self._begin("validate")
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Stop the clock of this validation."""
         self._end["validate"] = time.monotonic()
 
     def on_test_start(self, trainer: Trainer, pl_module: Module) -> None:
-        """Start the clock of testing."""
         self._begin("test")
 
     def on_test_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Stop the clock of testing."""
         self._end["test"] = time.monotonic()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Look at the clock."""
         if self.interval == "step":
             self._stop_when_over(trainer, together=False)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Look at the clock."""
         if self.interval == "epoch":
             self._stop_when_over(trainer, together=True)
 
@@ -146,7 +137,6 @@ class Timer(Callback):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seconds spent in each stage."""
         return {"time_elapsed": {stage: self.time_elapsed(stage) for stage in _STAGES}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

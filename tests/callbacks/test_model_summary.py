@@ -294,10 +294,10 @@ def test_another_way_to_show_is_a_method_of_ones_own() -> None:
 
 def test_wrong_arguments_are_explained() -> None:
     with pytest.raises(
-        MisconfigurationException, match=r"max_depth is -2\.\n  Expected: -1 \(all modules\)(.|\n)*Fix: "
+        MisconfigurationException, match=r"ModelSummary\(max_depth=-2\)\.\n  Expected: an int >= -1(.|\n)*Fix: "
     ):
         ModelSummary(max_depth=-2)
-    with pytest.raises(ArgumentTypeError, match=r"max_depth is 'top'\.\n  Expected: an int"):
+    with pytest.raises(ArgumentTypeError, match=r"ModelSummary\(max_depth='top'\)\.\n  Expected: an int"):
         summarize(Net(), max_depth="top")  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match=r"The module to summarize is 3\.\n  Expected: a torch.nn.Module"):
         summarize(3)  # type: ignore[arg-type]

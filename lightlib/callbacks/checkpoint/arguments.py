@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.checkpoint.names import check_template
 from lightlib.callbacks.monitored import check_monitor
 from lightlib.checkpoint.formats import FORMATS
@@ -22,7 +23,7 @@ def check_metric(monitor: str | None, save_top_k: int) -> None:
     """
     if monitor is not None:
         check_monitor("ModelCheckpoint", monitor)
-    _check_number("save_top_k", save_top_k, -1)
+    check_int("ModelCheckpoint", "save_top_k", save_top_k, -1, meaning="; -1 keeps all, 0 keeps none")
     if monitor is None and save_top_k not in (-1, 0, 1):
         raise MisconfigurationException(
             f"ModelCheckpoint(save_top_k={save_top_k}, monitor=None): without a metric, no file is better than "
@@ -39,8 +40,8 @@ def check_triggers(every_n_train_steps: int, every_n_epochs: int, train_time_int
         ArgumentTypeError: An argument has the wrong type.
         MisconfigurationException: One is out of range, or two exclude each other.
     """
-    _check_number("every_n_train_steps", every_n_train_steps, 0)
-    _check_number("every_n_epochs", every_n_epochs, 0)
+    check_int("ModelCheckpoint", "every_n_train_steps", every_n_train_steps, 0)
+    check_int("ModelCheckpoint", "every_n_epochs", every_n_epochs, 0)
     if train_time_interval is not None and not isinstance(train_time_interval, timedelta):
         raise ArgumentTypeError(
             f"ModelCheckpoint(train_time_interval={train_time_interval!r}).",
@@ -103,14 +104,3 @@ def _check_word(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         fix = f"ModelCheckpoint({name}={known[0]!r})"
         raise UnknownNameError(f"{name} of ModelCheckpoint", value, known, fix=fix)
-
-
-def _check_number(name: str, value: object, least: int) -> None:
-    fix = f"ModelCheckpoint({name}=1)"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(f"ModelCheckpoint({name}={value!r}).", expected=f"an int >= {least}.", fix=fix)
-    if value < least:
-        meaning = "; -1 keeps all, 0 keeps none." if least else "."
-        raise MisconfigurationException(
-            f"ModelCheckpoint({name}={value}).", expected=f"an int >= {least}{meaning}", fix=fix
-        )

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lightlib.callbacks.checkpoint import messages
-from lightlib.callbacks.monitored import validates
+from lightlib import report
+from lightlib.callbacks.monitored import missing, validates
 from lightlib.callbacks.shared_clock import SharedClock
+from lightlib.errors import nearest
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -66,33 +67,46 @@ class Due:
         """Note that a training epoch has ended."""
         self.epoch_ended = True
 
-    def metric_should_exist(self, trainer: Trainer) -> bool:
-        """Whether the run has been where a metric is logged at the latest."""
-        return self.validated_at_step is not None if validates(trainer) else self.epoch_ended
-
-    def stale_since(self, step: int, value: Tensor) -> int | None:
-        """Return the step of the validation that logged `value`, if no validation has run at `step`; else None."""
-        known = self.validated_value is not None and torch.equal(self.validated_value, value)
-        return self.validated_at_step if known and self.validated_at_step != step else None
-
     def current_metric(
-        self, trainer: Trainer, monitor: str, candidates: Mapping[str, Tensor], warn_once: messages.WarnOnce
+        self, trainer: Trainer, monitor: str, candidates: Mapping[str, Tensor], once: report.Once
     ) -> Tensor | None:
         """Return the metric to compare; None, with a warning, if it is not logged yet. Warn of an old one.
 
         Raises:
             MisconfigurationException: It should have been logged by now.
         """
-        current, step, logged = candidates.get(monitor), trainer.global_step, set(trainer.callback_metrics)
-        if current is None and self.metric_should_exist(trainer):
-            raise messages.never_logged(monitor, logged)
-        if current is None:
-            warn_once("missing", messages.not_logged_yet(monitor, step, logged))
-            return None
-        logged_at = self.stale_since(step, current)
-        if logged_at is not None:
-            warn_once("stale", messages.stale(monitor, step, logged_at))
-        return current
+        value, step, logged = candidates.get(monitor), trainer.global_step, set(trainer.callback_metrics)
+        if value is None:
+            self._report_missing(trainer, monitor, logged, once)
+        elif self.validated_at_step != step and self._is_of_validation(value):
+            once.warn(
+                "stale",
+                f"ModelCheckpoint(monitor={monitor!r}): the checkpoint of step {step} is compared by a number of step "
+                f"{self.validated_at_step}, because no validation has run since. Save and validate at the same steps, "
+                "for example by saving after validations: leave out every_n_train_steps and train_time_interval.",
+                report.PossibleUserWarning,
+            )
+        return value
+
+    def _is_of_validation(self, value: Tensor) -> bool:
+        return self.validated_value is not None and torch.equal(self.validated_value, value)
+
+    def _report_missing(self, trainer: Trainer, monitor: str, logged: set[str], once: report.Once) -> None:
+        if self.validated_at_step is not None if validates(trainer) else self.epoch_ended:
+            raise missing(
+                "ModelCheckpoint",
+                monitor,
+                logged,
+                fix=f"log it with self.log({monitor!r}, …); if it is logged for a full training epoch, set "
+                "ModelCheckpoint(save_on_train_epoch_end=True).",
+            )
+        once.warn(
+            "missing",
+            f"ModelCheckpoint(monitor={monitor!r}): at step {trainer.global_step} this metric does not exist yet, so "
+            f"no checkpoint was compared.{nearest(monitor, logged)} Saves begin when it has been logged for the first "
+            "time.",
+            report.PossibleUserWarning,
+        )
 
     def state(self, timed: bool) -> dict[str, Any]:
         """Return the position as plain values; with the seconds since the last save if time decides."""
@@ -105,9 +119,7 @@ class Due:
         }
 
     def restore(self, batch: int, state: Mapping[str, Any]) -> None:
-        """Continue from a position that `state` returned; entries that it lacks stay as they are."""
-        self.step = state.get("step", self.step)
-        self.epoch_ended = state.get("epoch_ended", self.epoch_ended)
-        self.validated_at_step = state.get("validated_at_step", self.validated_at_step)
-        self.validated_value = state.get("validated_value", self.validated_value)
-        self._clock.start(batch, passed=float(state.get("seconds", 0.0)))
+        """Continue from a position that `state` returned."""
+        self.step, self.epoch_ended = state["step"], state["epoch_ended"]
+        self.validated_at_step, self.validated_value = state["validated_at_step"], state["validated_value"]
+        self._clock.start(batch, passed=state["seconds"])

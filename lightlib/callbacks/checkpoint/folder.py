@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from lightlib import report
@@ -96,7 +98,7 @@ class CheckpointFolder:
 
     future: set[str] = field(default_factory=set)
     foreign: set[str] = field(default_factory=set)
-    _claim: _FolderClaim | None = None
+    _claim: ExitStack | None = None
 
     def enter(self, trainer: Trainer, folder: str, ending: str, depth: int) -> list[str]:
         """Claim `folder` and return the files to remove once the run has outlived them; all processes call this.
@@ -105,14 +107,14 @@ class CheckpointFolder:
             MisconfigurationException: Another run writes into it.
         """
         self.foreign = set()
-        self._claim = on_rank_zero(trainer, lambda: _FolderClaim(folder), MisconfigurationException)
+        self._claim = on_rank_zero(trainer, lambda: _claimed(folder), MisconfigurationException)
         self.future, outlived = _left_behind(trainer, folder, ending, depth)
         return outlived
 
     def leave(self) -> None:
         """Release the claim."""
         if self._claim is not None:
-            self._claim.release()
+            self._claim.close()
             self._claim = None
 
     def branch_off(self, files: set[str]) -> None:
@@ -129,34 +131,22 @@ class CheckpointFolder:
         return stale
 
 
-class _FolderClaim:
-    """A folder that only this process may write to; it is created if needed."""
-
-    def __init__(self, folder: str) -> None:
-        self._made: list[str] = []
-        local = not filesystem.is_remote(folder)
-        absent = folder
-        while local and absent and not os.path.lexists(absent):
-            self._made.append(absent)
-            absent = os.path.dirname(absent)
-        try:
-            if local:
-                filesystem.make_folder(folder)
-            self._claim = filesystem.claim(folder)
-        except BaseException:
-            self._remove_empty_folders()
-            raise
+def _claimed(folder: str) -> ExitStack:
+    """Claim a folder for this process, and create it; closing releases it and removes new folders that are empty."""
+    with ExitStack() as stack:
+        if not filesystem.is_remote(folder):
+            for path in reversed([Path(folder), *Path(folder).parents]):
+                if not os.path.lexists(path):
+                    stack.callback(_remove_if_empty, path)
+            filesystem.make_folder(folder)
+        stack.enter_context(filesystem.claim(folder))
         filesystem.remove_leftovers(folder)
+        return stack.pop_all()
 
-    def release(self) -> None:
-        """Let other runs claim the folder; remove the folders made for it that are empty."""
-        self._claim.release()
-        self._remove_empty_folders()
 
-    def _remove_empty_folders(self) -> None:
-        for folder in self._made:
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def on_rank_zero(trainer: Trainer, call: Callable[[], T], kind: type[LightlibError]) -> T | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from lightlib import report
+from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.folder import absolute, is_of_the_user, label_at, labels_in
 from lightlib.callbacks.checkpoint.ledger import as_number
@@ -15,7 +16,7 @@ from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
 from lightlib.callbacks.checkpoint.policy import Saved, retained
 from lightlib.callbacks.monitored import check_mode, missing, validates
 from lightlib.checkpoint.storage import filesystem
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import MisconfigurationException
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -82,7 +83,7 @@ class CheckpointGC(Callback):
             "save_trial_latest": save_trial_latest,
         }
         for name, value in numbers.items():
-            _check_number(name, value)
+            check_int("CheckpointGC", name, value, 0)
         if monitor is None and (save_experiment_best or save_trial_best):
             raise MisconfigurationException(
                 f"CheckpointGC(monitor=None) with save_experiment_best={save_experiment_best} and "
@@ -106,11 +107,9 @@ class CheckpointGC(Callback):
 
     @property
     def state_key(self) -> str:
-        """By its metric."""
         return self._generate_state_key(monitor=self.monitor, mode=self.mode)
 
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """Check that a `ModelCheckpoint` saves."""
         if stage != "fit":
             return
         savers = self._savers(trainer)
@@ -139,7 +138,6 @@ class CheckpointGC(Callback):
         self._swept = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Note the metric for checkpoints that are saved at this moment."""
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._note(trainer)
 
@@ -168,12 +166,10 @@ class CheckpointGC(Callback):
                 self._swept = False
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Module, batch: Any, batch_idx: int) -> None:
-        """Remove superfluous checkpoints."""
         if not self._swept:
             self._sweep(trainer, at_end=False)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Remove superfluous checkpoints, including the newest one if the numbers allow it."""
         if trainer.is_global_zero and not trainer.fast_dev_run:
             self._sweep(trainer, at_end=True)
 
@@ -210,11 +206,9 @@ class CheckpointGC(Callback):
         return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, ModelCheckpoint)]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the metrics of the checkpoints that are there."""
         return {"metrics": [[batch, metric] for batch, metric in self._metrics.items()]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the metrics."""
         self._metrics = {int(batch): float(metric) for batch, metric in state_dict["metrics"]}
 
 
@@ -304,11 +298,3 @@ def _read_list(folder: str) -> list[_Listed]:
 
 def _as_float(value: Any) -> float | None:
     return None if value is None else float(value)
-
-
-def _check_number(name: str, value: object) -> None:
-    fix = f"CheckpointGC({name}=1)"
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ArgumentTypeError(f"CheckpointGC({name}={value!r}).", expected="an int >= 0.", fix=fix)
-    if value < 0:
-        raise MisconfigurationException(f"CheckpointGC({name}={value}).", expected="an int >= 0.", fix=fix)

@@ -8,13 +8,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from lightlib import report, safe_files
-from lightlib.callbacks.checkpoint import messages
 from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
@@ -107,12 +106,9 @@ class Ledger:
 
     def take_pending_save(self, state: Mapping[str, Any], resumed_from: str | None) -> None:
         """Continue from `pending_save`; the file that the run was resumed from stays until a newer one is complete."""
-        self.pending = state.get("pending", self.pending)
-        self.latest = state.get("latest", self.latest)
-        self.saved_at_batch = state.get("saved_at_batch", self.saved_at_batch)
-        evicted = state.get("evicted", self.evicted)
-        self.evicted = [path for path in evicted if path != resumed_from]
-        self.outlived = [*self.outlived, *(path for path in evicted if path == resumed_from)]
+        self.pending, self.latest, self.saved_at_batch = state["pending"], state["latest"], state["saved_at_batch"]
+        self.evicted = [path for path in state["evicted"] if path != resumed_from]
+        self.outlived = [*self.outlived, *(path for path in state["evicted"] if path == resumed_from)]
 
     def rank(self, top: TopK) -> None:
         """Keep these files as the best."""
@@ -149,7 +145,10 @@ class Ledger:
         self.best_model_path = state["best_model_path"]
         self.best_model_score = as_number(state.get("best_model_score"))
         if state.get("dirpath") != dirpath:
-            report.info(messages.other_folder(state.get("dirpath"), dirpath, self.best_model_path))
+            report.info(
+                f"The checkpoint comes from {state.get('dirpath')!r}, this run saves to {dirpath!r}: its list of best "
+                f"files starts empty. Until its first save, the best one is {self.best_model_path!r}."
+            )
             return None
         state = without_outsiders(state, is_inside, owner, dirpath)
         known = {path: torch.as_tensor(value) for path, value in state.get("best_k_models", {}).items()}
@@ -186,30 +185,17 @@ class Ledger:
         }
 
 
-class _HasLedger(Protocol):
-    """An owner of `Recorded` attributes."""
-
-    @property
-    def _ledger(self) -> Ledger: ...
-
-
 class Recorded(Generic[T]):
     """Attribute of a callback that is kept in its ledger, so that a failed save undoes it."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name.lstrip("_")
 
-    @overload
-    def __get__(self, callback: None, owner: type) -> Recorded[T]: ...
-    @overload
-    def __get__(self, callback: _HasLedger, owner: type) -> T: ...
-    def __get__(self, callback: _HasLedger | None, owner: type) -> Recorded[T] | T:
-        if callback is None:
-            return self
+    def __get__(self, callback: Any, owner: type) -> T:
         value: T = getattr(callback._ledger, self._name)  # noqa: SLF001  this attribute is part of that class
         return value
 
-    def __set__(self, callback: _HasLedger, value: T) -> None:
+    def __set__(self, callback: Any, value: T) -> None:
         callback._ledger.record(self._name, value)  # noqa: SLF001  as above
 
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
-from lightlib.callbacks.checkpoint import messages
 from lightlib.callbacks.checkpoint.arguments import check_files, check_link, check_metric, check_triggers
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.callbacks.checkpoint.due import Due
@@ -24,13 +23,13 @@ from lightlib.callbacks.checkpoint.folder import (
     on_rank_zero,
 )
 from lightlib.callbacks.checkpoint.ledger import Ledger, Recorded, as_number, numbers_of, write_yaml
-from lightlib.callbacks.checkpoint.names import CheckpointNames, fields, free_name
-from lightlib.callbacks.checkpoint.saves import Saves
+from lightlib.callbacks.checkpoint.names import CheckpointNames, fields
+from lightlib.callbacks.checkpoint.saves import Saves, notify_loggers
 from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.callbacks.monitored import check_mode, final_at_epoch_end
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
-from lightlib.errors import CheckpointWriteError
+from lightlib.errors import CheckpointWriteError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -161,7 +160,7 @@ class ModelCheckpoint(Checkpoint):
         self._saves = Saves(type(self).__name__, TopK(self.save_top_k, self.mode).worst)
         self._folder = CheckpointFolder()
         self._due = Due()
-        self._warn_once = messages.WarnOnce()
+        self._once = report.Once()
         self._restored: dict[str, Any] | None = None  # between `load_state_dict` and the start of training
         self._begin(batch=0, step=0)
 
@@ -200,8 +199,10 @@ class ModelCheckpoint(Checkpoint):
         restored, self._restored = self._restored, None
         if trainer.fast_dev_run:
             return
-        if restored is not None and trainer.continues:
-            self._take_position(trainer, restored)
+        if restored and trainer.continues:
+            self._epoch, self._candidates = restored["epoch"], dict(restored["candidates"])
+            self._ledger.take_pending_save(restored, absolute(trainer.ckpt_path))
+            self._due.restore(trainer.progress.batch, restored)
         elif restored is not None:
             self._folder.branch_off(self._ledger.kept - {""})
             self.last_model_path = ""
@@ -212,7 +213,6 @@ class ModelCheckpoint(Checkpoint):
             self._delete_evicted(trainer)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Request a save every n steps, or after a time."""
         if self._saves.in_flight:
             self._saves.look(trainer)
         by_batch = self.every_n_train_steps or self.train_time_interval is not None
@@ -220,7 +220,6 @@ class ModelCheckpoint(Checkpoint):
             self._request(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Request a save after a validation."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         self._saves.look(trainer)
@@ -231,20 +230,20 @@ class ModelCheckpoint(Checkpoint):
             self._request_for_epoch(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Request a save at the end of a training epoch."""
         self._saves.look(trainer)
         self._due.note_epoch_end()
         if self._at_epoch_end(trainer):
             self._request_for_epoch(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Wait for the background save."""
         self._saves.settle(trainer)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Module) -> None:
-        """Remove the files that were saved because the run was ended: now it has finished."""
+        """Remove the stale checkpoints of earlier attempts, and files that were saved because one was ended."""
         if not trainer.fast_dev_run and self.dirpath is not None:
-            self._clear_up(trainer)
+            stale = [path for path in self._folder.end() if self.names.may_be_ours(path)]
+            protected = self._folder.foreign
+            self._saves.clear_up(trainer, self.dirpath, protected, stale, partial(self._remove_checkpoint, trainer))
 
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
         """Save the run as it is if `save_on_exception`; a failure is a warning and does not hide `exception`."""
@@ -265,7 +264,6 @@ class ModelCheckpoint(Checkpoint):
             report.info(f"{type(exception).__name__}: the run was saved to {self._latest!r}.")
 
     def teardown(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
-        """Release the folder."""
         if stage == "fit":
             self._saves.stop()
             self._folder.leave()
@@ -329,8 +327,12 @@ class ModelCheckpoint(Checkpoint):
             return self._last_path(trainer, candidates) if self.save_last else None
 
         def ranked_file() -> None:
-            if ranked and self.save_top_k != 0:
-                self._save_topk_checkpoint(trainer, candidates)
+            if not ranked or self.save_top_k == 0:
+                return
+            if self.monitor is None:
+                self._save_none_monitor_checkpoint(trainer, candidates)
+            else:
+                self._save_monitor_checkpoint(trainer, self.monitor, candidates)
 
         with self._saving(trainer):
             last_file = partial(self._save_last_checkpoint, trainer, candidates)
@@ -364,12 +366,6 @@ class ModelCheckpoint(Checkpoint):
 
     # which files
 
-    def _save_topk_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        if self.monitor is None:
-            self._save_none_monitor_checkpoint(trainer, monitor_candidates)
-        else:
-            self._save_monitor_checkpoint(trainer, monitor_candidates)
-
     def _save_none_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         previous = self.best_model_path
         replaced = previous if self.save_top_k == 1 else None
@@ -379,9 +375,8 @@ class ModelCheckpoint(Checkpoint):
             self._evicted = [*self._evicted, replaced]
         self._save_checkpoint(trainer, path)
 
-    def _save_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        assert self.monitor is not None
-        current = self._due.current_metric(trainer, self.monitor, monitor_candidates, self._warn_once)
+    def _save_monitor_checkpoint(self, trainer: Trainer, monitor: str, monitor_candidates: dict[str, Tensor]) -> None:
+        current = self._due.current_metric(trainer, monitor, monitor_candidates, self._once)
         if current is None:
             return
         if self.check_monitor_top_k(trainer, current):
@@ -389,9 +384,9 @@ class ModelCheckpoint(Checkpoint):
         else:
             self.current_score = current
             if self.verbose:
-                value = current.item()
                 report.info(
-                    messages.not_among_best(self.monitor, self._epoch, trainer.global_step, value, self.save_top_k)
+                    f"Epoch {self._epoch}, step {trainer.global_step}: {self.monitor!r} = {current.item():.5g} is not "
+                    f"among the best {self.save_top_k}."
                 )
 
     def _update_best_and_save(self, current: Tensor, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
@@ -399,17 +394,24 @@ class ModelCheckpoint(Checkpoint):
         evicted = top.evicted
         path = self._get_metric_interpolated_filepath_name(monitor_candidates, trainer, evicted[0] if evicted else None)
         if current.isnan():
-            worst = top.worst.item()
-            self._warn_once("nan", messages.nan(self.monitor, self._epoch, trainer.global_step, path, worst))
             current = top.worst
+            self._once.warn(
+                "nan",
+                f"ModelCheckpoint: {self.monitor!r} is nan at epoch {self._epoch}, step {trainer.global_step}. Its "
+                f"checkpoint {path!r} counts as the worst possible one ({current.item()}) and is the first to be "
+                "replaced.",
+                report.PossibleUserWarning,
+            )
         self.current_score = current
         top = top.add(path, current)
         self._ledger.rank(top)
         self._evicted = [*self._evicted, *(old for old in evicted if old != path)]
         self._save_checkpoint(trainer, path)
         if self.verbose:
-            place, value = top.ranked.index(path) + 1, current.item()
-            report.info(messages.saved(self.monitor, self._epoch, trainer.global_step, value, place, path))
+            report.info(
+                f"Epoch {self._epoch}, step {trainer.global_step}: {self.monitor!r} = {current.item():.5g}, saved as "
+                f"number {top.ranked.index(path) + 1} to {path!r}."
+            )
 
     def _save_last_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         """Write the last checkpoint: a link to, or a copy of, the file that this save has written, or a new file."""
@@ -457,7 +459,7 @@ class ModelCheckpoint(Checkpoint):
         self._ledger.begin_file(filepath, resumable=not self.save_weights_only)
         trainer.saver.save(filepath, self.save_weights_only, **options)
         self._take_name(trainer, filepath)
-        self._saves.in_order(lambda: None, then=partial(messages.notify_loggers, trainer, self, self._warn_once))
+        self._saves.in_order(lambda: None, then=partial(notify_loggers, trainer, self, self._once))
 
     def _take_name(self, trainer: Trainer, path: str) -> None:
         """Let all callbacks treat `path` as a file of the present, although it may not be complete yet."""
@@ -481,12 +483,6 @@ class ModelCheckpoint(Checkpoint):
             trainer, self.dirpath, self._folder.foreign, partial(self._remove_checkpoint, trainer)
         )
 
-    def _clear_up(self, trainer: Trainer) -> None:
-        """After a successful run, remove the stale checkpoints of its earlier attempts."""
-        stale = [path for path in self._folder.end() if self.names.may_be_ours(path)]
-        protected = self._folder.foreign
-        self._saves.clear_up(trainer, self.dirpath, protected, stale, partial(self._remove_checkpoint, trainer))
-
     # names
 
     @property
@@ -505,10 +501,6 @@ class ModelCheckpoint(Checkpoint):
     def folder(self, trainer: Trainer) -> str:
         """The folder of the files: `dirpath`, or a default next to the logs."""
         return self.dirpath or default_folder(trainer)
-
-    def find_last_checkpoints(self, trainer: Trainer) -> set[str]:
-        """The files in the folder that `save_last` may have written, in this run or an earlier one."""
-        return self.names.last_files(self.folder(trainer))
 
     def file_exists(self, filepath: str | os.PathLike[str], trainer: Trainer) -> bool:
         """Whether rank zero sees a file of this name; all ranks get its answer."""
@@ -542,7 +534,12 @@ class ModelCheckpoint(Checkpoint):
         """Return the name of the next file: a new one, or that of `del_filepath`, which it replaces."""
         absent = sorted(set(fields(self.filename or "")) - set(monitor_candidates))
         if absent:
-            self._warn_once("absent", messages.absent_in_name(self.filename, absent[0], monitor_candidates))
+            self._once.warn(
+                "absent",
+                f"ModelCheckpoint(filename={self.filename!r}): {absent[0]!r} is not logged, so the file name holds nan "
+                f"instead.{nearest(absent[0], monitor_candidates)}",
+                report.PossibleUserWarning,
+            )
         return self._free_name(trainer, partial(self.format_checkpoint_name, monitor_candidates), del_filepath)
 
     def _last_path(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> str:
@@ -550,8 +547,12 @@ class ModelCheckpoint(Checkpoint):
         return self._free_name(trainer, name, self.last_model_path)
 
     def _free_name(self, trainer: Trainer, name: Callable[..., str], replaced: str | None) -> str:
-        first_version = self.STARTING_VERSION if self.enable_version_counter else None
-        return free_name(name, partial(self._is_free, trainer, replaced), trainer.strategy.broadcast, first_version)
+        """Return the first free name: without a version, or with the lowest one. All processes call this."""
+        path, version = trainer.strategy.broadcast(name()), self.STARTING_VERSION
+        while self.enable_version_counter and not self._is_free(trainer, replaced, path):
+            path = trainer.strategy.broadcast(name(ver=version))
+            version += 1
+        return path
 
     def _is_free(self, trainer: Trainer, replaced: str | None, path: str) -> bool:
         if path == replaced and path not in self._folder.foreign:
@@ -581,13 +582,6 @@ class ModelCheckpoint(Checkpoint):
         ledger, owner = self._ledger, type(self).__name__
         state = ledger.load(state_dict, self.dirpath, owner, inside, self._top_k, comes_again, self.shared_out)
         self._restored = self._restored if state is None else dict(state.get(OURS) or {})
-
-    def _take_position(self, trainer: Trainer, restored: dict[str, Any]) -> None:
-        """Continue where the same run was ended."""
-        self._epoch = restored.get("epoch", self._epoch)
-        self._candidates = dict(restored.get("candidates", self._candidates))
-        self._ledger.take_pending_save(restored, absolute(trainer.ckpt_path))
-        self._due.restore(trainer.progress.batch, restored)
 
     def to_yaml(self, filepath: str | os.PathLike[str] | None = None) -> None:
         """Write the kept files and their metrics as YAML. Default: ``best_k_models.yaml`` in the folder."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["CheckpointNames", "check_template", "fields", "fill", "free_name", "may_be"]
+__all__ = ["CheckpointNames", "check_template", "fields"]
 
 _FIELD = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
 _NOT_IN_A_NAME = re.compile(r'[\x00-\x1f/\\<>:"|?*]')
@@ -33,9 +33,11 @@ class CheckpointNames:
         ending: The extension.
 
     Example:
-        >>> names = CheckpointNames("runs", "{epoch}", "last", True, "=", "-", ".ckpt")
-        >>> names.path({"epoch": 3}, version=1), names.is_ranked("runs/epoch=3.ckpt"), names.is_ranked("runs/last.ckpt")
-        ('runs/epoch=3-v1.ckpt', True, False)
+        >>> names = CheckpointNames("runs", "{epoch}-{val/loss:.2f}", "last", True, "=", "-", ".ckpt")
+        >>> names.path({"epoch": 3, "val/loss": 0.1234}, version=1)
+        'runs/epoch=3-val_loss=0.12-v1.ckpt'
+        >>> names.is_ranked("runs/epoch=3-val_loss=0.12.ckpt"), names.is_ranked("runs/last.ckpt")
+        (True, False)
     """
 
     folder: str | None
@@ -68,7 +70,7 @@ class CheckpointNames:
         Raises:
             MisconfigurationException: A number does not fit its format.
         """
-        name = fill(template or self.ranked_template, metrics, insert_names=self.insert_names, equals=self.equals)
+        name = self._fill(template or self.ranked_template, metrics)
         versions = [f"v{version}"] if version is not None else []
         file = self.join.join([*([prefix] if prefix else []), name, *versions]) + self.ending
         return filesystem.join(self.folder, file) if self.folder else file
@@ -85,42 +87,38 @@ class CheckpointNames:
         """Whether `path` may be any checkpoint of this callback."""
         return self.is_last(path) or self.is_ranked(path)
 
-    def last_files(self, folder: str) -> set[str]:
-        """Return the files in `folder` that may be last checkpoints, of this run or an earlier one."""
-        start = self.last.partition("{")[0]
-        return {
-            filesystem.join(folder, name)
-            for name in filesystem.names_in(folder)
-            if name.startswith(start) and name.endswith(self.ending)
-        }
+    def _fill(self, template: str, metrics: Mapping[str, Any]) -> str:
+        """Return `template` with its fields replaced by the metrics; a missing metric is written as "nan".
+
+        In names and values of metrics, characters that separate folders or that some systems forbid become "_".
+        """
+
+        def value_of(match: re.Match[str]) -> str:
+            name, form = match[1], match[2] or ""
+            value = metrics.get(name, math.nan)
+            value = value.item() if isinstance(value, torch.Tensor) else value
+            try:
+                text = "nan" if math.isnan(value) else format(value, form)
+            except ValueError as error:
+                raise MisconfigurationException(
+                    f"The metric {name!r} = {value!r} does not fit {match[0]!r} in the file name {template!r}: "
+                    f"{error}.",
+                    expected="a format that fits the number, such as {epoch:03d} or {val_loss:.2f}.",
+                    fix="change the format in ModelCheckpoint(filename=…).",
+                ) from error
+            return _NOT_IN_A_NAME.sub("_", f"{name}{self.equals}{text}" if self.insert_names else text)
+
+        return _FIELD.sub(value_of, template)
 
     def _matches(self, path: str, template: str) -> bool:
-        start = filesystem.join(self.folder or "", "")
-        return path.startswith(start) and may_be(
-            path[len(start) :].removesuffix(self.ending),
-            template,
-            insert_names=self.insert_names,
-            equals=self.equals,
-            join=self.join,
-        )
-
-
-def free_name(
-    name: Callable[..., str], is_free: Callable[[str], bool], broadcast: Callable[[str], str], first_version: int | None
-) -> str:
-    """Return the first free name: without a version, or with the lowest one. All processes call this.
-
-    Args:
-        name: Returns a name; ``name(ver=1)`` one with a version.
-        is_free: Whether a file may be written under a name.
-        broadcast: Returns rank zero's name on all ranks.
-        first_version: The lowest version; None: take the name even if it is not free.
-    """
-    path, version = broadcast(name()), first_version
-    while version is not None and not is_free(path):
-        path = broadcast(name(ver=version))
-        version += 1
-    return path
+        """Whether `path` may be a filled `template`, with or without a version after it."""
+        pattern, place = re.escape(filesystem.join(self.folder or "", "")), 0
+        for match in _FIELD.finditer(template):
+            metric = _NOT_IN_A_NAME.sub("_", f"{match[1]}{self.equals}") if self.insert_names else ""
+            pattern += re.escape(template[place : match.start()]) + re.escape(metric) + _WRITTEN_NUMBER
+            place = match.end()
+        pattern += re.escape(template[place:])
+        return re.fullmatch(rf"{pattern}({re.escape(self.join)}v\d+)?({re.escape(self.ending)})?", path) is not None
 
 
 def fields(template: str) -> list[str]:
@@ -131,54 +129,6 @@ def fields(template: str) -> list[str]:
         ['epoch', 'step', 'val/loss']
     """
     return [match[1] for match in _FIELD.finditer(template)]
-
-
-def fill(template: str, metrics: Mapping[str, Any], *, insert_names: bool = True, equals: str = "=") -> str:
-    """Return `template` with its fields replaced by the metrics; a missing metric is written as "nan".
-
-    In names and values of metrics, characters that separate folders or that some systems forbid in names become "_".
-
-    Raises:
-        MisconfigurationException: A number does not fit the format of its field.
-
-    Example:
-        >>> fill("{epoch}-{val/loss:.2f}", {"epoch": 3, "val/loss": 0.1234})
-        'epoch=3-val_loss=0.12'
-        >>> fill("{epoch:02d}", {"epoch": 3}, insert_names=False)
-        '03'
-    """
-
-    def value_of(match: re.Match[str]) -> str:
-        name, form = match[1], match[2] or ""
-        value = metrics.get(name, float("nan"))
-        value = value.item() if isinstance(value, torch.Tensor) else value
-        try:
-            text = "nan" if math.isnan(value) else format(value, form)
-        except ValueError as error:
-            raise MisconfigurationException(
-                f"The metric {name!r} = {value!r} does not fit {match[0]!r} in the file name {template!r}: {error}.",
-                expected="a format that fits the number, such as {epoch:03d} or {val_loss:.2f}.",
-                fix="change the format in ModelCheckpoint(filename=…).",
-            ) from error
-        return _NOT_IN_A_NAME.sub("_", f"{name}{equals}{text}" if insert_names else text)
-
-    return _FIELD.sub(value_of, template)
-
-
-def may_be(name: str, template: str, *, insert_names: bool = True, equals: str = "=", join: str = "-") -> bool:
-    """Whether `name` may be a filled `template`, with or without a version after it.
-
-    Example:
-        >>> may_be("epoch=3-val_loss=0.12-v1", "{epoch}-{val/loss:.2f}"), may_be("mine", "{epoch}-{step}")
-        (True, False)
-    """
-    pattern, place = "", 0
-    for match in _FIELD.finditer(template):
-        metric = _NOT_IN_A_NAME.sub("_", f"{match[1]}{equals}") if insert_names else ""
-        pattern += re.escape(template[place : match.start()]) + re.escape(metric) + _WRITTEN_NUMBER
-        place = match.end()
-    pattern += re.escape(template[place:])
-    return re.fullmatch(rf"{pattern}({re.escape(join)}v\d+)?", name) is not None
 
 
 def check_template(template: str) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lightlib import report
+from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.checkpoint.folder import is_inside, is_of_the_user
 from lightlib.callbacks.checkpoint.ledger import Ledger
 from lightlib.checkpoint.background import BackgroundWriter
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Saves"]
+__all__ = ["Saves", "notify_loggers"]
 
 
 class Saves:
@@ -279,3 +280,14 @@ class Saves:
                 else:
                     self.writer.after(partial(report.warn, problem))
         self.ledger.evicted.remove(path)
+
+
+def notify_loggers(trainer: Trainer, callback: Callback, once: report.Once) -> None:
+    """Notify all loggers that `callback` has saved a checkpoint; one that fails does not end the run."""
+    for logger in trainer.loggers if trainer.is_global_zero else ():
+        try:
+            logger.after_save_checkpoint(callback)
+        except Exception as error:  # noqa: BLE001 - a tracking service must not end the run
+            kind = type(logger).__name__
+            problem = f"{kind}.after_save_checkpoint failed, training continues: {error!r}"
+            once.warn(kind, problem, report.PossibleUserWarning)

@@ -11,9 +11,8 @@ from torch.nn.parameter import UninitializedParameter
 
 from lightlib.tree import tensors_in
 
-__all__ = ["Held", "described", "expected_memory", "local_part", "reshard", "size"]
+__all__ = ["Held", "described", "expected_memory", "local_part", "reshard", "size", "three_digits"]
 
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 # How many tensors of its parameter's size an optimizer of torch keeps, by the settings of the group.
 _TENSORS: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "ASGD": lambda group: 1,
@@ -137,8 +136,13 @@ def size(count: float) -> str:
         >>> size(0), size(848), size(2_444_000), size(140e9)
         ('0 B', '848 B', '2.44 MB', '140 GB')
     """
+    return three_digits(count, ("B", "kB", "MB", "GB", "TB", "PB"))
+
+
+def three_digits(value: float, units: Sequence[str]) -> str:
+    """Write a number in about three digits with one of the units, each of which is a thousand of the one before."""
     unit = 0
-    while count >= 999.5 and unit < len(_UNITS) - 1:
-        count, unit = count / 1000, unit + 1
-    digits = 0 if not unit or count >= 99.95 else 1 if count >= 9.995 else 2
-    return f"{count:.{digits}f} {_UNITS[unit]}"
+    while value >= 999.5 and unit < len(units) - 1:
+        value, unit = value / 1000, unit + 1
+    digits = 0 if not unit or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{digits}f} {units[unit]}".rstrip()

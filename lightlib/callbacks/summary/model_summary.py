@@ -14,10 +14,11 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils.flop_counter import FlopCounterMode
 
 from lightlib import report
+from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.summary.held_memory import described, expected_memory
+from lightlib.callbacks.summary.held_memory import described, expected_memory, three_digits
 from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
-from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
+from lightlib.errors import ArgumentTypeError, UnknownNameError
 from lightlib.tree import map_tensors
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ __all__ = ["Layer", "ModelSummary", "RichModelSummary", "Summary", "human", "sum
 
 _Size = Any  # list[int], a list of sizes, or "?" where there is no tensor
 _Stage = tuple[list[Layer], dict[str, bool], int, int, float]
-_UNITS = ("", "K", "M", "B", "T", "P", "E")
 _NOT_COUNTED = "Not counted"
 
 
@@ -60,7 +60,7 @@ class Summary:
             raise ArgumentTypeError(
                 f"The module to summarize is {module!r}.", expected="a torch.nn.Module.", fix="summarize(module)"
             )
-        _check_depth(max_depth)
+        check_int("ModelSummary", "max_depth", max_depth, -1, meaning=": 1 for children, -1 for all")
         self.module = module
         self.max_depth = max_depth
         parameters = list(module.parameters())
@@ -247,7 +247,7 @@ class ModelSummary(Callback):
     """
 
     def __init__(self, max_depth: int = 1, **summarize_kwargs: Any) -> None:
-        _check_depth(max_depth)
+        check_int("ModelSummary", "max_depth", max_depth, -1, meaning=": 1 for children, -1 for all")
         if summarize_kwargs and type(self).show is ModelSummary.show:
             name = next(iter(summarize_kwargs))
             raise UnknownNameError("argument of ModelSummary", name, ["max_depth"], fix="leave it out.")
@@ -324,24 +324,7 @@ def human(value: float) -> str:
         >>> human(0), human(330), human(1234), human(124_439_808)
         ('0', '330', '1.23 K', '124 M')
     """
-    unit = 0
-    while value >= 999.5 and unit < len(_UNITS) - 1:
-        value, unit = value / 1000, unit + 1
-    if not unit:
-        return f"{value:.0f}"
-    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{digits}f} {_UNITS[unit]}"
-
-
-def _check_depth(max_depth: int) -> None:
-    if isinstance(max_depth, bool) or not isinstance(max_depth, int):
-        raise ArgumentTypeError(
-            f"max_depth is {max_depth!r}.", expected="an int: 1 for children, -1 for all.", fix="max_depth=1"
-        )
-    if max_depth < -1:
-        raise MisconfigurationException(
-            f"max_depth is {max_depth}.", expected="-1 (all modules), 0 or a positive int.", fix="max_depth=-1"
-        )
+    return three_digits(value, ("", "K", "M", "B", "T", "P", "E"))
 
 
 def _kind(module: nn.Module) -> str:
