@@ -110,7 +110,7 @@ class EarlyStopping(Callback):
         self.stopping_reason = EarlyStoppingReason.NOT_STOPPED
         self.stopping_reason_message: str | None = None
         self._validated = False
-        self._said_missing = False
+        self._once = report.Once()
 
     @property
     def state_key(self) -> str:
@@ -167,9 +167,7 @@ class EarlyStopping(Callback):
         error = missing("EarlyStopping", self.monitor, logged)
         if self.strict:
             raise error
-        if not self._said_missing:
-            self._said_missing = True
-            report.warn(str(error), report.PossibleUserWarning)
+        self._once.warn("missing", str(error), report.PossibleUserWarning)
 
     def _better(self, value: Tensor | float, than: Tensor | float) -> bool:
         return bool(value < than) if self.mode == "min" else bool(value > than)

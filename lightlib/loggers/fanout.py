@@ -68,15 +68,8 @@ class Fanout:
         """
         if rank_zero_only.rank != 0:
             return []
-        states = []
-        for logger in self.loggers:
-            state: Any = {}
-            try:
-                state = logger.state_dict()
-            except Exception as error:  # noqa: BLE001 - likewise
-                self._report(logger, "state_dict", error)
-            states.append({"logger": type(logger).__name__, "state": state})
-        return states
+        states = [(logger, self._try(logger, "state_dict")) for logger in self.loggers]
+        return [{"logger": type(logger).__name__, "state": {} if state is None else state} for logger, state in states]
 
     def load_state_dict(self, states: Any) -> None:
         """Restore the position of each logger; call it on all processes, before `Logger.prepare`.
@@ -93,12 +86,8 @@ class Fanout:
             if saved is None:
                 continue
             unused.remove(saved)
-            if not saved.get("state"):
-                continue
-            try:
-                logger.load_state_dict(saved["state"])
-            except Exception as error:  # noqa: BLE001 - likewise
-                self._report(logger, "load_state_dict", error)
+            if saved.get("state"):
+                self._try(logger, "load_state_dict", saved["state"])
 
     def start_anew(self) -> None:
         """Let all loggers move the logs of an earlier start out of the way; call it before `Logger.prepare`."""
@@ -110,11 +99,14 @@ class Fanout:
         return [(getattr(logger, method), partial(self._report, logger, method)) for logger in self.loggers]
 
     def _call(self, method: str, *arguments: Any) -> None:
-        for call, report in self.targets(method):
-            try:
-                call(*arguments)
-            except Exception as error:  # noqa: BLE001 - a logger may raise anything
-                report(error)
+        for logger in self.loggers:
+            self._try(logger, method, *arguments)
+
+    def _try(self, logger: Logger, method: str, *arguments: Any) -> Any:
+        try:
+            return getattr(logger, method)(*arguments)
+        except Exception as error:  # noqa: BLE001 - a logger may raise anything
+            self._report(logger, method, error)
 
     def _report(self, logger: Logger, method: str, error: Exception) -> None:
         key = (self.loggers.index(logger), method)

@@ -55,13 +55,9 @@ class Due:
             self._clock.start(trainer.progress.batch)
         return due
 
-    def note_validation(self, step: int) -> None:
-        """Note that a validation has ended."""
-        self.validated_at_step = step
-
-    def note_metric(self, value: Tensor | None) -> None:
-        """Note the metric after that validation."""
-        self.validated_value = value
+    def note_validation(self, step: int, value: Tensor | None) -> None:
+        """Note that a validation has ended, and the metric after it."""
+        self.validated_at_step, self.validated_value = step, value
 
     def note_epoch_end(self) -> None:
         """Note that a training epoch has ended."""

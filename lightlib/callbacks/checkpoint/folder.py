@@ -92,10 +92,12 @@ class CheckpointFolder:
     """The folder of one callback while a run trains.
 
     Attributes:
+        path: The folder; None before a fit.
         future: Files of this run from after the position at which it was resumed: it will write them again.
         foreign: Files of the run from which this one branched, which are never removed.
     """
 
+    path: str | None = None
     future: set[str] = field(default_factory=set)
     foreign: set[str] = field(default_factory=set)
     _claim: ExitStack | None = None
@@ -106,7 +108,7 @@ class CheckpointFolder:
         Raises:
             MisconfigurationException: Another run writes into it.
         """
-        self.foreign = set()
+        self.path, self.foreign = folder, set()
         self._claim = on_rank_zero(trainer, lambda: _claimed(folder), MisconfigurationException)
         self.future, outlived = _left_behind(trainer, folder, ending, depth)
         return outlived
@@ -120,6 +122,10 @@ class CheckpointFolder:
     def branch_off(self, files: set[str]) -> None:
         """Never remove these files of the run from which this one branches."""
         self.foreign = files
+
+    def may_remove(self, trainer: Trainer, path: str) -> bool:
+        """Whether the run may remove `path`: it is in this folder, not of another run, and not the user's."""
+        return is_inside(path, self.path) and path not in self.foreign and not is_of_the_user(trainer, path)
 
     def note_written(self, path: str) -> None:
         """Note that a file has been written since the run was resumed."""
@@ -208,7 +214,7 @@ def _left_behind(trainer: Trainer, folder: str, ending: str, depth: int) -> tupl
         if trainer.continues and resumed is not None:
             labels = labels_in(folder, ending, depth)
             future = {path for path, label in labels.items() if label.run == trainer.run_id and label > resumed}
-            future |= _half_stored(folder, ending)
+            future |= {path for path in _paths(folder, ending) if filesystem.is_remote(path) and _is_half(path)}
         label = label_at(interrupted)
         if label is not None and label.run == trainer.run_id:
             outlived = [interrupted]
@@ -217,13 +223,12 @@ def _left_behind(trainer: Trainer, folder: str, ending: str, depth: int) -> tupl
     return files
 
 
-def _half_stored(folder: str, ending: str) -> set[str]:
-    """Return incomplete directories on a store, which have no index; on a disk these have hidden names."""
-    paths = [filesystem.join(folder, name) for name in filesystem.names_in(folder) if name.endswith(ending)]
-    return {path for path in paths if filesystem.is_remote(path) and _is_half(path)}
+def _paths(folder: str, ending: str) -> list[str]:
+    return [filesystem.join(folder, name) for name in filesystem.names_in(folder) if name.endswith(ending)]
 
 
 def _is_half(path: str) -> bool:
+    """Whether a directory on a store is incomplete: it has no index. On a disk these have hidden names."""
     names = filesystem.names_in(path) if filesystem.is_folder(path) else []
     return bool(names) and all(name.startswith("shard-") for name in names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lightlib import report, safe_files
+from lightlib.callbacks.checkpoint.folder import is_inside
 from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
@@ -61,17 +62,13 @@ class Ledger:
         lists = {"evicted": list(self.evicted), "outlived": list(self.outlived)}
         return replace(self, **{"best_k_models": dict(self.best_k_models), **lists, **changes})
 
-    def record(self, name: str, value: object) -> None:
-        """Set one attribute."""
-        setattr(self, name, value)
+    def record(self, **changes: Any) -> None:
+        """Set attributes in place: the writer's thread may be removing evicted files."""
+        for name, value in changes.items():
+            setattr(self, name, value)
 
     def begin_save(self, batch: int, last_path: str | None) -> list[str]:
-        """Note a save before its first file is written; return the files that the last checkpoint replaces.
-
-        Args:
-            batch: The number of batches so far.
-            last_path: Of the last checkpoint that is written afterwards; None without one.
-        """
+        """Note a save before its first file is written; return the files that the last checkpoint replaces."""
         previous = self.last_model_path
         self.saved_at_batch, self.pending = batch, "" if last_path is None else "last"
         self.last_model_path = previous if last_path is None else last_path
@@ -90,11 +87,7 @@ class Ledger:
         self.pending = ""
 
     def pending_save(self, epoch: int, candidates: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Return the part of a callback's state from which a resumed run continues a save.
-
-        Args:
-            epoch, candidates: In which the save became due, and its metrics.
-        """
+        """Return the part of a callback's state from which a resumed run continues a save."""
         return {
             "pending": self.pending,
             "epoch": epoch if self.pending else 0,
@@ -123,7 +116,6 @@ class Ledger:
         state: Mapping[str, Any],
         dirpath: str | None,
         owner: str,
-        is_inside: Callable[[str], bool],
         top: TopK,
         keep_missing: bool,
         shared: bool,
@@ -134,7 +126,6 @@ class Ledger:
             state: Of the callback.
             dirpath: This callback's folder. If the earlier run had another one, only the best file is taken.
             owner: Name of the callback, for messages.
-            is_inside: Whether a path leads into the folder.
             top: How many of the best are kept, and by which mode.
             keep_missing: Keep files that do not exist: they were removed later in this run, which happens again.
             shared: Expect that another object has removed files.
@@ -150,7 +141,7 @@ class Ledger:
                 f"files starts empty. Until its first save, the best one is {self.best_model_path!r}."
             )
             return None
-        state = without_outsiders(state, is_inside, owner, dirpath)
+        state = without_outsiders(state, owner, dirpath)
         known = {path: torch.as_tensor(value) for path, value in state.get("best_k_models", {}).items()}
         missing = {path for path in (*known, self.best_model_path) if path and not filesystem.exists(path)}
         gone = set() if keep_missing else missing
@@ -196,7 +187,7 @@ class Recorded(Generic[T]):
         return value
 
     def __set__(self, callback: Any, value: T) -> None:
-        callback._ledger.record(self._name, value)  # noqa: SLF001  as above
+        callback._ledger.record(**{self._name: value})  # noqa: SLF001  as above
 
 
 def numbers_of(metrics: Mapping[str, Any], epoch: int, step: int) -> dict[str, Tensor]:
@@ -211,17 +202,16 @@ def as_number(value: Any) -> Tensor | None:
     return None if value is None else torch.as_tensor(value).detach().cpu().clone()
 
 
-def without_outsiders(
-    state: Mapping[str, Any], is_inside: Callable[[str], bool], owner: str, dirpath: str | None
-) -> dict[str, Any]:
+def without_outsiders(state: Mapping[str, Any], owner: str, dirpath: str | None) -> dict[str, Any]:
     """Return a callback's state without files outside of its folder.
 
     A forged checkpoint could otherwise have them replaced, copied to a public place, or removed.
     """
     ours = dict(state.get(OURS) or {})
     single = {"last_model_path": state.get("last_model_path", ""), "latest": ours.get("latest", "")}
-    outside = {path for path in single.values() if path and not is_inside(path)}
-    outside |= {path for path in [*state.get("best_k_models", {}), *ours.get("evicted", ())] if not is_inside(path)}
+    outside = {path for path in single.values() if path and not is_inside(path, dirpath)}
+    listed = [*state.get("best_k_models", {}), *ours.get("evicted", ())]
+    outside |= {path for path in listed if not is_inside(path, dirpath)}
     if not outside:
         return dict(state)
     report.warn(

@@ -19,7 +19,6 @@ from lightlib.callbacks.checkpoint.folder import (
     all_ranks_can_save,
     check_writable,
     default_folder,
-    is_inside,
     on_rank_zero,
 )
 from lightlib.callbacks.checkpoint.ledger import Ledger, Recorded, as_number, numbers_of, write_yaml
@@ -190,7 +189,7 @@ class ModelCheckpoint(Checkpoint):
         check_writable(trainer, self.dirpath, type(self).__name__)
         if not trainer.fast_dev_run:
             outlived = self._folder.enter(trainer, self.dirpath, self.FILE_EXTENSION, self.names.depth)
-            self._ledger.record("outlived", outlived)
+            self._ledger.record(outlived=outlived)
             self._saves.start(in_background=self.async_save, raises=self.save_errors == "raise")
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
@@ -223,9 +222,9 @@ class ModelCheckpoint(Checkpoint):
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         self._saves.look(trainer)
-        self._due.note_validation(trainer.global_step)
-        if self.monitor is not None and not self.every_n_epochs:
-            self._due.note_metric(as_number(trainer.callback_metrics.get(self.monitor)))
+        compares = self.monitor is not None and not self.every_n_epochs
+        value = trainer.callback_metrics.get(self.monitor) if compares else None
+        self._due.note_validation(trainer.global_step, as_number(value))
         if not self._at_epoch_end(trainer):
             self._request_for_epoch(trainer)
 
@@ -242,8 +241,7 @@ class ModelCheckpoint(Checkpoint):
         """Remove the stale checkpoints of earlier attempts, and files that were saved because one was ended."""
         if not trainer.fast_dev_run and self.dirpath is not None:
             stale = [path for path in self._folder.end() if self.names.may_be_ours(path)]
-            protected = self._folder.foreign
-            self._saves.clear_up(trainer, self.dirpath, protected, stale, partial(self._remove_checkpoint, trainer))
+            self._saves.clear_up(trainer, self._folder, stale, partial(self._remove_checkpoint, trainer))
 
     def on_exception(self, trainer: Trainer, pl_module: Module, exception: BaseException) -> None:
         """Save the run as it is if `save_on_exception`; a failure is a warning and does not hide `exception`."""
@@ -479,9 +477,7 @@ class ModelCheckpoint(Checkpoint):
         on_rank_zero(trainer, partial(filesystem.link, filepath, linkpath), CheckpointWriteError)
 
     def _delete_evicted(self, trainer: Trainer) -> None:
-        self._saves.remove_evicted(
-            trainer, self.dirpath, self._folder.foreign, partial(self._remove_checkpoint, trainer)
-        )
+        self._saves.remove_evicted(trainer, self._folder, partial(self._remove_checkpoint, trainer))
 
     # names
 
@@ -577,10 +573,9 @@ class ModelCheckpoint(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue with the files of an earlier run if they still exist and are in the same folder."""
-        inside = partial(is_inside, folder=self.dirpath)
         comes_again = any(self.names.may_be_ours(path) for path in self._folder.future)
         ledger, owner = self._ledger, type(self).__name__
-        state = ledger.load(state_dict, self.dirpath, owner, inside, self._top_k, comes_again, self.shared_out)
+        state = ledger.load(state_dict, self.dirpath, owner, self._top_k, comes_again, self.shared_out)
         self._restored = self._restored if state is None else dict(state.get(OURS) or {})
 
     def to_yaml(self, filepath: str | os.PathLike[str] | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
-from lightlib.callbacks.checkpoint.folder import is_inside, is_of_the_user
+from lightlib.callbacks.checkpoint.folder import CheckpointFolder
 from lightlib.callbacks.checkpoint.ledger import Ledger
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
@@ -60,12 +60,7 @@ class Saves:
         return self.ledger
 
     def start(self, in_background: bool, raises: bool) -> None:
-        """Start a fit.
-
-        Args:
-            in_background: Write in the background, and not while training waits.
-            raises: Raise the failure of a background save; otherwise warn.
-        """
+        """Start a fit; `raises`: the failure of a background save ends it, and is not only a warning."""
         self.writing, self._raises = set(), raises
         self.writer = BackgroundWriter() if in_background else None
 
@@ -79,16 +74,11 @@ class Saves:
     ) -> None:
         """Write the two files of a save; undo the part that fails.
 
-        Each file holds the state of its callback as of its completion, so everything is noted before it is written.
-
-        Args:
-            batch: The number of batches so far.
-            last_path: Returns the path of the last checkpoint; None if none is written.
-            ranked_file: Writes the file that is compared by the metric, if one is due.
-            last_file: Writes the last checkpoint.
+        Each file holds the state of its callback as of its completion, so everything is noted before it is written:
+        also the path of the last checkpoint, which is None if none is written.
         """
         before = self._begin()
-        self.ledger.record("latest", "")
+        self.ledger.record(latest="")
 
         def both() -> None:
             replaced = self.ledger.begin_save(batch, last_path())
@@ -115,27 +105,22 @@ class Saves:
     def save_extra(self, batch: int, path: str, last_path: str | None, save: Callable[[str], None]) -> None:
         """Save a file that is not among the best, for a run that ends; a run resumed from it removes it.
 
-        Args:
-            batch: The number of batches so far.
-            path: Of the file.
-            last_path: Of the last checkpoint, which is saved as well; None without one.
-            save: Saves a file.
+        The last checkpoint is saved as well if `last_path` is not None.
         """
-        ledger = self.ledger
-        previous, evicted = ledger.last_model_path, ledger.evicted
-        replaced = [previous] if last_path is not None and previous not in ("", last_path) else []
+        before, paths = self.ledger, [path]
+        evicted = list(before.evicted)
+        if last_path is not None:
+            paths.append(last_path)
+            evicted += {before.last_model_path} - {"", last_path}
+        last = before.last_model_path if last_path is None else last_path
         try:
-            ledger.record("last_model_path", previous if last_path is None else last_path)
-            ledger.record("evicted", [*evicted, *replaced, path])
-            for file in (path, *([last_path] if last_path is not None else [])):
+            self.ledger = before.copy(last_model_path=last, evicted=[*evicted, path])
+            for file in paths:
                 save(file)
         except BaseException:
-            ledger.record("last_model_path", previous)
-            ledger.record("evicted", evicted)
+            self.ledger = before
             raise
-        ledger.record("saved_at_batch", batch)
-        ledger.record("latest", path)
-        ledger.record("evicted", [*evicted, *replaced])
+        self.ledger.record(saved_at_batch=batch, latest=path, evicted=evicted)
 
     def _begin(self) -> Ledger:
         """Return the ledger as it will be again if the save that begins here fails."""
@@ -230,43 +215,23 @@ class Saves:
         report.warn(f"{self._owner}: a save failed; training continues with the earlier checkpoints. {error}")
 
     # removing
-    def remove_evicted(
-        self, trainer: Trainer, folder: str | None, protected: set[str], remove: Callable[[str], None]
-    ) -> None:
-        """Remove the evicted files after everything written before; a failure to do so is a warning.
-
-        Args:
-            trainer: Of the run.
-            folder: Of the callback; files outside of it are not removed.
-            protected: Files in it that are not removed either.
-            remove: Removes a file.
-        """
+    def remove_evicted(self, trainer: Trainer, folder: CheckpointFolder, remove: Callable[[str], None]) -> None:
+        """Remove the evicted files after everything written before; a failure to do so is a warning."""
         for path in list(self.ledger.evicted):
-            if self._may_remove(trainer, folder, protected, path):
+            if path not in self.ledger.kept and folder.may_remove(trainer, path):
                 self.in_order(partial(self._remove, trainer, path, remove))
             else:
                 self.ledger.evicted.remove(path)
 
     def clear_up(
-        self,
-        trainer: Trainer,
-        folder: str | None,
-        protected: set[str],
-        stale: Sequence[str],
-        remove: Callable[[str], None],
+        self, trainer: Trainer, folder: CheckpointFolder, stale: Sequence[str], remove: Callable[[str], None]
     ) -> None:
         """Remove `stale` files, and those that the run has outlived, immediately; as in `remove_evicted`."""
-        for path in (*stale, *self.ledger.outlived):
-            may_remove = trainer.is_global_zero and self._may_remove(trainer, folder, protected, path)
-            if may_remove and filesystem.exists(path):
+        for path in (*stale, *self.ledger.outlived) if trainer.is_global_zero else ():
+            if path not in self.ledger.kept and folder.may_remove(trainer, path) and filesystem.exists(path):
                 self.ledger.evicted.append(path)
                 self._remove(trainer, path, remove)
-        self.ledger.record("outlived", [])
-
-    def _may_remove(self, trainer: Trainer, folder: str | None, protected: set[str], path: str) -> bool:
-        if path in protected or path in self.ledger.kept:
-            return False
-        return is_inside(path, folder) and not is_of_the_user(trainer, path)
+        self.ledger.record(outlived=[])
 
     def _remove(self, trainer: Trainer, path: str, remove: Callable[[str], None]) -> None:
         try:

@@ -94,10 +94,6 @@ class RichProgressBar(TimedProgressBar):
         self._handlers = LogHandlers()
         self._rows: dict[str, Moment] = {}
 
-    @property
-    def is_enabled(self) -> bool:
-        return self._enabled and self.refresh_rate > 0
-
     def draw(self, stage: str, moment: Moment) -> None:
         self._rows[stage] = moment
         self._update()

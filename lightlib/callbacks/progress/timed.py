@@ -23,12 +23,14 @@ class TimedProgressBar(ProgressBar, ABC):
     """A bar that is drawn by time: a batch costs one look at the clock, whatever a drawing costs.
 
     Attributes:
+        refresh_rate: How often the bar is drawn, in a unit of its own; 0 switches it off.
         seconds_between_draws: The least time between two drawings.
         seconds_before_first: The time from the first batch of a run to the first drawing.
         seconds_before_nested: The time from the start of a validation within training to its first drawing.
         leave: Whether a line is left for every finished epoch.
     """
 
+    refresh_rate: float = 1
     seconds_between_draws: float = 0.1
     seconds_before_first: float = 0.0
     seconds_before_nested: float = 0.0
@@ -45,6 +47,10 @@ class TimedProgressBar(ProgressBar, ABC):
         self._epoch_end: tuple[int, int] | None = None
         self._unfinished = False
         self._batch_idx = -1
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._enabled and self.refresh_rate > 0
 
     @abstractmethod
     def draw(self, stage: str, moment: Moment) -> None:

@@ -78,10 +78,6 @@ class TQDMProgressBar(TimedProgressBar):
         self._titles: dict[str, str] = {}
 
     @property
-    def is_enabled(self) -> bool:
-        return self._enabled and self.refresh_rate > 0
-
-    @property
     def val_progress_bar(self) -> Any:
         """The bar of the validation, or of the validation batches before training."""
         known = {**self._closed, **self._bars}
