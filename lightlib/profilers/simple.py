@@ -63,30 +63,20 @@ class SimpleProfiler(Profiler):
 
     def summary(self) -> str:
         passed = monotonic() - self.start_time
-        rows = sorted(
-            ((name, sum(times), len(times)) for name, times in self.recorded_durations.items()),
-            key=lambda row: row[1],
-            reverse=True,
-        )
-        if self.extended:
-            titles = ["Action", "Mean duration (s)", "Calls", "Total time (s)", "Percentage %"]
-            table = [["Total", "-", str(sum(calls for *_, calls in rows)), f"{passed:.5g}", "100"]]
-            table += [
-                [name, f"{total / calls:.5g}", str(calls), f"{total:.5g}", f"{100 * total / passed:.5g}"]
-                for name, total, calls in rows
-            ]
-        else:
-            titles = ["Action", "Mean duration (s)", "Total time (s)"]
-            table = [[name, f"{total / calls:.5g}", f"{total:.5g}"] for name, total, calls in rows]
-        widths = [max(map(len, column)) for column in zip(titles, *table, strict=True)]
-        lines = [
-            " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (titles, *table)
-        ]
-        rule = "-" * len(lines[0])
-        return "\n".join(
-            ["Profile (an action contains those that run within it)", lines[0].rstrip(), rule]
-            + [line.rstrip() for line in lines[1:]]
-        )
+        actions = sorted(self.recorded_durations.items(), key=lambda action: sum(action[1]), reverse=True)
+        calls = sum(len(times) for _, times in actions)
+        table = [["Action", "Mean duration (s)", "Calls", "Total time (s)", "Percentage %"]]
+        table += [["Total", "-", str(calls), f"{passed:.5g}", "100"]] if self.extended else []
+        for name, times in actions:
+            total = sum(times)
+            numbers = f"{total / len(times):.5g}", str(len(times)), f"{total:.5g}", f"{100 * total / passed:.5g}"
+            table.append([name, *numbers])
+        if not self.extended:
+            table = [[name, mean, total] for name, mean, _, total, _ in table]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        titles, *rows = [" | ".join(map(str.ljust, row, widths)) for row in table]
+        lines = ["Profile (an action contains those that run within it)", titles, "-" * len(titles), *rows]
+        return "\n".join(line.rstrip() for line in lines)
 
     def teardown(self, stage: str | None) -> None:
         self.current_actions.clear()

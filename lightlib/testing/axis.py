@@ -19,7 +19,7 @@ from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies.axes.axis import Axis, AxisContext
 from lightlib.strategies.mesh import MeshStrategy
-from lightlib.testing.kit import failure, in_processes, relative_error, selected, shared_folder
+from lightlib.testing.kit import failure, in_processes, selected, shared_folder, worst_weight
 from lightlib.testing.module import BATCH, QUIET, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 
@@ -221,13 +221,12 @@ class _Kit:
     def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor], after: str) -> list[_Finding]:
         if state.keys() != wanted.keys():
             return [_named(list(state), list(wanted), f"the weights after {after}")]
-        errors = {name: relative_error(state[name], value) for name, value in wanted.items()}
-        worst = max(errors, key=lambda name: errors[name], default="")
-        if not worst or errors[worst] <= self.tolerance:
+        error, worst = worst_weight(state, wanted)
+        if error <= self.tolerance:
             return []
         return [
             _Finding(
-                f"the weight {worst!r} is off by {errors[worst]:.1e} of its size after {after}.",
+                f"the weight {worst!r} is off by {error:.1e} of its size after {after}.",
                 f"at most {self.tolerance:g} from a plain PyTorch loop on one device.",
                 "compare the gradient of this weight on each process with that of one device.",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ __all__ = [
     "selected",
     "shared_folder",
     "through_file",
+    "worst_weight",
 ]
 
 SAVED_AT = 6  # optimizer steps: in the middle of the second epoch of 4
@@ -105,6 +106,12 @@ def relative_error(found: Any, wanted: Tensor) -> float:
         return float("inf")
     wanted = wanted.float()
     return float((found.detach().float().cpu() - wanted).norm() / wanted.norm().clamp(min=1e-6))
+
+
+def worst_weight(found: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> tuple[float, str]:
+    """Return the greatest error of the weights that are there, and the name of the weight."""
+    errors = ((relative_error(found[name], value), name) for name, value in wanted.items() if name in found)
+    return max(errors, default=(0.0, ""))
 
 
 def through_file(state: Any) -> Any:

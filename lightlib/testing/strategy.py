@@ -21,7 +21,7 @@ from lightlib.launch.environment.detect import Environment
 from lightlib.launch.start.spawn import launch_function
 from lightlib.launch.watch.failure import OtherRankError
 from lightlib.strategies.strategy import Strategy
-from lightlib.testing.kit import SavesOnce, in_processes, relative_error, selected, shared_folder
+from lightlib.testing.kit import SavesOnce, in_processes, relative_error, selected, shared_folder, worst_weight
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, SAMPLES, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 
@@ -163,11 +163,10 @@ class _Kit:
     def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> list[str]:
         missing = [f"the weight {name!r} is missing" for name in wanted if name not in state]
         strange = [f"there is a weight {name!r} that the module does not have" for name in state if name not in wanted]
-        errors = {name: relative_error(state[name], value) for name, value in wanted.items() if name in state}
-        worst = max(errors, key=lambda name: errors[name], default="")
-        if not worst or errors[worst] <= self._tolerance:
+        error, worst = worst_weight(state, wanted)
+        if error <= self._tolerance:
             return missing + strange
-        text = f"the weight {worst!r} is off by {errors[worst]:.1e} of its size, more than {self._tolerance:g}"
+        text = f"the weight {worst!r} is off by {error:.1e} of its size, more than {self._tolerance:g}"
         return [*missing, *strange, text]
 
     def number(self, what: str, found: Any, wanted: float) -> list[str]:

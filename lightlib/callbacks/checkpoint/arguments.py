@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from lightlib.callbacks.arguments import check_int
@@ -11,15 +12,25 @@ from lightlib.checkpoint.formats import FORMATS
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
-__all__ = ["check_files", "check_link", "check_metric", "check_triggers"]
+__all__ = ["check_arguments", "check_link"]
 
 
-def check_metric(monitor: str | None, save_top_k: int) -> None:
-    """Check the arguments that choose the checkpoints to keep.
+def check_arguments(
+    monitor: str | None,
+    save_top_k: int,
+    triggers: Mapping[str, object],
+    filename: str | None,
+    save_last: object,
+    async_save: object,
+    save_errors: object,
+    kind: object,
+) -> None:
+    """Check the arguments of a `ModelCheckpoint`; `triggers` are those that decide when it saves.
 
     Raises:
         ArgumentTypeError: An argument has the wrong type.
-        MisconfigurationException: `save_top_k` is out of range, or needs a metric.
+        MisconfigurationException: One has a value that does not exist, two exclude each other, or `filename` leads out
+            of the folder.
     """
     if monitor is not None:
         check_monitor("ModelCheckpoint", monitor)
@@ -31,44 +42,7 @@ def check_metric(monitor: str | None, save_top_k: int) -> None:
             expected="a metric to compare by, or save_top_k=1 (the latest), -1 (all) or 0 (none).",
             fix=f'ModelCheckpoint(save_top_k={save_top_k}, monitor="val_loss")',
         )
-
-
-def check_triggers(every_n_train_steps: int, every_n_epochs: int, train_time_interval: timedelta | None) -> None:
-    """Check the arguments that trigger saves.
-
-    Raises:
-        ArgumentTypeError: An argument has the wrong type.
-        MisconfigurationException: One is out of range, or two exclude each other.
-    """
-    check_int("ModelCheckpoint", "every_n_train_steps", every_n_train_steps, 0)
-    check_int("ModelCheckpoint", "every_n_epochs", every_n_epochs, 0)
-    if train_time_interval is not None and not isinstance(train_time_interval, timedelta):
-        raise ArgumentTypeError(
-            f"ModelCheckpoint(train_time_interval={train_time_interval!r}).",
-            expected="a datetime.timedelta.",
-            fix="ModelCheckpoint(train_time_interval=timedelta(minutes=30))",
-        )
-    triggers: dict[str, object] = {
-        "every_n_train_steps": every_n_train_steps,
-        "train_time_interval": train_time_interval,
-        "every_n_epochs": every_n_epochs,
-    }
-    given = [name for name, value in triggers.items() if value]
-    if len(given) > 1:
-        raise MisconfigurationException(
-            f"ModelCheckpoint got {' and '.join(given)}.",
-            expected="at most one of every_n_train_steps, train_time_interval and every_n_epochs.",
-            fix="give each its own callback: callbacks=[ModelCheckpoint(…), ModelCheckpoint(…)].",
-        )
-
-
-def check_files(filename: str | None, save_last: object, async_save: object, save_errors: object, kind: object) -> None:
-    """Check the arguments for names and formats of files.
-
-    Raises:
-        ArgumentTypeError: An argument has the wrong type.
-        MisconfigurationException: One has a value that does not exist, or `filename` leads out of the folder.
-    """
+    _check_triggers(triggers)
     if save_last not in (None, True, False, "link"):
         raise MisconfigurationException(
             f"ModelCheckpoint(save_last={save_last!r}).",
@@ -84,6 +58,25 @@ def check_files(filename: str | None, save_last: object, async_save: object, sav
         _check_word("format", kind, FORMATS)
     if filename is not None:
         check_template(filename)
+
+
+def _check_triggers(triggers: Mapping[str, object]) -> None:
+    for name in ("every_n_train_steps", "every_n_epochs"):
+        check_int("ModelCheckpoint", name, triggers[name], 0)
+    interval = triggers["train_time_interval"]
+    if interval is not None and not isinstance(interval, timedelta):
+        raise ArgumentTypeError(
+            f"ModelCheckpoint(train_time_interval={interval!r}).",
+            expected="a datetime.timedelta.",
+            fix="ModelCheckpoint(train_time_interval=timedelta(minutes=30))",
+        )
+    given = [name for name, value in triggers.items() if value]
+    if len(given) > 1:
+        raise MisconfigurationException(
+            f"ModelCheckpoint got {' and '.join(given)}.",
+            expected="at most one of every_n_train_steps, train_time_interval and every_n_epochs.",
+            fix="give each its own callback: callbacks=[ModelCheckpoint(…), ModelCheckpoint(…)].",
+        )
 
 
 def check_link(save_last: object, folder: str) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightlib import report
-from lightlib.callbacks.checkpoint.arguments import check_files, check_link, check_metric, check_triggers
+from lightlib.callbacks.checkpoint.arguments import check_arguments, check_link
 from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
 from lightlib.callbacks.checkpoint.due import Due
 from lightlib.callbacks.checkpoint.folder import (
@@ -152,9 +152,9 @@ class ModelCheckpoint(Checkpoint):
         self.async_save = async_save
         self.save_errors = save_errors
         self.format = format
-        check_metric(monitor, save_top_k)
-        check_triggers(self.every_n_train_steps, self.every_n_epochs, train_time_interval)
-        check_files(filename, save_last, async_save, save_errors, format)
+        names = ("every_n_train_steps", "train_time_interval", "every_n_epochs")
+        triggers = {name: getattr(self, name) for name in names}
+        check_arguments(monitor, save_top_k, triggers, filename, save_last, async_save, save_errors, format)
         self.shared_out = False  # whether a CheckpointGC removes files as well
         self._saves = Saves(type(self).__name__, TopK(self.save_top_k, self.mode).worst)
         self._folder = CheckpointFolder()

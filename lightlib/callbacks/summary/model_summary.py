@@ -30,6 +30,7 @@ __all__ = ["Layer", "ModelSummary", "RichModelSummary", "Summary", "human", "sum
 _Size = Any  # list[int], a list of sizes, or "?" where there is no tensor
 _Stage = tuple[list[Layer], dict[str, bool], int, int, float]
 _NOT_COUNTED = "Not counted"
+_NUMBERS = ("Params", "FLOPs")  # columns
 
 
 class Summary:
@@ -143,20 +144,15 @@ class Summary:
             self.model_size += size
 
     def __str__(self) -> str:
-        columns = self.columns()
-        widths = {title: max(len(title), *map(len, cells)) for title, cells in columns.items()} if self.layers else {}
-        right = {"Params", "FLOPs"}
         lines = []
         if self.layers:
-            lines += [" | ".join(f"{title:<{width}}" for title, width in widths.items()).rstrip()]
-            rule = "-" * (sum(widths.values()) + 3 * (len(widths) - 1))
-            rows = [
-                " | ".join(
-                    f"{columns[title][i]:{'>' if title in right else '<'}{width}}" for title, width in widths.items()
-                ).rstrip()
-                for i in range(len(self.layers))
-            ]
-            lines += [rule, *rows, rule]
+            padded = []
+            for title, cells in self.columns().items():
+                width, side = max(map(len, [title, *cells])), ">" if title in _NUMBERS else "<"
+                padded.append([f"{title:<{width}}", *(f"{cell:{side}{width}}" for cell in cells)])
+            titles, *rows = [" | ".join(row) for row in zip(*padded, strict=True)]
+            rule = "-" * len(titles)
+            lines += [line.rstrip() for line in (titles, rule, *rows, rule)]
         totals = self.totals()
         sentences = {_NOT_COUNTED, *self.memory}
         width = max(len(value) for name, value in totals.items() if name not in sentences)
@@ -285,7 +281,7 @@ class RichModelSummary(ModelSummary):
         table = Table(**{"header_style": "bold", **summarize_kwargs})
         columns = summary.columns()
         for title in columns:
-            table.add_column(title, justify="right" if title in {"Params", "FLOPs"} else "left", overflow="fold")
+            table.add_column(title, justify="right" if title in _NUMBERS else "left", overflow="fold")
         for row in zip(*columns.values(), strict=True):
             table.add_row(*map(Text, row))
         if summary.layers:
