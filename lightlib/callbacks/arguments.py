@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException
 
 __all__ = ["check_int"]
 
@@ -29,10 +29,10 @@ def check_int(owner: str, name: str, value: object, least: int, fix: str = "", m
           Expected: an int >= 0.
           Fix: EarlyStopping(patience=1)
     """
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    if not is_int or value < least:
-        raise (MisconfigurationException if is_int else ArgumentTypeError)(
-            f"{owner}({name}={value!r}).",
-            expected=f"an int >= {least}{meaning}.",
-            fix=fix or f"{owner}({name}=1)",
-        )
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value >= least:
+            return
+        error: type[LightlibError] = MisconfigurationException
+    else:
+        error = ArgumentTypeError
+    raise error(f"{owner}({name}={value!r}).", expected=f"an int >= {least}{meaning}.", fix=fix or f"{owner}({name}=1)")

@@ -23,10 +23,11 @@ def sizes(folder: str) -> dict[str, int]:
     A folder with an ``hparams.yaml`` of its own belongs to another run.
     """
     names = log_files.file_names(folder)
-    for name in set(storage.names_in(folder)) - set(names):
+    for name in log_files.folder_names(folder):
         inside = log_files.file_names(below(folder, name))
         names += [f"{name}/{file}" for file in inside if HPARAMS_FILE not in inside]
-    return {name: log_files.size_of(below(folder, name)) for name in sorted(names) if _MARK in name.rpartition("/")[2]}
+    events = sorted(name for name in names if _MARK in name.rpartition("/")[2])
+    return {name: log_files.size_of(below(folder, name)) or 0 for name in events}
 
 
 def wait_for_a_later_name(folder: str) -> None:

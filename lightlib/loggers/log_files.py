@@ -10,7 +10,19 @@ from lightlib import safe_files
 from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["below", "cut", "file_names", "filesystem", "flush", "free_name", "is_url", "remove", "replace", "size_of"]
+__all__ = [
+    "below",
+    "cut",
+    "file_names",
+    "filesystem",
+    "flush",
+    "folder_names",
+    "free_name",
+    "is_url",
+    "remove",
+    "replace",
+    "size_of",
+]
 
 
 def is_url(path: str) -> bool:
@@ -53,14 +65,19 @@ def below(*parts: str | None) -> str:
     return "/".join([first.rstrip("/"), *others]) if is_url(first) else os.path.join(first, *others)
 
 
-def size_of(path: str) -> int:
-    """Return the size of a file in bytes; 0 when there is none."""
-    return storage.size_of(path) if storage.exists(path) else 0
+def size_of(path: str) -> int | None:
+    """Return the size of a file in bytes; None when there is none."""
+    return storage.size_of(path) if storage.exists(path) and not storage.is_folder(path) else None
 
 
 def file_names(folder: str) -> list[str]:
     """Return the names of the files in a folder, sorted; none when there is no folder."""
     return [name for name in storage.names_in(folder) if not storage.is_folder(below(folder, name))]
+
+
+def folder_names(folder: str) -> list[str]:
+    """Return the names of the folders in a folder, sorted."""
+    return [name for name in storage.names_in(folder) if storage.is_folder(below(folder, name))]
 
 
 def flush(path: str) -> None:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
-from lightlib.testing.kit import equal, failure, instance, through_file, worst_weight
+from lightlib.testing.kit import check_class, equal, failure, through_file, worst_weight
 from lightlib.testing.module import BATCH, QUIET, SAMPLES, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 from lightlib.tree import to_device
@@ -53,7 +53,9 @@ def check_accelerator(make_accelerator: Callable[[], Accelerator]) -> None:
         >>> check_accelerator(CPUAccelerator)
     """
     for name, check in ACCELERATOR_CHECKS.items():
-        check(_Kit(name, instance("accelerator", name, make_accelerator(), Accelerator)))
+        accelerator = make_accelerator()
+        check_class("accelerator", name, accelerator, Accelerator)
+        check(_Kit(name, accelerator))
 
 
 @dataclass(frozen=True)
@@ -332,10 +334,10 @@ def _fits(kit: _Kit) -> None:
             f"{device}, the first device of get_parallel_devices.",
             "return the same devices at each call.",
         )
-    error, name = worst_weight(trainer.strategy.module_state(), wanted)
-    if not error <= _TOLERANCE:
+    off, name = worst_weight(trainer.strategy.module_state(), wanted)
+    if off > _TOLERANCE:
         raise kit.failure(
-            f"the weight {name!r} is off by {error:.1e} of its size after {_STEPS} steps.",
+            f"the weight {name!r} is off by {off:.1e} of its size after {_STEPS} steps.",
             f"at most {_TOLERANCE:g} from a plain loop on {device}.",
             "look for a method that changes random numbers, dtypes or the default device during the run.",
         )

@@ -146,7 +146,7 @@ class _Kit:
         self._make_axis, self._make_module = make_axis, make_module
         first = Trainer(accelerator="cpu", devices=int(os.environ["WORLD_SIZE"]), strategy="ddp", **QUIET)
         first.validate(BoringModule(), DataLoader(samples(BATCH), 1), verbose=False)  # now the process group exists
-        self.collectives, self._is_first = first.strategy.collectives, first.is_global_zero
+        self.collectives, self.is_first = first.strategy.collectives, first.is_global_zero
         self.folder = stack.enter_context(shared_folder(first.strategy))
 
     def check(self, name: str) -> None:
@@ -216,7 +216,7 @@ class _Kit:
     def weights(self, trainer: Trainer, wanted: Mapping[str, Tensor], after: str = "training") -> list[_Finding]:
         """Return the difference between the weights of a run and those of one device."""
         state = trainer.strategy.module_state()
-        return self.differences(state, wanted, after) if self._is_first else []
+        return self.differences(state, wanted, after) if self.is_first else []
 
     def differences(self, state: Mapping[str, Any], wanted: Mapping[str, Tensor], after: str) -> list[_Finding]:
         if state.keys() != wanted.keys():
@@ -231,10 +231,6 @@ class _Kit:
                 "compare the gradient of this weight on each process with that of one device.",
             )
         ]
-
-    def on_first_rank(self, work: Callable[[], list[_Finding]]) -> list[_Finding]:
-        """Run `work` on rank 0 and return its findings there."""
-        return work() if self._is_first else []
 
 
 _SERIES = (
@@ -330,18 +326,15 @@ def _names(kit: _Kit) -> list[_Finding]:
     return [] if names == wanted else [_named(names, wanted, "the parameters")]
 
 
-def _trains(kit: _Kit) -> list[_Finding]:
-    return kit.compared(1)
-
-
 def _saves(kit: _Kit) -> list[_Finding]:
     path, axis, wanted = kit.folder / "axis.ckpt", kit.axis(), kit.plain(epochs=1).weights
     trainer = kit.trainer([axis], max_epochs=1)
     trainer.fit(kit.seeded(), kit.loader(axis))
     trainer.save_checkpoint(path)
-    saved = kit.on_first_rank(
-        lambda: kit.differences(torch.load(path, weights_only=True)["state_dict"], wanted, "torch.load of a checkpoint")
-    )
+    saved: list[_Finding] = []
+    if kit.is_first:
+        state = torch.load(path, weights_only=True)["state_dict"]
+        saved = kit.differences(state, wanted, "torch.load of a checkpoint")
     again = kit.axis()
     resumed = kit.trainer([again])
     resumed.fit(kit.seeded(seed=2), kit.loader(again), ckpt_path=path)
@@ -396,16 +389,12 @@ def _fits_twice(kit: _Kit) -> list[_Finding]:
     return kit.weights(trainer, wanted, "a second fit")
 
 
-def _replicates(kit: _Kit) -> list[_Finding]:
-    return kit.compared(_REPLICAS)
-
-
 AXIS_CHECKS: dict[str, Callable[[_Kit], list[_Finding]]] = {
     "declares": _declares,
     "names": _names,
-    "trains": _trains,
+    "trains": lambda kit: kit.compared(1),
     "saves": _saves,
     "refuses": _refuses,
     "fits_twice": _fits_twice,
-    "replicates": _replicates,
+    "replicates": lambda kit: kit.compared(_REPLICAS),
 }

@@ -23,7 +23,7 @@ from lightlib.callbacks.progress.base import ProgressBar
 from lightlib.callbacks.summary.model_summary import ModelSummary
 from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
-from lightlib.testing.kit import SavesOnce, equal, failure, instance, selected
+from lightlib.testing.kit import SavesOnce, check_class, equal, failure, selected
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, BoringModule, samples
 
 __all__ = ["CALLBACK_CHECKS", "check_callback"]
@@ -107,7 +107,9 @@ class _Kit:
     folder: Path
 
     def new(self) -> Callback:
-        return instance("callback", self.check, self.make_callback(), Callback)
+        callback = self.make_callback()
+        check_class("callback", self.check, callback, Callback)
+        return callback
 
     def trainer(self, *callbacks: Callback, **options: Any) -> Trainer:
         flags = {flag: any(isinstance(one, kind) for one in callbacks) for flag, kind in _FLAGS.items()}

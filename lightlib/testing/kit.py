@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "SAVED_AT",
     "SavesOnce",
+    "check_class",
     "equal",
     "failure",
     "in_processes",
-    "instance",
     "relative_error",
     "selected",
     "shared_folder",
@@ -37,7 +38,6 @@ __all__ = [
 ]
 
 SAVED_AT = 6  # optimizer steps: in the middle of the second epoch of 4
-T = TypeVar("T")
 
 
 def failure(kind: str, check: str, what: str, expected: str, fix: str) -> AssertionError:
@@ -60,8 +60,8 @@ def failure(kind: str, check: str, what: str, expected: str, fix: str) -> Assert
     return AssertionError(str(LightlibError(text, expected=expected, fix=fix)))
 
 
-def instance(kind: str, check: str, made: Any, base: type[T]) -> T:
-    """Return a plugin that a user's function made; fail unless its class inherits from `base`."""
+def check_class(kind: str, check: str, made: object, base: type) -> None:
+    """Fail unless the class of a plugin, which a user's function made, inherits from `base`."""
     if not isinstance(made, base):
         package = ".".join(base.__module__.split(".")[:2])
         raise failure(
@@ -71,7 +71,6 @@ def instance(kind: str, check: str, made: Any, base: type[T]) -> T:
             f"an object of a class that inherits from {package}.{base.__name__}.",
             f"class {type(made).__name__}({base.__name__}): ...",
         )
-    return made
 
 
 def selected(kind: str, checks: Iterable[str], without: Iterable[str]) -> list[str]:
@@ -101,11 +100,12 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def relative_error(found: Any, wanted: Tensor) -> float:
-    """Return the error of a weight in relation to its norm; `inf` if it has another shape."""
+    """Return the error of a weight in relation to its norm; `inf` for another shape and for NaN."""
     if not isinstance(found, Tensor) or found.shape != wanted.shape:
-        return float("inf")
+        return math.inf
     wanted = wanted.float()
-    return float((found.detach().float().cpu() - wanted).norm() / wanted.norm().clamp(min=1e-6))
+    error = float((found.detach().float().cpu() - wanted).norm() / wanted.norm().clamp(min=1e-6))
+    return math.inf if math.isnan(error) else error
 
 
 def worst_weight(found: Mapping[str, Any], wanted: Mapping[str, Tensor]) -> tuple[float, str]:

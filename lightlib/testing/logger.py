@@ -18,7 +18,7 @@ import torch
 
 from lightlib.core.trainer import Trainer
 from lightlib.loggers.logger import Logger
-from lightlib.testing.kit import failure, instance, through_file
+from lightlib.testing.kit import check_class, failure, through_file
 from lightlib.testing.module import QUIET, BoringModule
 
 __all__ = ["LOGGER_CHECKS", "check_logger"]
@@ -74,7 +74,8 @@ class _Kit:
 
     def new(self) -> Logger:
         """Return a new logger."""
-        logger: Logger = instance("logger", self.check, self.make_logger(self.folder), Logger)
+        logger = self.make_logger(self.folder)
+        check_class("logger", self.check, logger, Logger)
         self.loggers.append(logger)
         return logger
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from lightlib import report
 from lightlib.callbacks.arguments import check_int
@@ -26,14 +26,6 @@ __all__ = ["CheckpointGC", "sweep"]
 
 LIST = "checkpoints.json"  # in each run's folder, for the other runs of its experiment
 DEEPEST = 6  # folders between the root of an experiment and the checkpoints of a run
-
-
-class _Listed(NamedTuple):
-    """A checkpoint in the list of its folder."""
-
-    folder: str
-    path: str
-    saved: Saved
 
 
 class CheckpointGC(Callback):
@@ -185,7 +177,7 @@ class CheckpointGC(Callback):
         if self.root is not None:
             for saver in savers:
                 _write_list(saver.dirpath or "", trainer.run_id, own)
-            others = {one.path: one.saved for one in _lists_below(self.root) if one.path not in own}
+            others = {path: saved for listed in _lists_below(self.root).values() for path, saved in listed.items()}
         best, trial_best, latest = self.numbers
         kept = retained({**others, **own}, best, trial_best, latest if at_end else max(1, latest), self.mode)
         linked = {os.path.realpath(saver.last_model_path) for saver in savers if saver.last_model_path}
@@ -229,22 +221,20 @@ def sweep(
         OSError: A checkpoint cannot be removed.
     """
     check_mode(mode)
-    listed = _lists_below(absolute(root) or "")
-    kept = retained(
-        {one.path: one.saved for one in listed}, save_experiment_best, save_trial_best, save_trial_latest, mode
-    )
+    folders = _lists_below(absolute(root) or "")
+    saved = {path: one for listed in folders.values() for path, one in listed.items()}
+    kept = retained(saved, save_experiment_best, save_trial_best, save_trial_latest, mode)
     removed: list[str] = []
-    for folder in sorted({one.folder for one in listed}):
+    for folder in sorted(folders):
         try:
             claim = filesystem.claim(folder)
         except MisconfigurationException as error:
             report.warn(f"The checkpoints of a run that has not ended are left as they are. {error}")
             continue
         with claim:
-            for one in listed:
-                if one.folder == folder and one.path not in kept:
-                    filesystem.remove(one.path)
-                    removed.append(one.path)
+            for path in sorted(folders[folder].keys() - kept):
+                filesystem.remove(path)
+                removed.append(path)
     return removed
 
 
@@ -262,39 +252,36 @@ def _write_list(folder: str, run: str, own: Mapping[str, Saved]) -> None:
     filesystem.write(filesystem.join(folder, LIST), produce)
 
 
-def _lists_below(folder: str, depth: int = DEEPEST) -> list[_Listed]:
-    """Return the checkpoints that are there, of all runs below `folder`."""
+def _lists_below(folder: str, depth: int = DEEPEST) -> dict[str, dict[str, Saved]]:
+    """Return the checkpoints that are there, of all runs below `folder`, by the folder of the run and their path."""
     names = filesystem.names_in(folder)
     if LIST in names:
-        return _read_list(folder)
-    found: list[_Listed] = []
+        listed = _read_list(folder)
+        return {folder: listed} if listed else {}
+    found: dict[str, dict[str, Saved]] = {}
     for name in names if depth > 0 else ():
         path = filesystem.join(folder, name)
         if not name.startswith(".") and filesystem.is_folder(path):
-            found += _lists_below(path, depth - 1)
+            found |= _lists_below(path, depth - 1)
     return found
 
 
-def _read_list(folder: str) -> list[_Listed]:
+def _read_list(folder: str) -> dict[str, Saved]:
     try:
         with filesystem.open_for_reading(filesystem.join(folder, LIST)) as file:
             told = json.load(file)
         run = str(told["run"])
-        entries = [
-            (str(name), Saved(run, (int(one["age"][0]), int(one["age"][1])), _as_float(one["metric"])))
-            for name, one in told["checkpoints"].items()
-        ]
+        entries: dict[str, Saved] = {}
+        for name, one in told["checkpoints"].items():
+            metric = None if one["metric"] is None else float(one["metric"])
+            entries[str(name)] = Saved(run, (int(one["age"][0]), int(one["age"][1])), metric)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         report.warn(f"{filesystem.join(folder, LIST)!r} is not a list of checkpoints, and is passed over: {error!r}")
-        return []
+        return {}
     paths = {
-        filesystem.join(folder, name): one for name, one in entries if ".." not in name.replace("\\", "/").split("/")
+        filesystem.join(folder, name): one
+        for name, one in entries.items()
+        if ".." not in name.replace("\\", "/").split("/")
     }
     labels = {path: label_at(path) for path in paths if path.startswith(filesystem.join(folder, ""))}
-    return [
-        _Listed(folder, path, paths[path]) for path, label in labels.items() if label is not None and label.run == run
-    ]
-
-
-def _as_float(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return {path: paths[path] for path, label in labels.items() if label is not None and label.run == run}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -81,10 +79,6 @@ class Ledger:
         self.latest = path
         if resumable:
             self.evicted, self.outlived = [*self.evicted, *self.outlived], []
-
-    def begin_last(self) -> None:
-        """Note that the last checkpoint is written next."""
-        self.pending = ""
 
     def pending_save(self, epoch: int, candidates: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return the part of a callback's state from which a resumed run continues a save."""
@@ -228,13 +222,9 @@ def without_outsiders(state: Mapping[str, Any], owner: str, dirpath: str | None)
 
 def write_yaml(path: str | os.PathLike[str], values: Mapping[str, Tensor]) -> None:
     """Write files and their metrics as YAML, on rank zero alone."""
-    if report.rank_zero_only.rank:
-        return
-    target = Path(path)
-    lines = [f"{json.dumps(name)}: {_yaml(value.item())}\n" for name, value in values.items()]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    safe_files.replace(target, ("".join(lines) or "{}\n").encode())
+    import yaml  # optional: pyyaml
 
-
-def _yaml(number: float) -> str:
-    return repr(number) if math.isfinite(number) else {math.inf: ".inf", -math.inf: "-.inf"}.get(number, ".nan")
+    if report.rank_zero_only.rank == 0:
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        safe_files.replace(target, yaml.safe_dump({name: value.item() for name, value in values.items()}).encode())

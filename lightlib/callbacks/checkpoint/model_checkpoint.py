@@ -110,6 +110,7 @@ class ModelCheckpoint(Checkpoint):
     _latest = Recorded[str]()
     _pending = Recorded[str]()
     _saved_at_batch = Recorded[int]()
+    _candidates: dict[str, Tensor]
 
     def __init__(
         self,
@@ -222,8 +223,8 @@ class ModelCheckpoint(Checkpoint):
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         self._saves.look(trainer)
-        compares = self.monitor is not None and not self.every_n_epochs
-        value = trainer.callback_metrics.get(self.monitor) if compares else None
+        compared = None if self.every_n_epochs else self.monitor
+        value = None if compared is None else trainer.callback_metrics.get(compared)
         self._due.note_validation(trainer.global_step, as_number(value))
         if not self._at_epoch_end(trainer):
             self._request_for_epoch(trainer)
@@ -279,7 +280,7 @@ class ModelCheckpoint(Checkpoint):
         """Start at a position from which on nothing has been trained yet."""
         self._pending, self._saved_at_batch = "", batch
         self._epoch = 0  # in which the pending save became due
-        self._candidates: dict[str, Tensor] = {}  # the metrics of the pending save
+        self._candidates = {}  # the metrics of the pending save
         self._asked_of: Trainer | None = None  # while a save is pending
         self._due.begin(batch, step)
 

@@ -91,7 +91,7 @@ class Saves:
             )
             self.in_order(partial(self._fall_back_to, without_last))
             if self.ledger.pending == "last":
-                self.ledger.begin_last()
+                self.ledger.record(pending="")
                 last_file()
 
         self._perform(both)
@@ -99,7 +99,7 @@ class Saves:
     def finish(self, last_file: Callable[[], None]) -> None:
         """Write the last checkpoint of a save after a killed run has written the first file."""
         self._begin()
-        self.ledger.begin_last()
+        self.ledger.record(pending="")
         self._perform(last_file)
 
     def save_extra(self, batch: int, path: str, last_path: str | None, save: Callable[[str], None]) -> None:

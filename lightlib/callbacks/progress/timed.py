@@ -106,7 +106,7 @@ class TimedProgressBar(ProgressBar, ABC):
 
     # evaluation
     def on_validation_start(self, trainer: Trainer, pl_module: Module) -> None:
-        stage = "validate" if trainer.state.fn == "fit" else trainer.state.fn
+        stage = "validate" if trainer.state.fn == "fit" else str(trainer.state.fn)
         self._begin("sanity_check" if trainer.sanity_checking else stage)
         self._draw_before_batches(trainer, pl_module)
 

@@ -31,7 +31,7 @@ class _BarOf:
     def __init__(self, stage: str) -> None:
         self._stage = stage
 
-    def __get__(self, owner: TQDMProgressBar, kind: type) -> Any:
+    def __get__(self, owner: TQDMProgressBar | None, kind: type) -> Any:
         return self if owner is None else owner._bar(self._stage)  # noqa: SLF001  this attribute is part of that class
 
     def __set__(self, owner: TQDMProgressBar, bar: Any) -> None:
