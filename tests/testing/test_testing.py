@@ -13,6 +13,7 @@ from lightlib import testing
 from lightlib.errors import UnknownNameError
 from lightlib.strategies.single import SingleDeviceStrategy
 from lightlib.testing import CHECKS, BoringModule, check_strategy
+from lightlib.testing.kit import worst_weight
 from lightlib.testing.module import samples
 from tests.runs import quiet
 
@@ -120,3 +121,9 @@ def test_it_needs_no_package_for_tests(file):
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not {name for name in imported if name.split(".")[0] in ("pytest", "tests", "hypothesis")}
+
+
+def test_a_weight_that_is_nan_is_the_worst_one():
+    weights = {"a": torch.ones(2), "b": torch.ones(2)}
+    assert worst_weight({"a": torch.ones(2), "b": torch.full((2,), torch.nan)}, weights) == (float("inf"), "b")
+    assert worst_weight({}, weights) == (0.0, "")
