@@ -71,7 +71,7 @@ class _CLI(LightningCLI):
             raise _not_interpolated(error, parser.sources.where(getattr(error, "full_key", None) or "")) from error
         if self._verbose:
             for line in parser.sources.overridden():
-                report.info(str(line))
+                report.info(line)
         if self._restricted and self.config[self.config["subcommand"]].get("weights_only") is False:
             raise MisconfigurationException(
                 "--allow was given, and `weights_only` is false: such a checkpoint can name any code.",

@@ -154,7 +154,7 @@ def _parts(words: Sequence[str], sources: Sources) -> Iterator[Part]:
 def _content(config: str, sources: Sources) -> Part:
     try:
         inline = config.lstrip().startswith("{")
-        content = load(config, mapping=True) if inline else sources.look_ahead(config).value()
+        content = load(config, mapping=True) if inline else sources.look_ahead(config).value
     except (OSError, ValueError):  # the parser reads it again and reports the error
         return {}
     return cast(Part, content)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonargparse
 
-from lightlib.config.errors.invocation import Invocation, Location, assignment, imported, plain
+from lightlib.config.errors.invocation import Invocation, Setting, assignment, imported, plain
 from lightlib.config.errors.parser_message import ParserMessage
 from lightlib.errors import MisconfigurationException, closest, nearest
 
@@ -67,7 +67,7 @@ def missing(groups: Mapping[str, str], message: ParserMessage, invocation: Invoc
     names = [name.strip() for name in groups["names"].split(",")]
     if message.class_path:
         owner, path = invocation.without_verb(message.owner), message.class_path
-        subject = f"{path}{invocation.class_location(owner, path).text} is missing {', '.join(map(repr, names))}."
+        subject = f"{path}{invocation.location(owner, path).text} is missing {', '.join(map(repr, names))}."
         names = [f"{owner}.init_args.{name}" for name in names]
     else:
         verb = next((name.partition(".")[0] for name in names if name.partition(".")[0] in invocation.verbs), None)
@@ -168,14 +168,11 @@ def _one_of(names: list[str], otherwise: str) -> str:
 
 
 def _value_of(key: str, invocation: Invocation) -> str:
-    """Return the value of a key in the files as YAML; "…" for mappings, lists and missing values."""
-    value = invocation.value(key)
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "…" if value is None or isinstance(value, (dict, list)) else str(value)
+    """Return the value of a key in the files as it is written; "…" for mappings, lists and missing values."""
+    return invocation.found(invocation.without_verb(key)).written or "…"
 
 
-def _corrected(key: str, value: str, location: Location) -> str:
+def _corrected(key: str, value: str, location: Setting) -> str:
     return assignment(key, value if location.in_file else value or "…", location.in_file).rstrip()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from lightlib.config.errors.invocation import Invocation, Location, assignment, imported, plain
+from lightlib.config.errors.invocation import Invocation, Setting, assignment, imported, plain
 from lightlib.config.errors.parser_message import ParserMessage, split_types
 from lightlib.errors import MisconfigurationException, closest
 
@@ -29,11 +29,11 @@ def wrong_value(message: ParserMessage, invocation: Invocation) -> Misconfigurat
     if message.class_path and message.owner != message.key:
         name = f"{key.rpartition('.')[2]} of {message.class_path}"
     class_path = message.class_path if message.owner == message.key else ""
-    location = invocation.class_location(key, class_path) if class_path else invocation.location(key, message.value)
+    location = invocation.location(key, class_path or message.value)
     value, choices = class_path or message.value or "", _choices(message)
     reason = "" if wrong_type else f": {message.reason.removesuffix('.')}"
     meant = closest(value, choices or _classes_next_to(value, message.types))
-    shown = _shown(value, key, message, location, invocation)
+    shown = _shown(value, message, location)
     expected, fix = f"{type_names(message.types, choices)}.", ""
     if "${" in value:
         expected = "a value; with interpolation, `${key}` is the value of another key."
@@ -55,13 +55,13 @@ def wrong_value(message: ParserMessage, invocation: Invocation) -> Misconfigurat
     )
 
 
-def _shown(value: str, key: str, message: ParserMessage, location: Location, invocation: Invocation) -> str:
+def _shown(value: str, message: ParserMessage, location: Setting) -> str:
     """Return the value as it was written, cut to 80 characters; text has quotes."""
     kind = message.value_type
-    if location.in_file and not kind and str(invocation.value(key)) == message.value:
-        kind = type(invocation.value(key)).__name__
-    if location.in_file and kind in ("int", "float", "bool"):
-        return invocation.written(key, value)
+    if location.in_file and location.value == message.value:
+        kind = kind or type(location.content).__name__
+        if kind in ("int", "float", "bool"):
+            return location.written
     text = " ".join(value.split())[:80]
     return text if kind in ("dict", "list") and message.value == value else repr(text)
 
@@ -111,7 +111,7 @@ def _bare(kind: str) -> str:
     return found[1] if found else kind.strip()
 
 
-def _example(message: ParserMessage, location: Location, shown: str) -> str:
+def _example(message: ParserMessage, location: Setting, shown: str) -> str:
     """Return a value of the expected type."""
     kinds = [_bare(kind) for kind in message.types]
     if "str" in kinds and location.in_file and message.value:

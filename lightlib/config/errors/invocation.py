@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from lightlib.config.yaml.file import ConfigError, Place, Sources, text_of
+from lightlib.config.yaml.document import Entry
+from lightlib.config.yaml.file import ConfigError, Document, Sources, text_of
 from lightlib.errors import closest
 
-__all__ = ["Invocation", "Location", "assignment", "imported", "plain"]
+__all__ = ["Invocation", "Setting", "assignment", "imported", "plain"]
 
 
 def plain(key: str) -> str:
@@ -36,19 +38,34 @@ def imported(path: str) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
-class Location(NamedTuple):
-    """Where a value was given; `text` is appended to the value in a message: ``" (run.yaml, line 7)"``."""
+class Setting(NamedTuple):
+    """A value that was given in a file, as an option or as a variable; an empty one was given nowhere.
 
-    text: str
-    in_file: bool = False
+    Attributes:
+        key: As in :func:`plain`, also without ``class_path``.
+        value: As text; None for an option without a value.
+        place: ``"run.yaml, line 7"``.
+        path: The full key, with ``init_args`` and the index in a list; empty outside of files.
+        content: The value in the file.
+        written: How a single value is written there: ``yes`` for True.
+    """
 
+    key: str = ""
+    value: str | None = None
+    place: str = ""
+    path: str = ""
+    content: Any = None
+    written: str = ""
 
-class Flag(NamedTuple):
-    """One option of the command line."""
+    @property
+    def in_file(self) -> bool:
+        """Whether it was given in a file."""
+        return bool(self.path)
 
-    key: str
-    word: str
-    value: str | None
+    @property
+    def text(self) -> str:
+        """The place as it is appended to the value in a message: ``" (run.yaml, line 7)"``."""
+        return f" ({self.place})" if self.place else ""
 
 
 class Invocation:
@@ -86,17 +103,32 @@ class Invocation:
         """The program and its sub-command: ``"lightlib fit"``."""
         return f"{self.main.prog} {self.verb}" if self.verb else self.main.prog
 
-    @property
-    def flags(self) -> list[Flag]:
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """What was given, in order: the files, then the options. Files that are values of keys are included."""
+        found = [setting for document in self.sources.documents for setting in self._settings_in(document)]
+        return [setting for one in [*found, *self.flags] for setting in (one, *_included(one))]
+
+    @cached_property
+    def flags(self) -> list[Setting]:
         """The options of the command line, in order."""
         flags = []
         for word, following in zip(self.argv, [*self.argv[1:], "--"], strict=False):
             if word.startswith("-") and word.strip("-"):
                 option, equals, value = word.partition("=")
                 after = None if following.startswith("--") else following
-                key = option.lstrip("-").removesuffix("+").removesuffix(".class_path")
-                flags.append(Flag("config" if key == "c" else plain(key), option, value if equals else after))
+                key = option.lstrip("-").removesuffix("+")
+                key = "config" if key == "c" else _without_class_path(key)
+                flags.append(Setting(key, value if equals else after, "on the command line"))
         return flags
+
+    def _settings_in(self, document: Document) -> Iterator[Setting]:
+        for path, entry in document.entries.items():
+            verb, _, rest = path.replace("+.", ".").removesuffix("+").partition(".")
+            if verb not in self.verbs:
+                yield _in_file(f"{verb}.{rest}" if rest else verb, entry)
+            elif rest and verb == self.verb:
+                yield _in_file(rest, entry)
 
     def options(self, verb: str | None = None) -> list[str]:
         """Return the keys that a sub-command takes. Default: the chosen one."""
@@ -114,59 +146,47 @@ class Invocation:
         action = next((action for action in _actions_of(parser) if action.dest == self.without_verb(key)), None)
         return {name for name in getattr(action, "sub_add_kwargs", {}).get("skip", ()) if isinstance(name, str)}
 
-    def location(self, key: str, value: str | None = None) -> Location:
-        """Return where `key` was given, or the nearest key above it; `value`, as text, selects one of several."""
+    def location(self, key: str, value: str | None = None) -> Setting:
+        """Return where `key` was given, or the nearest key above it; `value`, as text, selects one of several.
+
+        The value may be the name of a class, with or without its module.
+        """
         at = self.without_verb(key)
-        found = self._location_of(at, value)
-        while not found.text and "." in at:
+        found = self.found(at, value)
+        while not found.place and "." in at:
             at = at.rpartition(".")[0]
-            found = self._location_of(at, None)
+            found = self.found(at)
         return found
 
-    def given(self, key: str, value: str | None) -> Location:
-        """Return where `key` itself was given; in lists, the item that has `value`, as text."""
-        flags = [flag for flag in self.flags if flag.key == plain(key)]
-        found = self._find(key, value)
-        same = found is not None and _same(str(found[1]), value)
-        in_list = any(part.isdigit() for part in key.split("."))
-        if flags and value is not None and (not same or any(_same(flag.value, value) for flag in flags)):
-            return Location(" (on the command line)")
-        if found and (same or not in_list):
-            return Location(f" ({found[0]}{', and on the command line' if flags else ''})", in_file=True)
-        return self._location_of(key, None) if flags or not found else Location("")
+    def found(self, key: str, value: str | None = None) -> Setting:
+        """Return where `key` itself was given, at last; of several in a list, the one that has `value`."""
+        given = self._given(key)
+        exact = [one for one in given if one.path == key]
+        return next(reversed(_with_value(given, value) or exact or given), self._variable(key))
 
-    def object_location(self, key: str, class_path: str) -> Location:
+    def given(self, key: str, value: str | None) -> Setting:
+        """Return where `key` itself was given; in lists, only the item that has `value`, as text."""
+        given = self._given(key)
+        files = [one for one in given if one.in_file]
+        if value is None and 0 < len(files) < len(given):
+            return files[-1]._replace(place=f"{files[-1].place}, and on the command line")
+        in_list = any(part.isdigit() for part in key.split("."))
+        if in_list and value is not None and given and not _with_value(given, value):
+            return Setting()
+        return self.found(key, value)
+
+    def object_location(self, key: str, class_path: str) -> Setting:
         """Return where an object of a class was given, or the list that contains it."""
         top, _, index = key.rpartition(".")
         if not index.isdigit():
-            return self.class_location(key, class_path)
-        files = [_named(below, class_path) for below in self.sources.each_below(top)]
-        exact = [place for rest, place in files[0] if rest in (index, f"{index}.class_path")] if len(files) == 1 else []
-        places = exact or [place for named in files for _, place in named]
-        alone = len(places) == 1 and not self._typed(key, class_path)
-        return Location(f" ({places[0]})", in_file=True) if alone else self.location(top)
+            return self.location(key, class_path)
+        named = _with_value(self._given(top), class_path)
+        if len(named) > 1:
+            named = [one for one in named if one.path in (key, f"{key}.class_path")]
+        return named[0] if len(named) == 1 and named[0].in_file else self.location(top)
 
-    def class_location(self, key: str, class_path: str) -> Location:
-        """Return where a class is named at `key`, or in the list at `key`."""
-        named = _named(self.sources.below(self.without_verb(key)), class_path)
-        if self._typed(key, class_path) and (not named or class_path not in str(self.value(f"{key}.class_path"))):
-            return Location(" (on the command line)")
-        return Location(f" ({named[0][1]})", in_file=True) if named else self.location(key)
-
-    def _typed(self, key: str, class_path: str) -> bool:
-        return any(
-            flag.key == plain(key) and flag.value in (class_path, class_path.rpartition(".")[2]) for flag in self.flags
-        )
-
-    def value(self, key: str) -> Any:
-        """Return the value of a key in the files; in lists of objects, that of the first item that has it."""
-        found = self._find(self.without_verb(key), None)
-        return found[1] if found else None
-
-    def written(self, key: str, value: str) -> str:
-        """Return a value as it is written in its file: ``yes`` for True."""
-        found = self._find(self.without_verb(key), value)
-        return self.sources.written.get(found[0], value) if found and str(found[1]) == value else value
+    def _given(self, key: str) -> list[Setting]:
+        return [one for one in self.settings if one.key == plain(key)]
 
     def nearest_key(self, key: str) -> str:
         """Return the known key nearest to `key`, or an empty string."""
@@ -186,66 +206,41 @@ class Invocation:
         leaves = {one.rpartition(".")[2]: one for one in known}
         return leaves.get(closest(leaf, leaves), "")
 
-    def _location_of(self, key: str, value: str | None) -> Location:
-        flags = [flag for flag in self.flags if flag.key == plain(key)]
-        typed = value is not None and any(flag.value == value for flag in flags)
-        found = None if typed else self._find(key, value)
-        if found and not (flags and value is not None and value not in str(found[1])):
-            return Location(f" ({found[0]})", in_file=True)
-        if flags:
-            return Location(" (on the command line)")
-        variable = self._variable(key)
-        return Location(f" (in the environment variable {variable})" if variable else "")
-
-    def _find(self, key: str, value: str | None) -> tuple[Place, Any] | None:
-        """Return place and value of a key; in lists of objects, those of the first item that has it, or has `value`."""
-        exact = self.sources.place(key)
-        if exact:
-            return exact, self.sources.value(key)
-        above, rest = key, ""
-        while above:
-            above, _, last = above.rpartition(".")
-            rest = f"{last}.{rest}" if rest else last
-            below = self.sources.below(above) if above else {}
-            same = [found for name, found in below.items() if plain(name) == plain(rest)]
-            if same:
-                return next((found for found in same if str(found[1]) == value), same[0])
-            part = self._part(above)
-            place = part.place(rest)
-            if place:
-                return place, part.value(rest)
-        return None
-
-    def _part(self, key: str) -> Sources:
-        """Return the content of the file that is the value of a key."""
-        part, place = Sources(), self.sources.place(key)
-        given = next((flag.value for flag in self.flags if flag.key == key and key), self.sources.value(key))
-        if isinstance(given, str) and given.endswith((".yaml", ".yml", ".json")):
-            beside = os.path.join(os.path.dirname(place.name), given) if place else given
-            with suppress(ConfigError):  # the parser reports it
-                part.read(text_of(beside), beside)
-        return part
-
-    def _variable(self, key: str) -> str | None:
-        if not getattr(self.parser, "default_env", False):
-            return None
+    def _variable(self, key: str) -> Setting:
         end = "__".join(plain(key).upper().split("."))
-        return next((name for name in os.environ if name.endswith((f"__{end}", f"_{end}")) or name == end), None)
+        names = os.environ if getattr(self.parser, "default_env", False) else ()
+        name = next((name for name in names if f"_{name}".endswith(f"_{end}")), "")
+        return Setting(plain(key), place=f"in the environment variable {name}" if name else "")
 
 
-def _named(below: Mapping[str, tuple[Place, Any]], class_path: str) -> list[tuple[str, Place]]:
-    """Return where a section of a file names a class: the rest of the key, and the place."""
-    return [
-        (rest, place)
-        for rest, (place, value) in below.items()
-        if isinstance(value, str) and value.rpartition(".")[2] == class_path.rpartition(".")[2]
-        if rest.rpartition(".")[2] == "class_path" or rest.rpartition(".")[2].isdigit()
+def _in_file(path: str, entry: Entry) -> Setting:
+    return Setting(_without_class_path(path), str(entry.value), str(entry.place), path, entry.value, entry.written)
+
+
+def _without_class_path(key: str) -> str:
+    return "" if key.endswith("init_args") else plain(key.removesuffix(".class_path"))
+
+
+def _included(setting: Setting) -> Iterator[Setting]:
+    """Yield the settings of a file that is the value of a key."""
+    if setting.key == "config" or not (setting.value or "").endswith((".yaml", ".yml", ".json")):
+        return
+    folder = os.path.dirname(setting.place) if setting.in_file else ""
+    path = os.path.join(folder, setting.value or "")
+    with suppress(ConfigError):  # the parser reports it
+        for key, entry in Document(text_of(path), path).entries.items():
+            yield _in_file(f"{setting.path or setting.key}.{key}", entry)
+
+
+def _with_value(settings: list[Setting], value: str | None) -> list[Setting]:
+    """Return those with a value: `false` and `False` are the same, and a class has a name with or without a module."""
+    if value is None:
+        return []
+    same = [one for one in settings if one.value is not None and one.value.casefold() == value.casefold()]
+    name = value.rpartition(".")[2]
+    return same or [
+        one for one in settings if name.isidentifier() and one.value and one.value.rpartition(".")[2] == name
     ]
-
-
-def _same(one: str | None, other: str | None) -> bool:
-    """Whether two texts are the same value: `false` and `False` are."""
-    return one is not None and other is not None and one.casefold() == other.casefold()
 
 
 def _actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:

@@ -10,7 +10,7 @@ import yaml
 
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["DEEPEST", "MOST_NODES", "ConfigError", "Document", "Dumper", "Place"]
+__all__ = ["DEEPEST", "MOST_NODES", "ConfigError", "Document", "Dumper", "Entry", "Place"]
 
 DEEPEST = 100  # levels of mappings and lists within each other
 MOST_NODES = 100_000  # values in all, each alias counted as often as it is used
@@ -49,30 +49,6 @@ class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
         return True
 
 
-class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):  # type: ignore[misc]  # PyYAML has no types
-    """Composes nodes from a stream of events, so that each event is checked before it is used."""
-
-    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
-
-    def __init__(self, events: Iterator[yaml.Event]) -> None:
-        yaml.composer.Composer.__init__(self)
-        yaml.resolver.Resolver.__init__(self)
-        self._events = events
-        self._next: yaml.Event | None = None
-
-    def peek_event(self) -> yaml.Event | None:
-        if self._next is None:
-            self._next = next(self._events, None)
-        return self._next
-
-    def check_event(self, *kinds: type) -> bool:
-        return isinstance(self.peek_event(), kinds)
-
-    def get_event(self) -> yaml.Event | None:
-        event, self._next = self.peek_event(), None
-        return event
-
-
 _TAGS = frozenset(tag for tag in _BASE.yaml_constructors if tag)
 _FIXES = {  # a problem reported by PyYAML (either implementation) → the usual fix
     "mapping values are not allowed": "one `key: value` in a line; a value that holds `: ` needs quotes.",
@@ -108,150 +84,132 @@ class Place(NamedTuple):
         return f"{self.name}, line {self.line}"
 
 
+class Entry(NamedTuple):
+    """One key of a document: its place, its value, and how a single value is written: ``yes`` for True."""
+
+    place: Place
+    value: Any
+    written: str
+
+
 class Document:
-    """One YAML document, parsed once and checked when it is made."""
+    """One YAML document, parsed and checked when it is made.
+
+    Attributes:
+        value: The document as plain Python values; each alias is a new object.
+        entries: Its keys, by their dotted paths; an item of a list has its index.
+    """
 
     def __init__(self, text: str, name: str | None = None, *, mapping: bool = False) -> None:
         self.text = text.removeprefix("\ufeff")
         self.name = name or "the given text"
-        self._sizes: dict[int, tuple[int, int]] = {}
+        self.value: Any = None
+        self.entries: dict[str, Entry] = {}
+        self._count = 0
+        self._above: list[yaml.Node] = []
+        self._scalars = _Loader("")
         try:
-            self._root: yaml.Node | None = _Composer(self._checked_events()).get_single_node()
-            if self._root is not None:
-                self._measure(self._root)
+            self._check_events()
+            root = yaml.compose(self.text, Loader=_Loader)
+            if root is not None:
+                self.value = self._read(root, "")
         except yaml.MarkedYAMLError as error:
             self._fail_broken(error)
         except yaml.YAMLError as error:
             self._fail(0, 0, f"this cannot be read: {error}.", "text in UTF-8.", "save the file as UTF-8 text.")
-        if mapping and not isinstance(self._root, yaml.MappingNode):
-            what = (
-                "nothing"
-                if self._root is None
-                else "a list"
-                if isinstance(self._root, yaml.SequenceNode)
-                else "a single value"
-            )
+        if mapping and not isinstance(root, yaml.MappingNode):
+            single = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
             raise ConfigError(
-                f"{self.name} holds {what} at the top.",
+                f"{self.name} holds {'nothing' if root is None else single} at the top.",
                 expected="a mapping: lines of `key: value`.",
                 fix="for instance `trainer:`, and indented below it `max_epochs: 3`.",
             )
 
-    def value(self) -> Any:
-        """Return the document as plain Python values; each alias is a new object."""
-        return None if self._root is None else self._value(self._root)
-
-    def places(self) -> dict[str, Place]:
-        """Return where each key stands, by its dotted path."""
-        return {path: self._place(at) for path, at, _ in self._below(self._root, "")}
-
-    def written(self) -> dict[Place, str]:
-        """Map the places of keys to their values as written: ``yes`` for True."""
-        single = ((at, value.value) for _, at, value in self._below(self._root, "") if value.id == "scalar")
-        return {self._place(at): text for at, text in single}
-
-    # checks
-    def _checked_events(self) -> Iterator[yaml.Event]:
+    def _check_events(self) -> None:
+        """Check what must be known before the nodes are composed, which recurses."""
         unprintable = yaml.reader.Reader.NON_PRINTABLE.search(self.text)
         if unprintable:
             line = self.text.count("\n", 0, unprintable.start())
             column = unprintable.start() - self.text.rfind("\n", 0, unprintable.start()) - 1
             what = f"the character {unprintable.group()!r} is not allowed."
             self._fail(line, column, what, "printable text.", 'delete it, or write it as "\\x…" in double quotes.')
-        depth = count = documents = 0
+        depth = documents = 0
         for event in yaml.parse(self.text, Loader=_Loader):
             mark: Any = event.start_mark
             line, column = mark.line, mark.column
-            if isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    fix = "delete the line `---`, or make two files of it: `--config first.yaml --config second.yaml`."
-                    self._fail(line, column, "a second document begins.", "one document in a file.", fix)
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            if documents > 1:
+                fix = "delete the line `---`, or make two files of it: `--config first.yaml --config second.yaml`."
+                self._fail(line, column, "a second document begins.", "one document in a file.", fix)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            count += isinstance(event, yaml.NodeEvent)
-            if depth > DEEPEST or count > MOST_NODES:
-                self._fail_large(line, column, depth > DEEPEST)
+            if depth > DEEPEST:
+                self._fail_large(line, column, deep=True)
             tag = getattr(event, "tag", None)
             if tag is not None and tag != "!" and tag not in _TAGS:
                 self._fail_tag(line, column, tag)
-            yield event
 
-    def _measure(self, node: yaml.Node) -> tuple[int, int]:
-        """Return how many values a node holds and how deep, each alias counted; refuse a key that stands twice."""
-        known = self._sizes.get(id(node))
-        mark = node.start_mark
-        if known is not None:
-            if known == (0, 0):
-                fix = "write the value out instead of the alias."
-                self._fail(mark.line, mark.column, "this value contains itself.", "values that end.", fix)
-            return known
-        self._sizes[id(node)] = (0, 0)  # under way
-        if isinstance(node, yaml.MappingNode):
-            self._check_keys(node)
-        children = [] if isinstance(node, yaml.ScalarNode) else node.value
-        below = [self._measure(one) for child in children for one in (child if isinstance(child, tuple) else (child,))]
-        size, depth = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
-        if size > MOST_NODES or depth > DEEPEST + 1:
-            self._fail_large(mark.line, mark.column, depth > DEEPEST + 1)
-        self._sizes[id(node)] = size, depth
-        return size, depth
+    # values
+    def _read(self, node: yaml.Node, path: str, at: yaml.Node | None = None) -> Any:
+        """Return the value of a node; note its parts in `entries`, and itself at `path`, if it stands `at` a node."""
+        self._enter(node)
+        is_list = isinstance(node, yaml.SequenceNode) and node.tag == _SEQ
+        is_map = isinstance(node, yaml.MappingNode) and node.tag == _MAP
+        value: Any = [] if is_list else {} if is_map else self._scalar(node)
+        if at is not None:
+            mark: Any = at.start_mark
+            written = node.value if isinstance(node, yaml.ScalarNode) else ""
+            self.entries[path] = Entry(Place(self.name, mark.line + 1, mark.column + 1), value, written)
+        below = f"{path}." if path else ""
+        if is_list:
+            value.extend(self._read(one, f"{below}{index}", one) for index, one in enumerate(node.value))
+        elif is_map:
+            pairs = {self._key(key): (key, one) for key, one in self._pairs(node)}
+            value.update((name, self._read(one, f"{below}{name}", key)) for name, (key, one) in pairs.items())
+        self._above.pop()
+        return value
 
-    def _check_keys(self, node: yaml.MappingNode) -> None:
-        first: dict[tuple[str, str], int] = {}
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
-                continue
-            line, column, name = key.start_mark.line, key.start_mark.column, (key.tag, key.value)
-            if name in first:
-                what = f"the key {key.value!r} stands here again; the first is in line {first[name] + 1}."
-                self._fail(line, column, what, "each key once.", "delete one of the two, or join them.")
-            first[name] = line
+    def _enter(self, node: yaml.Node) -> None:
+        """Count a value, and refuse one that contains itself or is too much with what stands above it."""
+        if any(node is one for one in self._above):
+            fix = "write the value out instead of the alias."
+            self._fail(*_position(node), "this value contains itself.", "values that end.", fix)
+        self._above.append(node)
+        self._count += 1
+        if self._count > MOST_NODES or len(self._above) > DEEPEST + 1:
+            alias_in = max(map(_position, self._above))
+            self._fail_large(*alias_in, deep=len(self._above) > DEEPEST + 1)
 
-    def _value(self, node: yaml.Node) -> Any:
-        mark = node.start_mark
-        if node.tag == _SEQ:
-            return [self._value(one) for one in node.value]
-        if node.tag != _MAP:
-            try:
-                return _Loader("").construct_object(node, deep=True)
-            except (ValueError, yaml.YAMLError):
-                kind, fix = node.tag.rpartition(":")[2], "put it in quotes, if it is text."
-                self._fail(mark.line, mark.column, f"this cannot be read as {kind}.", f"a value of type {kind}.", fix)
-        found: dict[Any, Any] = {}
-        for key, value in self._pairs(node):
-            name = self._value(key)
-            if isinstance(name, (list, dict, set)):
-                mark = key.start_mark
-                self._fail(mark.line, mark.column, "a list or mapping is used as a key.", "a name.", "name the key.")
-            found[name] = self._value(value)
-        return found
+    def _scalar(self, node: yaml.Node) -> Any:
+        try:
+            return self._scalars.construct_object(node, deep=True)
+        except (ValueError, yaml.YAMLError):
+            kind, fix = node.tag.rpartition(":")[2], "put it in quotes, if it is text."
+            self._fail(*_position(node), f"this cannot be read as {kind}.", f"a value of type {kind}.", fix)
+
+    def _key(self, node: yaml.Node) -> Any:
+        if not isinstance(node, yaml.ScalarNode):
+            self._fail(*_position(node), "a list or mapping is used as a key.", "a name.", "name the key.")
+        return self._scalar(node)
 
     def _pairs(self, node: yaml.Node) -> Iterator[tuple[yaml.Node, yaml.Node]]:
         """Yield keys and values: first those that `<<` brings in (the first of a list wins), then the node's own."""
+        first: dict[tuple[str, str], int] = {}
         for key, value in node.value:
             if key.tag == _MERGE:
                 for one in reversed(value.value) if value.tag == _SEQ else (value,):
-                    if one.tag != _MAP:
-                        mark = one.start_mark
+                    if not isinstance(one, yaml.MappingNode):
                         what = "`<<` is followed by something that is not a mapping."
-                        self._fail(mark.line, mark.column, what, "an alias of a mapping.", "<<: *name")
+                        self._fail(*_position(one), what, "an alias of a mapping.", "<<: *name")
+                    self._enter(one)
                     yield from self._pairs(one)
+                    self._above.pop()
+            elif isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in first:
+                    begun = first[key.tag, key.value]
+                    what = f"the key {key.value!r} stands here again; the first is in line {begun + 1}."
+                    self._fail(*_position(key), what, "each key once.", "delete one of the two, or join them.")
+                first[key.tag, key.value] = key.start_mark.line
         yield from ((key, value) for key, value in node.value if key.tag != _MERGE)
-
-    def _below(self, node: yaml.Node | None, prefix: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-        """Yield for each key its dotted path, the node where it stands, and that of its value."""
-        below: list[tuple[str, yaml.Node, yaml.Node]] = []
-        if node is not None and node.tag == _MAP:
-            below = [(str(self._value(key)), key, value) for key, value in self._pairs(node)]
-        elif node is not None and node.tag == _SEQ:
-            below = [(str(index), value, value) for index, value in enumerate(node.value)]
-        for key, at, value in below:
-            yield f"{prefix}{key}", at, value
-            yield from self._below(value, f"{prefix}{key}.")
-
-    def _place(self, node: yaml.Node) -> Place:
-        mark: Any = node.start_mark
-        return Place(self.name, mark.line + 1, mark.column + 1)
 
     # errors
     def _fail(self, line: int, column: int, what: str, expected: str, fix: str) -> NoReturn:
@@ -313,3 +271,8 @@ class Document:
             what = f"the tag {shown} is unknown: it would build an object when the file is read, and is refused."
         fix = "build objects with `class_path:` and `init_args:`, or delete the tag."
         self._fail(line, column, what, "plain values: text, numbers, true, false, null, lists and mappings.", fix)
+
+
+def _position(node: yaml.Node) -> tuple[int, int]:
+    mark: Any = node.start_mark
+    return mark.line, mark.column

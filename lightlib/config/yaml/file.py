@@ -6,14 +6,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
-from lightlib.config.yaml.document import ConfigError, Document, Dumper, Place
+from lightlib.config.yaml.document import ConfigError, Document, Dumper, Entry, Place
 from lightlib.errors import closest
 
-__all__ = ["ConfigError", "Document", "Overridden", "Place", "Sources", "dump", "load", "loader", "places", "text_of"]
+__all__ = ["ConfigError", "Document", "Place", "Sources", "dump", "load", "loader", "text_of"]
 
 
 def load(text: str, name: str | None = None, *, mapping: bool = False) -> Any:
@@ -32,17 +32,7 @@ def load(text: str, name: str | None = None, *, mapping: bool = False) -> Any:
         >>> load("trainer: {max_epochs: 3, callbacks: [], started: 2026-01-01}")
         {'trainer': {'max_epochs': 3, 'callbacks': [], 'started': '2026-01-01'}}
     """
-    return Document(text, name, mapping=mapping).value()
-
-
-def places(text: str, name: str | None = None) -> dict[str, Place]:
-    r"""Return where each key stands, by its dotted path; an item of a list has its index.
-
-    Example:
-        >>> {key: place.line for key, place in places("trainer:\n  callbacks:\n  - EarlyStopping\n").items()}
-        {'trainer': 1, 'trainer.callbacks': 2, 'trainer.callbacks.0': 3}
-    """
-    return Document(text, name).places()
+    return Document(text, name, mapping=mapping).value
 
 
 def loader(text: str) -> Any:
@@ -122,19 +112,6 @@ def _files_in(folder: Path) -> list[Path]:
         return []
 
 
-class Overridden(NamedTuple):
-    """A key that two files set: the overridden place and value, then the ones that count."""
-
-    key: str
-    first: Place
-    first_value: Any
-    place: Place
-    value: Any
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.value!r} ({self.place}) instead of {self.first_value!r} ({self.first})"
-
-
 class Sources:
     r"""The configuration files read so far, in order, with the places of their keys.
 
@@ -147,19 +124,22 @@ class Sources:
         >>> config = sources.read("trainer:\n  max_epochs: 5\n", "more.yaml")
         >>> sources.where("fit.trainer.max_epochs")
         'more.yaml, line 2'
-        >>> [(one.key, str(one.first), one.first_value, one.value) for one in sources.overridden()]
-        [('trainer.max_epochs', 'run.yaml, line 2', 3, 5)]
+        >>> sources.overridden()
+        ['trainer.max_epochs: 5 (more.yaml, line 2) instead of 3 (run.yaml, line 2)']
     """
 
     def __init__(self, verbs: Iterable[str] = ("fit", "validate", "test", "predict")) -> None:
         self.verbs = tuple(verbs)
-        self.folder = os.getcwd()  # where the command was started: a file is read in its own folder
-        self._read: list[tuple[Any, dict[str, Place]]] = []
-        self._defaults: list[str] = []  # the names of the first ones
-        self._latest = 0
-        self.names: dict[str, str] = {}  # of texts that the program itself passes to the parser
+        self._names: dict[str, str] = {}  # of texts that the program itself passes to the parser
+        self._defaults: dict[str, Document] = {}
+        self._files: list[Document] = []
+        self._latest = Document("")
         self._ahead: dict[str, Document] = {}  # by absolute path
-        self.written: dict[Place, str] = {}  # how the value of the key at a place is written
+
+    @property
+    def documents(self) -> list[Document]:
+        """The files in the order in which they count; later ones win."""
+        return [*self._defaults.values(), *self._files]
 
     def read(self, text: str, name: str | os.PathLike[str] | None = None, *, default: bool = False) -> dict[str, Any]:
         """Load the text of a configuration, and remember the places of its keys.
@@ -176,7 +156,7 @@ class Sources:
 
     def document(self, text: str, name: str | os.PathLike[str] | None = None) -> Document:
         """Return the text of a configuration as a document, which must be a mapping."""
-        return Document(text, os.fspath(name) if name else self.names.get(text, "--config"), mapping=True)
+        return Document(text, os.fspath(name) if name else self._names.get(text, "--config"), mapping=True)
 
     def look_ahead(self, path: str) -> Document:
         """Read a configuration file before the parser does; :meth:`take` returns the same document."""
@@ -193,70 +173,36 @@ class Sources:
 
     def add(self, document: Document, *, default: bool = False) -> dict[str, Any]:
         """Return the values of a document, and remember the places of its keys; the arguments are those of `read`."""
-        value: dict[str, Any] = document.value()
-        found = value, document.places()
-        self.written |= document.written()
-        if default and document.name in self._defaults:
-            self._latest = self._defaults.index(document.name)
-            self._read[self._latest] = found
+        self._latest = document
+        if default:
+            self._defaults[document.name] = document
         else:
-            self._latest = len(self._defaults if default else self._read)
-            self._read.insert(self._latest, found)
-            self._defaults += [document.name] if default else []
+            self._files.append(document)
+        value: dict[str, Any] = document.value
         return value
 
     def name_texts(self, names: Mapping[str, str]) -> None:
         """Name texts that the program itself passes to the parser, for errors."""
-        self.names = dict(names)
+        self._names = dict(names)
 
     def has_read(self, path: str) -> bool:
         """Whether the file at `path` is one of those that were read."""
-        names = {place.name for _, found in self._read for place in found.values()}
-        return any(os.path.realpath(name) == os.path.realpath(path) for name in names)
-
-    def place(self, key: str) -> Place | None:
-        """Return the place of a key in the last file that has it; `key` may begin with a sub-command."""
-        found, name = self._last(key)[1:]
-        return found.get(name)
+        return any(os.path.realpath(document.name) == os.path.realpath(path) for document in self.documents)
 
     def where(self, key: str) -> str | None:
-        """Return the place of a key as text, ``"run.yaml, line 7"``, or None when no file has it."""
-        place = self.place(key)
-        return None if place is None else str(place)
+        """Return the place of a key in the last file that has it, ``"run.yaml, line 7"``, or None.
 
-    def value(self, key: str) -> Any:
-        """Return the value of a key in the last file that has it, or None."""
-        config, _, name = self._last(key)
-        return _at(config, name) if name else None
-
-    def below(self, key: str) -> dict[str, tuple[Place, Any]]:
-        """Map the keys below `key`, in the last file that has it, to their places and values."""
-        return next(self.each_below(key), {})
-
-    def each_below(self, key: str) -> Iterator[dict[str, tuple[Place, Any]]]:
-        """Yield the result of `below` for each file that has `key`, the last first."""
-        for config, found, name in self._having(key):
-            yield {
-                one.removeprefix(f"{name}."): (place, _at(config, one))
-                for one, place in found.items()
-                if one.startswith(f"{name}.")
-            }
-
-    def _last(self, key: str) -> tuple[Any, dict[str, Place], str]:
-        return next(self._having(key), (None, {}, ""))
-
-    def _having(self, key: str) -> Iterator[tuple[Any, dict[str, Place], str]]:
-        for config, found in reversed(self._read):
-            name = self._name_in(found, key)
-            if name:
-                yield config, found, name
+        The key may begin with a sub-command.
+        """
+        entry = self._entry(key, self.documents)
+        return None if entry is None else str(entry.place)
 
     def place_of_name(self, text: str) -> Place | str:
         """Return where a name that is quoted in `text` stands in the file read last; its name, when it is nowhere."""
-        config, found = self._read[self._latest]
-        named = [place for key, place in found.items() if _quoted(_at(config, key), text)]
-        keys = [place for key, place in found.items() if repr(key.rpartition(".")[2]) in text]
-        return next(iter([*named, *keys]), next(iter(found.values())).name)
+        entries = self._latest.entries
+        named = [one.place for one in entries.values() if isinstance(one.value, str) and repr(one.value) in text]
+        keys = [one.place for key, one in entries.items() if repr(key.rpartition(".")[2]) in text]
+        return next(iter([*named, *keys]), self._latest.name)
 
     def check_groups(self, groups: Iterable[str]) -> None:
         """Reject groups of arguments that are a single value or have a key like 1, in the file read last.
@@ -266,50 +212,52 @@ class Sources:
         Raises:
             ConfigError: There is one.
         """
-        for group in ("", *groups):
-            config, found = self._read[self._latest]
-            name = self._name_in(found, group) if group else ""
-            value = _at(config, name) if name or not group else None
-            wrong = next((key for key in value if not isinstance(key, str)), "") if isinstance(value, dict) else ""
-            if not isinstance(wrong, str):
-                place = found[f"{name}.{wrong}" if name else str(wrong)]
+        entries = self._latest.entries
+        names = {group: self._name_in(self._latest, group) for group in groups}
+        for group, name in {"": "", **names}.items():
+            value = entries[name].value if name else None if group else self._latest.value
+            wrong = [key for key in value if not isinstance(key, str)] if isinstance(value, dict) else []
+            if wrong:
+                place = entries[f"{name}.{wrong[0]}" if name else str(wrong[0])].place
                 raise ConfigError(
-                    f"A key is read as {wrong!r} ({place}), which is no name.",
+                    f"A key is read as {wrong[0]!r} ({place}), which is no name.",
                     expected="the name of an argument; YAML reads yes, no, on, off and null as values.",
                     fix="correct it, or put it in quotes.",
                 )
             if value is not None and not isinstance(value, (dict, str)):
                 raise ConfigError(
-                    f"{group!r} is {value!r:.80} ({found[name]}), but it is a group of arguments.",
+                    f"{group!r} is {value!r:.80} ({entries[name].place}), but it is a group of arguments.",
                     expected="a mapping of its arguments, or the path of a YAML file that holds one.",
                     fix=f"{group.rpartition('.')[2]}: {{}}, or its arguments, indented in lines of their own.",
                 )
 
-    def overridden(self) -> list[Overridden]:
-        """Return the keys that two files set to different values, in the order of the later files."""
-        differing: dict[tuple[int, str], Overridden] = {}
-        for index, (config, found) in enumerate(self._read):
-            for setting in _settings(config):
+    def overridden(self) -> list[str]:
+        """Return the keys that two files set to different values, with both, in the order of the later files."""
+        differing: dict[tuple[int, str], str] = {}
+        for index, document in enumerate(self.documents):
+            for setting in _settings(document.value):
                 for key in _and_parents(setting):
-                    earlier = next((one for one in reversed(self._read[:index]) if self._name_in(one[1], key)), None)
-                    if earlier is None:
+                    before, now = self._entry(key, self.documents[:index]), document.entries[key]
+                    if before is None:
                         continue
-                    name = self._name_in(earlier[1], key)
-                    before, value = _at(earlier[0], name), _at(config, key)
-                    if before != value and (key == setting or not isinstance(before, dict)):
-                        differing[index, key] = Overridden(key, earlier[1][name], before, found[key], value)
+                    if before.value != now.value and (key == setting or not isinstance(before.value, dict)):
+                        instead = f"instead of {before.value!r} ({before.place})"
+                        differing[index, key] = f"{key}: {now.value!r} ({now.place}) {instead}"
                     break
         return list(differing.values())
 
-    def _name_in(self, found: dict[str, Place], key: str) -> str:
-        """Return how `key` is spelt in one file, or an empty string when it is not there."""
-        return next((one for one in self._spellings(key) if one in found), "")
+    def _entry(self, key: str, documents: list[Document]) -> Entry | None:
+        """Return a key of the last of several files that has it."""
+        found = ((document, self._name_in(document, key)) for document in reversed(documents))
+        return next((document.entries[name] for document, name in found if name), None)
 
-    def _spellings(self, key: str) -> list[str]:
+    def _name_in(self, document: Document, key: str) -> str:
+        """Return how `key` is spelt in one file, or an empty string when it is not there."""
         verb, _, rest = key.partition(".")
         below_verb = verb in self.verbs and rest
         keys = [key, rest] if below_verb else [key, *(f"{verb}.{key}" for verb in self.verbs)]
-        return [*keys, *(f"{one}+" for one in keys)]  # what is added to a list
+        added = [f"{one}+" for one in keys]  # to a list
+        return next((one for one in [*keys, *added] if one in document.entries), "")
 
 
 def _settings(config: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -326,18 +274,3 @@ def _and_parents(key: str) -> Iterator[str]:
     while key:
         yield key
         key = key.rpartition(".")[0]
-
-
-def _at(config: Any, key: str) -> Any:
-    """Return the value at a dotted key; a name may itself contain dots."""
-    if not key:
-        return config
-    if isinstance(config, list):
-        index, _, rest = key.partition(".")
-        return _at(config[int(index)], rest)
-    name = next(name for name in config if key == str(name) or key.startswith(f"{name}."))
-    return _at(config[name], key[len(str(name)) + 1 :])
-
-
-def _quoted(value: Any, text: str) -> bool:
-    return isinstance(value, str) and repr(value) in text
