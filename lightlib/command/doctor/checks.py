@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import math
 import os
@@ -15,15 +16,15 @@ from datetime import timedelta
 from typing import Any
 
 from packaging.requirements import Requirement
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from lightlib.command.doctor import facts
 from lightlib.command.doctor.facts import Package, first_line
 from lightlib.errors import LightlibError
 
-__all__ = ["OLDEST_TORCH", "TESTED_TORCH", "Check", "examine"]
+__all__ = ["TESTED_TORCH", "Check", "examine"]
 
-OLDEST_TORCH, TESTED_TORCH = "2.6", "2.13"
+TESTED_TORCH = "2.13"
 _LITTLE_SPACE = 2**30
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  looked at, not written to
 _SLOW = {
@@ -52,56 +53,51 @@ class Check:
 
 def examine(packages: Sequence[Package]) -> Iterator[Check]:
     """Run all checks, yielding each result as it is made. Without torch, the checks that need it are left out."""
-    by_name = {package.name: package for package in packages}
     yield from _packages(packages)
     yield from _folder()
     yield from _shared_memory()
     yield from _variables()
-    if by_name["torch"].version is None or by_name["torch"].error:
-        return
-    yield from _torch(by_name["torch"])
-    yield from _processes()
-    yield from _gpus()
-    yield _rendezvous()
-    if not any(package.needed and (package.error or package.version is None) for package in packages):
-        yield _one_step()
+    torch = next(package for package in packages if package.name == "torch")
+    if torch.works:
+        yield _torch(str(torch.version))
+        yield from _processes()
+        yield from _gpus()
+        yield _rendezvous()
+        if all(package.works for package in packages if package.needed):
+            yield _one_step()
 
 
-def _packages(packages: Sequence[Package]) -> Iterator[Check]:
-    wrong = False
+def _packages(packages: Sequence[Package]) -> list[Check]:
+    found = [*_broken(packages), *_other_versions()]
+    return found or [Check("packages", "ok", "all required packages are installed and can be imported")]
+
+
+def _broken(packages: Sequence[Package]) -> Iterator[Check]:
     for package in packages:
         if package.needed and package.version is None:
             found = f"{package.name} is not installed, and lightlib needs it"
             yield Check("packages", "failed", found, f"pip install {package.name}")
         elif package.error:
-            wrong = True
             again = f"pip install --force-reinstall {package.name}"
             fix = again if package.needed else f"{again}, or pip uninstall {package.name} if you do not use it"
             status = "failed" if package.needed else "warning"
             yield Check("packages", status, f"{package.name} {package.describe()}", fix)
-    for name, version, wanted in _other_versions():
-        wrong = True
-        found = f"{name} {version} is installed, and lightlib needs {wanted}"
-        yield Check("packages", "failed", found, f"pip install '{wanted}'")
-    if not wrong:
-        yield Check("packages", "ok", "all required packages are installed and can be imported")
 
 
-def _other_versions() -> Iterator[tuple[str, str, str]]:
+def _other_versions() -> Iterator[Check]:
     """Yield installed packages outside the range that the installed lightlib declares; a checkout declares none."""
-    try:
+    declared: list[str] = []
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         declared = importlib.metadata.requires("lightlib") or []
-    except importlib.metadata.PackageNotFoundError:
-        return
     for wanted in map(Requirement, declared):
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # reported already
             version = importlib.metadata.version(wanted.name)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # reported already
-        if not wanted.specifier.contains(version, prereleases=True):
-            yield wanted.name, version, f"{wanted.name}{wanted.specifier}"
+            if not wanted.specifier.contains(version, prereleases=True):
+                needed = f"{wanted.name}{wanted.specifier}"
+                found = f"{wanted.name} {version} is installed, and lightlib needs {needed}"
+                yield Check("packages", "failed", found, f"pip install '{needed}'")
 
 
 def _folder() -> Iterator[Check]:
@@ -148,24 +144,13 @@ def _variables() -> Iterator[Check]:
             yield Check("variables", "warning", found, f"unset {name}, unless you are looking for an error")
 
 
-def _torch(package: Package) -> Iterator[Check]:
-    try:
-        version = Version(package.version or "").release[:2]
-    except InvalidVersion:
-        yield Check("torch", "warning", f"the version of torch cannot be read: {package.version}")
-        return
-    if version < Version(OLDEST_TORCH).release:
-        found = f"torch {package.version} is older than lightlib supports"
-        yield Check("torch", "failed", found, f"pip install 'torch>={OLDEST_TORCH},<3'")
-    elif version < Version(TESTED_TORCH).release:
-        found = f"torch {package.version} is older than the {TESTED_TORCH} that lightlib is tested with"
-        yield Check("torch", "warning", found, f"if something fails: pip install 'torch~={TESTED_TORCH}.0'")
-    elif version > Version(TESTED_TORCH).release:
-        yield Check(
-            "torch", "ok", f"torch {package.version} is newer than the {TESTED_TORCH} that lightlib is tested with"
-        )
-    else:
-        yield Check("torch", "ok", f"torch {package.version} is what lightlib is tested with")
+def _torch(version: str) -> Check:
+    release, tested = Version(version).release[:2], Version(TESTED_TORCH).release
+    if release < tested:
+        found = f"torch {version} is older than the {TESTED_TORCH} that lightlib is tested with"
+        return Check("torch", "warning", found, f"if something fails: pip install 'torch~={TESTED_TORCH}.0'")
+    compared = "newer than the" if release > tested else "the"
+    return Check("torch", "ok", f"torch {version} is {compared} {TESTED_TORCH} that lightlib is tested with")
 
 
 def _processes() -> Iterator[Check]:
@@ -271,22 +256,9 @@ def _rendezvous() -> Check:
 
 def _one_step() -> Check:
     """Fit a tiny module for one step on the CPU, in one process even under a launcher."""
-    import torch  # optional: torch, only when it can be imported
-
-    from lightlib.core.module.module import Module  # optional: torch, only when it can be imported
     from lightlib.core.trainer import Trainer  # optional: torch, only when it can be imported
     from lightlib.launch.environment.environment import Environment  # optional: torch, only when it can be imported
-
-    class Tiny(Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(2, 1)
-
-        def training_step(self, batch: torch.Tensor) -> torch.Tensor:
-            return self.layer(batch).square().mean()  # type: ignore[no-any-return]  # a module returns anything
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.parameters(), lr=0.1)
+    from lightlib.testing.module import BoringModule  # optional: torch, only when it can be imported
 
     began = time.perf_counter()
     try:
@@ -297,14 +269,12 @@ def _one_step() -> Check:
                 num_nodes=1,
                 strategy="single_device",
                 plugins=Environment(),
-                max_steps=1,
-                logger=False,
+                fast_dev_run=True,
                 default_root_dir=folder,
-                enable_checkpointing=False,
                 enable_progress_bar=False,
                 enable_model_summary=False,
             )
-            trainer.fit(Tiny(), torch.utils.data.DataLoader(torch.ones(4, 2)))  # type: ignore[arg-type]
+            trainer.fit(BoringModule())
     except Exception as error:  # noqa: BLE001  any failure is reported
         fix = "follow the message, or report it with the output of `lightlib env`"
         return Check("self-test", "failed", f"a fit of one step on the CPU ended with {first_line(error)}", fix)

@@ -30,15 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print facts and checks; return 1 if a check failed."""
     packages = facts.packages()
-    torch = next(package for package in packages if package.name == "torch")
-    has_torch = torch.version is not None and not torch.error
-    found: dict[str, dict[str, Any]] = {
-        "versions": facts.versions(packages),
-        "devices": facts.devices(has_torch),
-        "network": facts.network() if has_torch else {},
-        "environment": facts.environment(),
-        "disk": facts.disk(),
-    }
+    found = facts.groups(packages)
     if options.json:
         checks = list(examine(packages))
         print(json.dumps({**found, "checks": [asdict(check) for check in checks]}, indent=2))
@@ -61,24 +53,18 @@ def _print_group(title: str, group: Mapping[str, Any]) -> None:
 
 def _print_checks(checks: Iterable[Check]) -> list[Check]:
     print("Checks")
-    width, done = max(60, shutil.get_terminal_size().columns), []
+    lines = textwrap.TextWrapper(
+        max(60, shutil.get_terminal_size().columns), break_on_hyphens=False, break_long_words=False
+    )
+    done = []
     for check in checks:
         done.append(check)
-        print(_wrapped(f"{check.name}: {check.found}", width, f"  {check.status:9}", 11))
+        lines.initial_indent, lines.subsequent_indent = f"  {check.status:9}", " " * 11
+        print(lines.fill(f"{check.name}: {check.found}"))
+        lines.initial_indent, lines.subsequent_indent = " " * 11, " " * 16
         if check.fix:
-            print(_wrapped(f"Fix: {check.fix}", width, " " * 11, 16))
+            print(lines.fill(f"Fix: {check.fix}"))
     counts = Counter(check.status for check in done)
     warnings = f"{counts['warning']} warning{'' if counts['warning'] == 1 else 's'}"
     print(f"\n{counts['ok']} ok, {warnings}, {counts['failed']} failed.")
     return done
-
-
-def _wrapped(text: str, width: int, start: str, indent: int) -> str:
-    return textwrap.fill(
-        text,
-        width,
-        initial_indent=start,
-        subsequent_indent=" " * indent,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )

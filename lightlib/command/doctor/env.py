@@ -16,20 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001  every command gets them
     """Print versions, devices and variables as Markdown."""
-    packages = facts.packages()
-    torch = next(package for package in packages if package.name == "torch")
-    groups = {
-        "Versions": facts.versions(packages),
-        "Devices": facts.devices(torch.version is not None and not torch.error),
-        "Environment": facts.environment() or {"variables": "none that affect a run"},
-    }
+    groups = facts.groups(facts.packages())
+    del groups["versions"]["not installed"]
+    groups["environment"] = groups["environment"] or {"variables": "none that affect a run"}
     blocks = []
-    for title, group in groups.items():
-        lines = [
-            f"- {name}: `{str(value).replace('`', chr(39))}`"
-            for name, value in group.items()
-            if name != "not installed"
-        ]
-        blocks.append("\n".join([f"**{title}**", "", *lines]))
+    for title in ("versions", "devices", "environment"):
+        lines = [f"- {name}: `{str(value).replace('`', chr(39))}`" for name, value in groups[title].items()]
+        blocks.append("\n".join([f"**{title.capitalize()}**", "", *lines]))
     print("\n\n".join(blocks))
     return 0

@@ -27,48 +27,21 @@ __all__ = [
     "OPTIONAL",
     "REQUIRED",
     "Package",
-    "devices",
-    "disk",
     "environment",
     "first_line",
-    "network",
+    "groups",
     "packages",
     "processors",
     "quiet",
     "size",
-    "versions",
 ]
 
-# The imported module by pip's name of the package.
-REQUIRED = {
-    "torch": "torch",
-    "torchmetrics": "torchmetrics",
-    "fsspec": "fsspec",
-    "jsonargparse": "jsonargparse",
-    "packaging": "packaging",
-    "rich": "rich",
-    "tensorboard": "tensorboard",
-}
-OPTIONAL = {
-    "numpy": "numpy",
-    "torchvision": "torchvision",
-    "torchaudio": "torchaudio",
-    "torchdata": "torchdata",
-    "comet-ml": "comet_ml",
-    "deepspeed": "deepspeed",
-    "matplotlib": "matplotlib",
-    "plotly": "plotly",
-    "mlflow": "mlflow",
-    "omegaconf": "omegaconf",
-    "onnx": "onnx",
-    "onnxscript": "onnxscript",
-    "psutil": "psutil",
-    "s3fs": "s3fs",
-    "safetensors": "safetensors",
-    "shtab": "shtab",
-    "tqdm": "tqdm",
-    "wandb": "wandb",
-}
+# By pip's names, of which the module's has underscores in place of dashes.
+REQUIRED = ("torch", "torchmetrics", "fsspec", "jsonargparse", "packaging", "rich", "tensorboard")
+OPTIONAL = (
+    "numpy", "torchvision", "torchaudio", "torchdata", "comet-ml", "deepspeed", "matplotlib", "plotly", "mlflow",
+    "omegaconf", "onnx", "onnxscript", "psutil", "s3fs", "safetensors", "shtab", "tqdm", "wandb",
+)  # fmt: skip
 _THAT_MATTER = re.compile(
     r"(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_|GROUP_)?WORLD_SIZE|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+|"
     r"SLURM_(JOB_(ID|NAME|NUM_NODES)|STEP\w*|PROCID|LOCALID|NODEID|NNODES|N?TASKS\w*|CPUS\w*|GPUS?\w*|PTY_PORT)|"
@@ -96,6 +69,11 @@ class Package:
     version: str | None
     error: str = ""
 
+    @property
+    def works(self) -> bool:
+        """Whether it can be imported."""
+        return self.version is not None and not self.error
+
     def describe(self) -> str:
         """Return its version and the error of its import."""
         error = f", but cannot be imported: {self.error}" if self.error else ""
@@ -104,11 +82,11 @@ class Package:
 
 def packages() -> list[Package]:
     """Import every required package and every installed optional one, and return the results."""
-    needed = [_package(name, module, True) for name, module in REQUIRED.items()]
-    return needed + [_package(name, module, False) for name, module in OPTIONAL.items()]
+    return [_package(name, name in REQUIRED) for name in (*REQUIRED, *OPTIONAL)]
 
 
-def _package(name: str, module: str, needed: bool) -> Package:
+def _package(name: str, needed: bool) -> Package:
+    module = name.replace("-", "_")
     if module not in sys.modules and importlib.util.find_spec(module) is None:
         return Package(name, needed, None)
     error, imported = "", None
@@ -127,36 +105,37 @@ def _package(name: str, module: str, needed: bool) -> Package:
     return Package(name, needed, version, error)
 
 
-def versions(found: Sequence[Package]) -> dict[str, Any]:
-    """Return the versions of Python, lightlib and the packages."""
-    facts: dict[str, Any] = {
+def groups(found: Sequence[Package]) -> dict[str, dict[str, Any]]:
+    """Return all facts, by group. Those that need torch are missing where it cannot be imported."""
+    with_torch = any(package.name == "torch" and package.works for package in found)
+    cores, allowed = processors()
+    return {
+        "versions": _versions(found),
+        "devices": {"cores": cores, "cores allowed": allowed, **_memory(), **(_collected() if with_torch else {})},
+        "network": _network() if with_torch else {},
+        "environment": environment(),
+        "disk": _disk(),
+    }
+
+
+def _versions(found: Sequence[Package]) -> dict[str, str]:
+    known = {package.name: package.describe() for package in found if package.needed or package.version is not None}
+    return {
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         "system": platform.platform(),
         "lightlib": __version__,
+        **known,
+        "not installed": ", ".join(package.name for package in found if package.name not in known) or "none",
     }
-    for package in found:
-        if package.needed or package.version is not None:
-            facts[package.name] = package.describe()
-    missing = [package.name for package in found if not package.needed and package.version is None]
-    facts["not installed"] = ", ".join(missing) or "none"
-    return facts
-
-
-def devices(with_torch: bool = True) -> dict[str, Any]:
-    """Return processors, memory and accelerators; torch's own `collect_env` finds the models, driver and libraries."""
-    cores, allowed = processors()
-    facts: dict[str, Any] = {"cores": cores, "cores allowed": allowed, **_memory()}
-    if with_torch:
-        with quiet():
-            facts.update(_collected())
-    return facts
 
 
 def _collected() -> dict[str, str]:
+    """Return the models, driver and libraries that torch's own `collect_env` finds."""
     import torch  # optional: torch, only when it can be imported
     from torch.utils import collect_env  # optional: torch, only when it can be imported
 
-    info = collect_env.get_env_info()  # type: ignore[no-untyped-call]  # torch's has no types
+    with quiet():
+        info = collect_env.get_env_info()  # type: ignore[no-untyped-call]  # torch's has no types
     cpu = re.search(r"^Model name:\s*(.+)$", info.cpu_info, re.MULTILINE)
     facts = {
         "cpu": cpu.group(1) if cpu else info.cpu_info.partition("\n")[0],
@@ -175,12 +154,10 @@ def processors() -> tuple[int, float]:
     """Return the number of cores, and how many this process may use by its affinity and its control group."""
     cores = os.cpu_count() or 1
     allowed: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    for text in _limits("cpu.max"):  # "200000 100000": microseconds in each period
-        quota, _, period = text.partition(" ")
-        if quota.isdigit() and period.isdigit():
-            allowed = min(allowed, int(quota) / int(period))
-    for quota, period in zip(_limits("cpu/cpu.cfs_quota_us"), _limits("cpu/cpu.cfs_period_us"), strict=False):
-        if quota.isdigit() and period.isdigit():
+    limits = [text.split() for text in _limits("cpu.max")]  # "200000 100000": microseconds in each period
+    limits += zip(_limits("cpu/cpu.cfs_quota_us"), _limits("cpu/cpu.cfs_period_us"), strict=False)
+    for quota, period in limits:
+        if quota.isdigit():  # else max or -1
             allowed = min(allowed, int(quota) / int(period))
     return cores, int(allowed) if allowed == int(allowed) else round(allowed, 2)
 
@@ -218,18 +195,15 @@ def _own_group() -> str:
     return ""
 
 
-def network() -> dict[str, str]:
+def _network() -> dict[str, str]:
     """Return the available backends of torch.distributed and the names of the network interfaces."""
     import torch  # optional: torch, only when it can be imported
 
-    available = torch.distributed.is_available()
-    backends = {
-        name: available and getattr(torch.distributed, f"is_{name}_available")() for name in ("gloo", "nccl", "mpi")
-    }
-    try:
+    interfaces = "unknown"
+    with contextlib.suppress(OSError, AttributeError):  # older Pythons on Windows
         interfaces = ", ".join(name for _, name in socket.if_nameindex())
-    except (OSError, AttributeError):  # older Pythons on Windows
-        interfaces = "unknown"
+    available = torch.distributed.is_available()
+    backends = {name: available and torch.distributed.is_backend_available(name) for name in ("gloo", "nccl", "mpi")}
     return {**{name: "yes" if has else "no" for name, has in backends.items()}, "interfaces": interfaces or "none"}
 
 
@@ -247,7 +221,7 @@ def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     }
 
 
-def disk() -> dict[str, str]:
+def _disk() -> dict[str, str]:
     """Return the free space where runs write."""
     facts: dict[str, str] = {}
     for name, path in (("current folder", "."), ("/dev/shm", "/dev/shm")):  # noqa: S108  looked at, not written to
