@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
 from lightlib import registry
 from lightlib.config.yaml.file import load
-from lightlib.errors import MisconfigurationException, UnknownNameError, closest, nearest
+from lightlib.errors import MisconfigurationException, UnknownNameError, nearest
 
 __all__ = ["class_path", "translate", "translated"]
 
@@ -33,7 +34,7 @@ _ALSO = ("Environment", "SLURMEnvironment")  # plugins with no common base class
 _TABLE = "lightning_classes.yaml"
 # Each root of Lightning's class paths, with the sections of the table that are below it.
 _ROOTS = {
-    "lightning": (),
+    "lightning": ("pytorch", "fabric"),  # only what has no package there
     "lightning.fabric": ("both", "fabric"),
     "lightning.pytorch": ("both", "pytorch"),
     "lightning_fabric": ("both", "fabric"),
@@ -154,13 +155,14 @@ def translate(path: str) -> str:
         if name in _public(package):
             return f"{package}.{name}"
         raise _lacking(path, package, name)
-    package = _area(path)
-    if package:
-        of_area = sorted(known for known, (there, _) in _lightning().items() if there == package)
+    place = path.rpartition(".")[0]
+    next_to_it = [known for known in _lightning() if known.rpartition(".")[0] == place]
+    if next_to_it and ".demos." not in path:
+        package = _lightning()[next_to_it[0]][0]
         raise MisconfigurationException(
-            f"{path!r} is no class of Lightning 2.6.{nearest(path, of_area)}",
+            f"{path!r} is no class of Lightning 2.6.{nearest(path, next_to_it)}",
             expected=f"a class of Lightning, or one of ours from {package}.",
-            fix=f"correct the name{_like(path.rpartition('.')[2], package)}.",
+            fix="correct the name.",
         )
     return path
 
@@ -219,44 +221,18 @@ def _table() -> dict[str, Any]:
 
 
 @functools.cache
-def _areas() -> dict[str, list[dict[str, Any]]]:
-    """Return the packages below each root of Lightning's class paths, by their name below the root."""
-    areas = {root: [_table()[section] for section in sections] for root, sections in _ROOTS.items()}
-    return areas | {"lightning": [{"": _table()[section][""]} for section in ("pytorch", "fabric")]}
-
-
-@functools.cache
 def _lightning() -> dict[str, tuple[str, str]]:
     """Map every path by which a class of Lightning may be named to our package and the name of the class."""
     classes: dict[str, tuple[str, str]] = {}
-    for root, sections in _areas().items():
-        for area, content in (item for section in sections for item in section.items()):
+    for root, sections in _ROOTS.items():
+        for area, content in (item for section in sections for item in _table()[section].items()):
+            if root == "lightning" and area:
+                continue
+            package = f"{root}.{area}".removesuffix(".")
             for file, names in content["classes"].items():
-                for place in _upwards(f"{root}.{area}".strip("."), file):
+                for place in itertools.accumulate(filter(None, file.split(".")), "{}.{}".format, initial=package):
                     classes.update({f"{place}.{name}": (content["package"], name) for name in names.split()})
     return classes
-
-
-def _upwards(area: str, file: str) -> Iterator[str]:
-    parts = file.split(".") if file else []
-    for length in range(len(parts) + 1):
-        yield ".".join([area, *parts[:length]])
-
-
-def _area(path: str) -> str:
-    """Return our package for a path of Lightning; empty for functions and for the paths of other packages."""
-    for root in sorted(_areas(), key=len, reverse=True):
-        if path.startswith(f"{root}."):
-            area = path.removeprefix(f"{root}.").rpartition(".")[0]
-            if not area:
-                return "lightlib"
-            for section in _areas()[root]:
-                for prefix in sorted(section, key=len, reverse=True):
-                    if prefix not in ("", "demos", "utilities") and f"{area}.".startswith(f"{prefix}."):
-                        package: str = section[prefix]["package"]
-                        return package
-            return ""
-    return ""
 
 
 def _name(path: str) -> str:
@@ -266,22 +242,13 @@ def _name(path: str) -> str:
 
 
 def _lacking(path: str, package: str, name: str) -> MisconfigurationException:
-    names, instead = _table()["names"], _table()["instead"].get(name)
-    if name in names:
-        fix = f"trainer.plugins: {names[name]}"
-    else:
-        fix = f"write instead: {instead}" if instead else f"leave it out{_like(name, package)}."
-    classes = ", ".join(_classes(package)) or "none"
+    registered, instead = _table()["names"].get(name), _table()["instead"].get(name)
+    other = f"write instead: {instead}" if instead else "leave it out, or write one of these."
     return MisconfigurationException(
         f"{path!r} is a Lightning class with no counterpart in lightlib.",
-        expected=f"one of {package}: {classes}.",
-        fix=fix,
+        expected=f"one of {package}: {', '.join(_classes(package)) or 'none'}.",
+        fix=f"trainer.plugins: {registered}" if registered else other,
     )
-
-
-def _like(name: str, package: str) -> str:
-    near = closest(name, _classes(package))
-    return f"; the nearest of ours is {package}.{near}" if near else ""
 
 
 def _no_class(group: str, name: str) -> MisconfigurationException:

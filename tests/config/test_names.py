@@ -270,7 +270,7 @@ def test_other_paths_stay(path):
             "Fix: write instead: a callback ModelCheckpoint with async_save",
         ),
         ("lightning.pytorch.plugins.precision.FSDPPrecision", "Fix: write instead: trainer.precision"),
-        ("lightning.pytorch.strategies.XLAStrategy", "Fix: leave it out; the nearest of ours is lightlib.strategies."),
+        ("lightning.pytorch.strategies.XLAStrategy", "Fix: leave it out, or write one of these."),
         ("lightning.pytorch.plugins.environments.LSFEnvironment", "Fix: trainer.plugins: lsf"),
         ("lightning.pytorch.demos.boring_classes.BoringModel", "Fix: write instead: lightlib.testing.BoringModule"),
         ("lightning.Fabric", "'lightning.Fabric' is a Lightning class with no counterpart in lightlib."),
