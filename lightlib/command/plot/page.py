@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from lightlib.command.plot.panels import Panel, Row, traces
+from lightlib.command.plot.panels import HEAD, Panel, Row, traces
 
 __all__ = ["MARK", "draw_page"]
 
@@ -60,10 +60,8 @@ def _figure(title: str, runs: Sequence[str], panels: Sequence[Panel], x: str, sm
 
     columns = min(2, len(panels))
     count = math.ceil(len(panels) / columns)
-    positions = [range(row * columns, (row + 1) * columns) for row in range(count)]
-    specs: list[list[dict[str, str] | None]] = [
-        [{} if number < len(panels) else None for number in row] for row in positions
-    ]
+    drawn = [{}] * len(panels) + [None] * (count * columns - len(panels))
+    specs = [drawn[row * columns : (row + 1) * columns] for row in range(count)]
     titles = [_text(panel.title) for panel in panels]
     figure = make_subplots(count, columns, specs=specs, subplot_titles=titles, vertical_spacing=0.3 / count)
     for number, panel in enumerate(panels):
@@ -84,18 +82,17 @@ def _figure(title: str, runs: Sequence[str], panels: Sequence[Panel], x: str, sm
     figure.update_xaxes(title=x, matches="x")
     figure.update_layout(title=_text(title), height=_HEIGHT * count + 120, template="plotly_white", showlegend=True)
     figure.update_layout(hovermode="x unified", hoverlabel={"namelength": -1})
-    axes = [axis.plotly_name for axis in figure.select_yaxes()]
-    scales = (("Linear", "linear"), ("Logarithmic", "log"))
+    axes = [f"{axis.plotly_name}.type" for axis in figure.select_yaxes()]
     buttons = [
-        {"label": label, "method": "relayout", "args": [{f"{axis}.type": kind for axis in axes}]}
-        for label, kind in scales
+        {"label": label, "method": "relayout", "args": [dict.fromkeys(axes, kind)]}
+        for label, kind in (("Linear", "linear"), ("Logarithmic", "log"))
     ]
     menu = {"type": "buttons", "direction": "right", "buttons": buttons, "x": 1, "y": 1 + 60 / (_HEIGHT * count)}
     figure.update_layout(updatemenus=[{**menu, "xanchor": "right", "yanchor": "bottom"}])
-    drawn: str = figure.to_html(
+    text: str = figure.to_html(
         {"displaylogo": False}, full_html=False, include_plotlyjs=True, div_id="curves", validate=False
     )
-    return drawn
+    return text
 
 
 def _text(value: object) -> str:
@@ -104,9 +101,6 @@ def _text(value: object) -> str:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = [("run", "metric", "last", "best", "at step")]
-    for row in rows:
-        best = ("-", "-") if row.best is None else (f"{row.best:.6g}", str(row.step))
-        lines.append((_text(row.run), _text(row.name), f"{row.last:.6g}", *best))
-    cells = "\n".join(f"<tr><td>{'</td><td>'.join(line)}</td></tr>" for line in lines)
+    lines = [HEAD, *(row.cells() for row in rows)]
+    cells = "\n".join(f"<tr><td>{'</td><td>'.join(map(_text, line))}</td></tr>" for line in lines)
     return f'<table cellpadding="4">\n{cells}\n</table>'

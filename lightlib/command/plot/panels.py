@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-import bisect
 import fnmatch
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lightlib.command.plot.curves import Curve, Run
+from lightlib.command.plot.curves import Run
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
-__all__ = ["AXES", "COLORS", "Line", "Panel", "Row", "Trace", "chosen", "make_panels", "smoothed", "summary", "traces"]
+__all__ = [
+    "AXES",
+    "COLORS",
+    "HEAD",
+    "Line",
+    "Panel",
+    "Row",
+    "Trace",
+    "chosen",
+    "make_panels",
+    "smoothed",
+    "summary",
+    "traces",
+]
 
 AXES = ("step", "epoch", "time")
+HEAD = ["run", "metric", "last", "best", "at step"]
 COLORS = ("#0072b2", "#d55e00", "#008a64", "#b5528a", "#8f6400", "#2b87b9", "#3d3d42", "#7a5cc0")
 
-_STAGES = {
-    **dict.fromkeys(["train", "training", "fit"], 0),
-    **dict.fromkeys(["val", "valid", "validation", "eval"], 1),
-    **dict.fromkeys(["test", "testing"], 2),
-}
+_STAGE = re.compile(
+    r"(?:^|[_/.\- ]+)(?:(train|training|fit)|(val|valid|validation|eval)|(test|testing))(?=[_/.\- ]|$)", re.IGNORECASE
+)
+_TIMES = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _PER = re.compile(r"_(step|epoch)$")
 _LEARNING_RATE = re.compile(r"(^|.*[-_/])(lr|learning_rate)([-_/].*)?", re.IGNORECASE)
 _NO_LEARNING_RATE = re.compile(r".*(momentum|weight_decay)(/.*)?")
@@ -37,28 +49,14 @@ _HIGHER = re.compile(
 
 @dataclass
 class Line:
-    """One curve in a panel.
+    """One curve in a panel; NaN in `y` leaves a gap, where a value is not finite (or beyond 1e300)."""
 
-    Attributes:
-        run: The position of its run.
-        name: The metric.
-        stage: 0 for training, 1 for validation, 2 for test, 3 and more for further curves of one of them.
-        per_step: Whether it has several values in an epoch: it is drawn thin, and smoothed.
-        x: Positions along the chosen axis, ascending.
-        y: Values; NaN where a value is not finite (or beyond 1e300), which leaves a gap in the line.
-    """
-
-    run: int
+    run: int  # its position
     name: str
-    stage: int
-    per_step: bool
+    stage: int  # 0 training, 1 validation, 2 test, 3 and more for further curves of one of them
+    per_step: bool  # several values in an epoch: drawn thin, and smoothed
     x: list[float]
     y: list[float]
-
-    def has_isolated_points(self) -> bool:
-        """Return whether a value stands between two gaps, where no line can be drawn."""
-        gaps = [True, *map(math.isnan, self.y), True]
-        return any(left and not here and right for left, here, right in zip(gaps, gaps[1:], gaps[2:], strict=False))
 
 
 @dataclass
@@ -71,28 +69,15 @@ class Panel:
 
 @dataclass(frozen=True)
 class Trace:
-    """Input of the drawing libraries: one curve with its style, or the markers of values that are not finite.
-
-    Attributes:
-        run: The position of its run.
-        label: The metric, or ``"not finite"``.
-        x: Positions along the axis.
-        y: Values; NaN is a gap.
-        color: As ``#rrggbb``.
-        dash: 0 dashed, 1 solid, 2 dotted, 3 dash-dotted, 4 dash-dot-dotted.
-        width: Of the line, in points.
-        opacity: From 0 to 1.
-        line: Whether the points are connected.
-        markers: Whether each point has a marker.
-    """
+    """Input of the drawing libraries: one curve with its style, or the markers of values that are not finite."""
 
     run: int
     label: str
     x: list[float]
     y: list[float]
     color: str
-    dash: int = 1
-    width: float = 1.8
+    dash: int = 1  # 0 dashed, 1 solid, 2 dotted, 3 dash-dotted, 4 dash-dot-dotted
+    width: float = 1.8  # in points
     opacity: float = 1.0
     line: bool = True
     markers: bool = False
@@ -100,16 +85,18 @@ class Trace:
 
 @dataclass(frozen=True)
 class Row:
-    """One metric of one run in the summary. `best` and `step` are None if the name shows no better direction."""
+    """One metric of one run in the summary. `best` is None if the name shows no better direction."""
 
     run: str
     name: str
-    last: float
-    best: float | None
-    step: int | None
-    points: int
-    not_finite: int
-    first_not_finite: int | None
+    points: list[tuple[int, float]]
+    best: tuple[int, float] | None
+    not_finite: list[int]  # steps
+
+    def cells(self) -> list[str]:
+        """Return the texts of the table's line; see :data:`HEAD`."""
+        step, best = ("-", "-") if self.best is None else (str(self.best[0]), f"{self.best[1]:.6g}")
+        return [self.run, self.name, f"{self.points[-1][1]:.6g}", best, step]
 
 
 # Which curve belongs where
@@ -131,24 +118,13 @@ def family(name: str) -> str:
     if _LEARNING_RATE.fullmatch(name) and not _NO_LEARNING_RATE.fullmatch(name):
         return LEARNING_RATE
     base = re.sub(r"/dataloader_idx_\d+$", "", base_name(name))
-    token = _stage_token(base)
-    if token is None:
-        return base
-    start, end = token
-    return (base[:start].rstrip("_/.- ") + base[end:] if start else base[end:].lstrip("_/.- ")) or base
-
-
-def _stage_token(name: str) -> tuple[int, int] | None:
-    """Return the position of the stage in a name; None if it has no stage or nothing else."""
-    for match in re.finditer(r"[^_/.\- ]+", name):
-        if match.group().lower() in _STAGES and match.group() != name:
-            return match.span()
-    return None
+    stage = _STAGE.search(base)
+    return (_STAGE.sub("", base, count=1).lstrip("_/.- ") if stage else "") or base
 
 
 def _stage(name: str) -> int:
-    token = _stage_token(name)
-    return _STAGES[name[slice(*token)].lower()] if token else 0
+    stage = _STAGE.search(name)
+    return (stage.lastindex or 1) - 1 if stage else 0
 
 
 def chosen(runs: Sequence[Run], patterns: Iterable[str]) -> list[str]:
@@ -184,18 +160,20 @@ def make_panels(runs: Sequence[Run], names: Sequence[str], axis: str) -> tuple[l
     Raises:
         MisconfigurationException: The logs of a run do not have that axis.
     """
-    places = [_Axis(run, axis) for run in runs]
-    unit, label = _time_unit(places) if axis == "time" else (1.0, "epoch" if axis == "epoch" else "step")
+    places = [_places(run, axis) for run in runs]
+    unit, label = 1.0, axis
+    if axis == "time":
+        longest = max((max(known.values(), default=0.0) for known in places), default=0.0)
+        unit, label = next(one for one in _TIMES if longest >= 2 * one[0] or one[0] == 1)
     panels: dict[str, Panel] = {}
     for name in names:
         panel = panels.setdefault(family(name), Panel(family(name)))
-        for number, (run, place) in enumerate(zip(runs, places, strict=True)):
-            curve = run.curves.get(name)
-            if curve is not None:
-                points = curve.points()
-                x = [place.at(step) / unit for step, _ in points]
+        for number, (run, known) in enumerate(zip(runs, places, strict=True)):
+            points = run.points(name)
+            if points:
+                x = _positions([step for step, _ in points], known, unit)
                 y = [value if _is_finite(value) else math.nan for _, value in points]
-                panel.lines.append(Line(number, name, _stage(name), _is_per_step(name, curve, run), x, y))
+                panel.lines.append(Line(number, name, _stage(name), _is_per_step(name, run), x, y))
     staged = [Panel(panel.title, _with_distinct_stages(panel.lines)) for panel in panels.values()]
     return sorted(staged, key=_order), label
 
@@ -219,44 +197,41 @@ def _with_distinct_stages(lines: Iterable[Line]) -> list[Line]:
     return sorted(staged, key=lambda line: (line.run, not line.per_step, line.stage))
 
 
-def _is_per_step(name: str, curve: Curve, run: Run) -> bool:
+def _is_per_step(name: str, run: Run) -> bool:
     if match := _PER.search(name):
         return match[1] == "step"
     if run.epoch_ends:
-        return len(curve.values) > len(run.epoch_ends) + 1  # validation before the first epoch is one more
+        return len(run.curves[name]) > len(run.epoch_ends) + 1  # validation before the first epoch is one more
     return _stage(name) == 0
 
 
 # Along the x-axis
 
 
-class _Axis:
-    """Maps steps of a run to positions on the axis, linear between known positions."""
+def _places(run: Run, axis: str) -> dict[int, float]:
+    """Return the known positions on an axis by step, none for the axis of steps."""
+    known = {"step": {}, "epoch": _epochs(run), "time": run.seconds}[axis]
+    if not known and axis != "step" and run.curves:
+        missing = "epochs" if axis == "epoch" else "times"
+        raise MisconfigurationException(
+            f"The logs of {run.name!r} in {run.path!r} have no {missing}, so '--x {axis}' cannot be drawn.",
+            expected="a metric 'epoch'." if axis == "epoch" else "event files of TensorBoard, which have them.",
+            fix="--x step",
+        )
+    return known
 
-    def __init__(self, run: Run, axis: str) -> None:
-        known: dict[int, float] = {"step": {}, "epoch": _epochs(run), "time": run.seconds}[axis]
-        self.steps = sorted(known)
-        # A run resumed from an earlier step has later times there than at the steps it did not reach again.
-        highest = itertools.accumulate((known[step] for step in self.steps), max)
-        self.places = dict(zip(self.steps, highest, strict=True))
-        self.is_step = axis == "step"
-        if not self.places and not self.is_step and run.curves:
-            missing = "epochs" if axis == "epoch" else "times"
-            raise MisconfigurationException(
-                f"The logs of {run.name!r} in {run.path!r} have no {missing}, so '--x {axis}' cannot be drawn.",
-                expected="a metric 'epoch'." if axis == "epoch" else "event files of TensorBoard, which have them.",
-                fix="--x step",
-            )
 
-    def at(self, step: int) -> float:
-        if self.is_step:
-            return step
-        right = min(max(bisect.bisect_left(self.steps, step), 1), len(self.steps) - 1)
-        if right < 1:
-            return self.places[self.steps[0]]
-        before, after = self.steps[right - 1], self.steps[right]
-        fraction = min(max((step - before) / (after - before), 0.0), 1.0)
-        return self.places[before] + fraction * (self.places[after] - self.places[before])
+def _positions(steps: list[int], known: Mapping[int, float], unit: float) -> list[float]:
+    """Return the positions of steps on the axis, linear between the known ones."""
+    import numpy as np  # optional: numpy, only when curves are drawn
+
+    if not known:
+        return [*steps]
+    ends = sorted(known)
+    # A run resumed from an earlier step has later times there than at the steps it did not reach again.
+    highest = np.maximum.accumulate([known[step] for step in ends])
+    positions: list[float] = (np.interp(steps, ends, highest) / unit).tolist()
+    return positions
 
 
 def _epochs(run: Run) -> dict[int, float]:
@@ -275,30 +250,22 @@ def _epochs(run: Run) -> dict[int, float]:
     return done
 
 
-def _time_unit(places: Iterable[_Axis]) -> tuple[float, str]:
-    longest = max((max(place.places.values(), default=0.0) for place in places), default=0.0)
-    if longest >= 2 * 3600:
-        return 3600.0, "hours"
-    return (60.0, "minutes") if longest >= 120 else (1.0, "seconds")
-
-
 # Style
 
 
 def traces(panel: Panel, several_runs: bool, smooth: float) -> Iterator[Trace]:
-    """Yield the traces of a panel. Colours distinguish runs; in a picture of one run, training and validation.
-
-    Args:
-        panel: Its lines.
-        several_runs: Whether the picture shows more than one run.
-        smooth: The weight of the running mean, from 0 to below 1. Learning rates and values per epoch have none.
-    """
+    """Yield the traces of a panel. Colours distinguish runs; in a picture of one run, training and validation."""
     dashed = several_runs and len({line.stage for line in panel.lines}) > 1
     finite = [value for line in panel.lines for value in line.y if not math.isnan(value)]
     for line in panel.lines:
         color = COLORS[(line.run if several_runs else line.stage) % len(COLORS)]
         dash = min(line.stage, 4) if dashed and not line.per_step else 1
-        markers = line.has_isolated_points() or (not line.per_step and len(line.x) <= _MOST_MARKERS)
+        is_gap = [True, *map(math.isnan, line.y), True]
+        # A value between two gaps is on no line.
+        alone = any(
+            left and right and not gap for left, gap, right in zip(is_gap, is_gap[1:], is_gap[2:], strict=False)
+        )
+        markers = alone or (not line.per_step and len(line.x) <= _MOST_MARKERS)
         width = 0.9 if line.per_step else 1.8
         smooths = smooth > 0 and line.per_step and panel.title != LEARNING_RATE
         opacity = 0.3 if smooths else 1.0
@@ -338,28 +305,12 @@ def smoothed(values: Sequence[float], weight: float) -> list[float]:
 def summary(runs: Sequence[Run], names: Sequence[str]) -> list[Row]:
     """Return the last and the best value of each metric in each run."""
     rows = []
-    for run in runs:
-        for name in names:
-            if name in run.curves:
-                points = run.curves[name].points()
-                finite = [(step, value) for step, value in points if _is_finite(value)]
-                odd = [step for step, value in points if not _is_finite(value)]
-                better = _better(name)
-                best: tuple[int, float] | None = None
-                if finite and better:
-                    best = (min if better < 0 else max)(finite, key=lambda point: point[1])
-                rows.append(
-                    Row(
-                        run.name,
-                        name,
-                        points[-1][1],
-                        best[1] if best else None,
-                        best[0] if best else None,
-                        len(points),
-                        len(odd),
-                        odd[0] if odd else None,
-                    )
-                )
+    for run, name in itertools.product(runs, names):
+        if points := run.points(name):
+            finite = [point for point in points if _is_finite(point[1])]
+            better = _better(name)
+            best = max(finite, key=lambda point: better * point[1]) if finite and better else None
+            rows.append(Row(run.name, name, points, best, [step for step, value in points if not _is_finite(value)]))
     return rows
 
 

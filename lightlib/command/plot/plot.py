@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 
+from lightlib import safe_files
 from lightlib.command.plot import page, picture
 from lightlib.command.plot.curves import Run, find_runs, read_run
-from lightlib.command.plot.panels import AXES, Row, chosen, make_panels, summary
+from lightlib.command.plot.panels import AXES, HEAD, Row, chosen, make_panels, summary
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.loggers.log_files import is_url
 
@@ -192,27 +194,16 @@ def _targets(output: str | None, runs: Sequence[Run], formats: Sequence[str]) ->
 
 
 def _is_ours(path: str, mark: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return mark.encode() in file.read(2048)
-    except OSError:
-        return False
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return mark.encode() in file.read(2048)
+    return False
 
 
 def _write(path: str, content: bytes) -> None:
     """Write a file completely or not at all."""
-    folder, name = os.path.split(path)
-    unfinished = os.path.join(folder, f".{name}.{os.getpid()}.part")
     try:
-        os.makedirs(folder or ".", exist_ok=True)
-        try:
-            with open(unfinished, "xb") as file:
-                file.write(content)
-            os.replace(unfinished, path)
-        except OSError:
-            if os.path.exists(unfinished):
-                os.remove(unfinished)
-            raise
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        safe_files.replace(path, content)
     except OSError as error:
         raise LightlibError(
             f"{path!r} cannot be written: {error}",
@@ -226,27 +217,21 @@ def _write(path: str, content: bytes) -> None:
 
 def _not_finite(rows: Sequence[Row]) -> list[str]:
     return [
-        f"{row.run}: {row.name} is not finite (NaN or infinite) at {row.not_finite} of {row.points} steps, first at "
-        f"step {row.first_not_finite}; its line has gaps there."
+        f"{row.run}: {row.name} is not finite (NaN or infinite) at {len(row.not_finite)} of {len(row.points)} steps, "
+        f"first at step {row.not_finite[0]}; its line has gaps there."
         for row in rows
         if row.not_finite
     ]
 
 
 def _print_table(rows: Sequence[Row], several: bool) -> None:
-    table = [["run", "metric", "last", "best", "at step"]]
-    for row in rows[:_MOST_ROWS]:
-        best = ["-", "-"] if row.best is None else [f"{row.best:.6g}", str(row.step)]
-        table.append([_printable(row.run), _printable(row.name), f"{row.last:.6g}", *best])
-    if not several:
-        table = [line[1:] for line in table]
+    texts = 2 if several else 1  # columns of text, before those of numbers
+    table = [
+        [_printable(cell) for cell in line[2 - texts :]] for line in (HEAD, *(row.cells() for row in rows[:_MOST_ROWS]))
+    ]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    texts = 2 if several else 1
     for line in table:
-        cells = [
-            cell.ljust(width) if number < texts else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
+        cells = [f"{cell:{'<' if at < texts else '>'}{widths[at]}}" for at, cell in enumerate(line)]
         print("  ".join(cells).rstrip())
     if len(rows) > _MOST_ROWS:
         print(f"… and {len(rows) - _MOST_ROWS} more; --metrics chooses some.")
