@@ -68,6 +68,7 @@ LINES = [
     line("doctor --jsn", 2, "Did you mean '--json'?"),
     line("checkpoint", 2, "the following arguments are required: COMMAND"),
     line("checkpoint inspekt x", 2, "invalid choice: 'inspekt'. Did you mean 'inspect'?"),
+    line("plot nowhere --x tim", 2, "invalid choice: 'tim'. Did you mean 'time'?"),
     line("checkpoint inspect nothing.ckpt", 1, "Error: There is no checkpoint 'nothing.ckpt'."),
     line("checkpoint verify nothing.ckpt", 1, "There is no checkpoint 'nothing.ckpt'."),
     line("checkpoint convert a b --to fyle", 2, "invalid choice: 'fyle'. Did you mean 'file'?"),
@@ -86,12 +87,12 @@ LINES = [
     line("fit CFG --trainer.max_epochs 0 --config other.yaml", 0, "width 5", "epochs 2"),
     line("fit CFG --config other.yaml --trainer trainer.yaml", 0, "width 5", "epochs 4"),
     # keys that are misspelt
-    line("fit DEV --trainer.max_epoch 3", 2, "--trainer.max_epoch is not an option", "Fix: --trainer.max_epochs=3"),
-    line("fit DEV --ckpt_pth x", 2, "Did you mean --ckpt_path?"),
-    line("test CFG --trainer.max_epoch 3", 2, "not an option of `lightlib test`"),
+    line("fit DEV --trainer.max_epoch 3", 2, "'trainer.max_epoch' (on the command line)", "--trainer.max_epochs=3"),
+    line("fit DEV --ckpt_pth x", 2, "Did you mean 'ckpt_path'?"),
+    line("test CFG --trainer.max_epoch 3", 2, "is not an argument of trainer"),
     line("fit DEV --model.widht 3", 2, "has no argument 'widht'", "Did you mean 'width'?", "Fix: --model.width=3"),
-    line("fit --config top.yaml", 2, "'trainr' (top.yaml, line 1)", "Did you mean 'trainer'?"),
-    line("fit --config nested.yaml", 2, "'trainer.max_epoch' (nested.yaml, line 3)", "Did you mean 'max_epochs'?"),
+    line("fit --config top.yaml", 2, "'trainr.max_epochs' (top.yaml, line 2)", "Did you mean 'trainer.max_epochs'?"),
+    line("fit --config nested.yaml", 2, "'trainer.max_epoch' (nested.yaml, line 3)", "mean 'trainer.max_epochs'?"),
     line("fit --config arguments.yaml", 2, "no argument 'widht' (arguments.yaml, line 4)", "Fix: width: 3"),
     line("fit CFG --config callback_key.yaml", 2, "'patiense' (callback_key.yaml, line 4)", "Fix: patience: 2"),
     line("fit --config section.yaml", 2, "'fit' (section.yaml, line 1) is on", "--config section.yaml fit"),
@@ -122,7 +123,7 @@ LINES = [
     line("predict CFG --return_predictions fals", 2, "Expected: bool or null."),
     line("fit CFG --seed_everything=-1", 2, "got the seed -1", "Configured: seed_everything (on the command line)."),
     line("fit DEV --trainer.logger CSVLoger", 2, "Unknown logger 'CSVLoger'. Did you mean 'CSVLogger'?"),
-    line("fit --print_completion=shtab-bash", 2, "--print_completion is not an option of `lightlib fit`."),
+    line("fit --print_completion=shtab-bash", 2, "is not a key of `lightlib fit`."),
     # missing arguments and files
     line("fit", 2, "model is missing.", "Fix: lightlib fit --model=…"),
     line("fit --config", 2, "--config: expected one argument"),
@@ -146,7 +147,7 @@ LINES = [
     line("fit DEV --trainer.callbacks torch.optim.Adam", 2, "does not correspond to a subclass of Callback."),
     # files that cannot be read
     line("fit --config broken.yaml", 2, "broken.yaml, line 3, column 6: did not find expected ',' or ']'"),
-    line("fit --config deeper.yaml", 2, "deeper.yaml, line 3, column 12: this line is indented further"),
+    line("fit --config deeper.yaml", 2, "deeper.yaml, line 3, column 12: mapping values are not allowed in this"),
     line("fit --config deep.yaml", 2, "deep.yaml, line 1, column 107: this is nested more than 100 levels deep."),
     line("fit --config tab.yaml", 2, "tab.yaml, line 3, column 1: a tab stands in the indentation."),
     line("fit --config twice.yaml", 2, "twice.yaml, line 3, column 3: the key 'max_epochs' stands here again"),
@@ -350,7 +351,9 @@ def test_it_is_a_module_that_can_be_run() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"lightlib {__version__}\n", "")
     done = programs.run("-m", "lightlib", "fit", "--config", "config.yaml", "--trainer.max_epoch", "3")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("--trainer.max_epoch is not an option of `lightlib fit`. Did you mean --trainer.max_")
+    assert done.stderr.startswith(
+        "'trainer.max_epoch' (on the command line) is not an argument of trainer. Did you mean"
+    )
 
 
 @pytest.mark.processes

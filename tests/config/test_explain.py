@@ -97,13 +97,17 @@ FILES = {
 CASES = {
     # unknown keys and options
     "feed -c top.yaml": """
-        'keepr' (top.yaml, line 2) is not a key of `zoo feed`. Did you mean 'keeper'?
+        'keepr.hours' (top.yaml, line 3) is not a key of `zoo feed`. Did you mean 'keeper.hours'?
           Expected: one of animal, config, food, keeper.
-          Fix: keeper:""",
+          Fix: write
+            keeper:
+              hours: 3""",
     "feed -c nested.yaml": """
-        'keeper.hors' (nested.yaml, line 2) is not an argument of keeper. Did you mean 'hours'?
+        'keeper.hors' (nested.yaml, line 2) is not an argument of keeper. Did you mean 'keeper.hours'?
           Expected: one of animals, call, days, hours, kind, label, pair, pay, size, strict, table.
-          Fix: hours: 3""",
+          Fix: write
+            keeper:
+              hours: 3""",
     "feed -c level.yaml": """
         'hours' (level.yaml, line 1) is not a key of `zoo feed`. Did you mean 'keeper.hours'?
           Expected: one of animal, config, food, keeper.
@@ -115,24 +119,24 @@ CASES = {
           Expected: one of animals, call, days, hours, kind, label, pair, pay, size, strict, table.
           Fix: delete it; `zoo feed --help` lists the keys.""",
     "feed --keeper.hors 3": """
-        --keeper.hors is not an option of `zoo feed`. Did you mean --keeper.hours?
-          Expected: an option that `zoo feed --help` lists.
+        'keeper.hors' (on the command line) is not an argument of keeper. Did you mean 'keeper.hours'?
+          Expected: one of animals, call, days, hours, kind, label, pair, pay, size, strict, table.
           Fix: --keeper.hours=3""",
     "feed --keepr.hours=3": """
-        --keepr.hours is not an option of `zoo feed`. Did you mean --keeper.hours?
-          Expected: an option that `zoo feed --help` lists.
+        'keepr.hours' (on the command line) is not a key of `zoo feed`. Did you mean 'keeper.hours'?
+          Expected: one of animal, config, food, keeper.
           Fix: --keeper.hours=3""",
     "feed --zzz": """
-        --zzz is not an option of `zoo feed`.
-          Expected: an option that `zoo feed --help` lists.
-          Fix: delete it.""",
+        'zzz' (on the command line) is not a key of `zoo feed`.
+          Expected: one of animal, config, food, keeper.
+          Fix: delete it; `zoo feed --help` lists the keys.""",
     "--keeper.hours=3 clean": """
-        --keeper.hours is not an option of `zoo`.
-          Expected: the sub-command first: feed, clean.
+        'keeper.hours' (on the command line) is on the wrong side of the sub-command.
+          Expected: options after the sub-command; --config before it for a file with its section, after it for another.
           Fix: zoo clean --keeper.hours=3""",
     "-c before.yaml feed": """
         'keeper.hours' (before.yaml, line 2) is on the wrong side of the sub-command.
-          Expected: --config before the sub-command for a file with its section, after it for a file without.
+          Expected: options after the sub-command; --config before it for a file with its section, after it for another.
           Fix: zoo feed --config before.yaml""",
     "feed --keeper.label.x 3": """
         keeper.label has no argument 'x' (on the command line).
@@ -363,7 +367,8 @@ class Parser(jsonargparse.ArgumentParser):
         return super().parse_path(path, *args, **kwargs)
 
     def parse_string(self, *args: Any, **kwargs: Any) -> Any:
-        self.sources.read(args[0] if args else kwargs.get("content", kwargs.get("cfg_str")), self.file)
+        text = args[0] if args else kwargs.get("content", kwargs.get("cfg_str"))
+        self.sources.add(self.sources.document(text, self.file))
         return super().parse_string(*args, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> Any:
@@ -496,10 +501,10 @@ OF_CAT = "Parser key \"animal\":\n  Problem with given class_path 'zoo.Cat':\n  
 MISSING = "is required but not included in config object or its value is None."
 OLDER = {  # texts of jsonargparse 4.39 → our errors
     "Unrecognized arguments: --keeper.hors 3": (
-        "--keeper.hors is not an option of `zoo feed`. Did you mean --keeper.hours?"
+        "'keeper.hors' is not an argument of keeper. Did you mean 'keeper.hours'?"
     ),
     "Validation failed: Subcommand 'feed' does not accept nested key 'keeper.hors'": (
-        "'keeper.hors' is not an argument of keeper. Did you mean 'hours'?"
+        "'keeper.hors' is not an argument of keeper. Did you mean 'keeper.hours'?"
     ),
     f'Validation failed: Key "feed.animal" {MISSING}': "animal is missing.",
     f"{OF_CAT}Key 'lifes' is not expected": "zoo.Cat has no argument 'lifes'. Did you mean 'lives'?",

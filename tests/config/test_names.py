@@ -116,12 +116,6 @@ def test_a_name_that_nothing_has(group, name, words):
     [
         ("loggers", {"CSVLogger": {}}, "'CSVLogger' is written as a key", "class_path: CSVLogger"),
         ("callbacks", {"a.Own": None}, "'a.Own' is written as a key", "class_path: a.Own"),
-        (
-            "optimizers",
-            {"class_path": "Adam", "lr": 0.1, "init_args": {"eps": 1}},
-            "'lr' is next to class_path: Adam",
-            "class_path: Adam\n    init_args:\n      eps: 1\n      lr: 0.1",
-        ),
         ("strategies", {"ddp": {"timeout": 3}}, "'ddp' is a name and not a class", "trainer.strategy: ddp"),
     ],
 )

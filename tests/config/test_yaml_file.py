@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightlib.config.yaml import document
-from lightlib.config.yaml.file import ConfigError, Document, Place, Sources, dump, load, loader, text_of
+from lightlib.config.yaml.file import ConfigError, Document, Sources, dump, load, loader, text_of
 from lightlib.errors import MisconfigurationException
 
 SCALARS = """
@@ -90,19 +90,13 @@ REFUSED = {
     "key twice in a line": ("{a: 1, a: 2}", "run.yaml, line 1, column 8: the key 'a' stands here again"),
     "second document": ("a: 1\n---\nb: 2\n", "run.yaml, line 2, column 1: a second document begins."),
     "tab": ("a:\n\tb: 1\n", "run.yaml, line 2, column 1: a tab stands in the indentation.\n  2 |  b: 1\n    | ^\n"),
-    "deeper": (
-        "a:\n  b: 1\n    c: 2\n",
-        (
-            "run.yaml, line 3, column 6: this line is indented further than the one above it, which has a value "
-            "already.\n  3 |     c: 2\n    |      ^\n  Expected: keys of one level with the same number of spaces.\n"
-            "  Fix: give both lines the same number of spaces."
-        ),
-    ),
+    "deeper": ("a:\n  b: 1\n    c: 2\n", "run.yaml, line 3, column 6: mapping values are not allowed in this context."),
     "colon": (
         "a: b: c\n",
         (
             "run.yaml, line 1, column 5: mapping values are not allowed in this context.\n  1 | a: b: c\n    |     ^\n"
-            "  Expected: YAML.\n  Fix: one `key: value` in a line; a value that holds `: ` needs quotes."
+            "  Expected: YAML.\n  Fix: one `key: value` in a line, not deeper than a line above it that has a value; "
+            "a value that holds `: ` needs quotes."
         ),
     ),
     "indentation": ("a:\n    b: 1\n  c: 2\n", "run.yaml, line 3, column 3: "),
@@ -181,13 +175,13 @@ def test_the_place_of_every_key_is_known() -> None:
     """
     entries = Document(textwrap.dedent(text), "run.yaml").entries
     found = {key: entry.place for key, entry in entries.items()}
-    assert found["trainer.max_epochs"] == Place("run.yaml", 2, 3)
-    assert found["trainer.callbacks.0"] == Place("run.yaml", 4, 5)
-    assert found["trainer.callbacks.0.init_args.patience"] == Place("run.yaml", 6, 7)
-    assert found["trainer.callbacks.1.class_path"] == Place("run.yaml", 7, 6)
-    assert found["more.x"] == Place("run.yaml", 8, 11)
-    assert found["more.y.0"] == Place("run.yaml", 9, 20)
-    assert str(found["trainer"]) == "run.yaml, line 1"
+    assert found["trainer.max_epochs"] == "run.yaml, line 2"
+    assert found["trainer.callbacks.0"] == "run.yaml, line 4"
+    assert found["trainer.callbacks.0.init_args.patience"] == "run.yaml, line 6"
+    assert found["trainer.callbacks.1.class_path"] == "run.yaml, line 7"
+    assert found["more.x"] == "run.yaml, line 8"
+    assert found["more.y.0"] == "run.yaml, line 9"
+    assert found["trainer"] == "run.yaml, line 1"
     assert list(found)[:3] == ["trainer", "trainer.max_epochs", "trainer.callbacks"]
 
 
@@ -254,11 +248,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert text_of(tmp_path / "marked.yaml") == "a: é\n"
 
 
+def read(sources, text, name=None, default=False):
+    return sources.add(sources.document(text, name), default=default)
+
+
 def test_the_last_file_that_sets_a_key_is_told_whatever_the_sub_command() -> None:
     sources = Sources()
     assert sources.where("trainer") is None
-    sources.read("trainer:\n  max_epochs: 1\n  callbacks:\n  - Timer\n", "first.yaml")
-    sources.read("fit:\n  trainer:\n    max_epochs: 2\n", "second.yaml")
+    read(sources, "trainer:\n  max_epochs: 1\n  callbacks:\n  - Timer\n", "first.yaml")
+    read(sources, "fit:\n  trainer:\n    max_epochs: 2\n", "second.yaml")
     assert sources.where("fit.trainer.max_epochs") == "second.yaml, line 3"
     assert sources.where("trainer.max_epochs") == "second.yaml, line 3"
     assert sources.where("fit.trainer.callbacks.0") == "first.yaml, line 4"
@@ -267,9 +265,9 @@ def test_the_last_file_that_sets_a_key_is_told_whatever_the_sub_command() -> Non
 
 def test_what_two_files_set_differently_is_listed() -> None:
     sources = Sources()
-    sources.read("optimizer: Adam\ntrainer: {max_epochs: 1, devices: 1, callbacks: [A, B]}\nseed: 1\n", "first.yaml")
-    sources.read("optimizer: {class_path: SGD}\nfit:\n  trainer: {max_epochs: 2, devices: 1}\n", "second.yaml")
-    sources.read("trainer: {max_epochs: 2, callbacks: [A], precision: 16}\nvalidate: {seed: 2}\n", "third.yaml")
+    read(sources, "optimizer: Adam\ntrainer: {max_epochs: 1, devices: 1, callbacks: [A, B]}\nseed: 1\n", "first.yaml")
+    read(sources, "optimizer: {class_path: SGD}\nfit:\n  trainer: {max_epochs: 2, devices: 1}\n", "second.yaml")
+    read(sources, "trainer: {max_epochs: 2, callbacks: [A], precision: 16}\nvalidate: {seed: 2}\n", "third.yaml")
     assert sources.overridden() == [
         "optimizer: {'class_path': 'SGD'} (second.yaml, line 1) instead of 'Adam' (first.yaml, line 1)",
         "fit.trainer.max_epochs: 2 (second.yaml, line 3) instead of 1 (first.yaml, line 2)",
@@ -280,13 +278,13 @@ def test_what_two_files_set_differently_is_listed() -> None:
 
 def test_a_single_value_for_a_group_is_refused() -> None:
     sources = Sources()
-    sources.read("fit:\n  trainer: 3\n", "run.yaml")
+    read(sources, "fit:\n  trainer: 3\n", "run.yaml")
     with pytest.raises(ConfigError, match=r"'trainer' is 3 \(run.yaml, line 2\), but it is a group of arguments"):
         sources.check_groups(["model", "trainer"])
-    sources.read("trainer: trainer.yaml\nmodel:\n", "run.yaml")
+    read(sources, "trainer: trainer.yaml\nmodel:\n", "run.yaml")
     sources.check_groups(["model", "trainer"])
 
 
 def test_text_that_is_no_file_is_called_config() -> None:
     with pytest.raises(ConfigError, match=r"^--config, line 1, column 4: "):
-        Sources().read("{'a", None)
+        read(Sources(), "{'a", None)

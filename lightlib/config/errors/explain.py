@@ -30,23 +30,7 @@ def explain(
     r"""Return an error of jsonargparse with its place in the configuration.
 
     Unknown keys, wrong values and missing arguments are explained. Any other text stays as it is; the place is added
-    where it is known.
-
-    Args:
-        text: The argument of `parser.error`.
-        parser: The parser that raised the error: the main one, or that of a sub-command.
-        sources: The configuration files read so far.
-        argv: The words of the command line. Default: those given to the parser, or ``sys.argv``.
-
-    Example:
-        >>> import jsonargparse
-        >>> parser = jsonargparse.ArgumentParser(prog="train.py")
-        >>> action = parser.add_argument("--width", type=int)
-        >>> text = 'Parser key "width":\n  Expected a <class \'int\'>. Got value: ten'
-        >>> print(explain(text, parser=parser, argv=["--width", "ten"]))
-        width got 'ten' (on the command line).
-          Expected: int.
-          Fix: --width=10
+    where it is known. The words are by default those given to the parser, or ``sys.argv``.
     """
     if getattr(parser, "_inner_parser", False):  # parses one class; the parser around it reports its errors
         return text

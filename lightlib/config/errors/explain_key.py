@@ -10,7 +10,7 @@ import jsonargparse
 
 from lightlib.config.errors.invocation import Invocation, Setting, assignment, imported, plain
 from lightlib.config.errors.parser_message import ParserMessage
-from lightlib.errors import MisconfigurationException, closest, nearest
+from lightlib.errors import MisconfigurationException, closest
 
 __all__ = ["missing", "unknown_key", "unrecognized"]
 
@@ -30,7 +30,7 @@ def unknown_key(groups: Mapping[str, str], message: ParserMessage, invocation: I
     if verb and section in invocation.verbs:
         return _wrong_side(section, invocation, f"--config FILE {verb}")
     if early and key.partition(".")[0] in {known.partition(".")[0] for known in invocation.options()}:
-        return _wrong_side(key, invocation, f"{invocation.verb} --config FILE")
+        return _wrong_side(key, invocation, f"{invocation.verb or next(iter(invocation.verbs))} --config FILE")
     return _unknown_key(key, invocation)
 
 
@@ -38,28 +38,10 @@ def unrecognized(
     groups: Mapping[str, str], message: ParserMessage, invocation: Invocation
 ) -> MisconfigurationException | None:
     """Return the error for an option that does not exist; None for words that are no options."""
-    words = groups["words"].split()
-    option, equals, value = words[0].partition("=")
-    key = option.lstrip("-").removesuffix("+")
-    if not option.startswith("-"):
+    word = groups["words"].partition(" ")[0]
+    if not word.startswith("-"):
         return None
-    if message.class_path:
-        return _unknown_argument(key, message, invocation)
-    if invocation.parser is invocation.main and invocation.verbs:
-        verb = invocation.verb or next(iter(invocation.verbs))
-        rest = " ".join(word for word in words if word != verb)
-        return MisconfigurationException(
-            f"{option} is not an option of `{invocation.main.prog}`.",
-            expected=f"the sub-command first: {', '.join(invocation.verbs)}.",
-            fix=f"{invocation.main.prog} {verb} {rest}",
-        )
-    near = invocation.nearest_key(key)
-    value = value if equals else next((word for word in words[1:2] if not word.startswith("-")), "…")
-    return MisconfigurationException(
-        f"{option} is not an option of `{invocation.command}`.{f' Did you mean --{near}?' if near else ''}",
-        expected=f"an option that `{invocation.command} --help` lists.",
-        fix=f"--{near}={value}" if near else "delete it.",
-    )
+    return unknown_key({"option": word.partition("=")[0].lstrip("-").removesuffix("+")}, message, invocation)
 
 
 def missing(groups: Mapping[str, str], message: ParserMessage, invocation: Invocation) -> MisconfigurationException:
@@ -85,36 +67,28 @@ def missing(groups: Mapping[str, str], message: ParserMessage, invocation: Invoc
 
 def _wrong_side(key: str, invocation: Invocation, right: str) -> MisconfigurationException:
     location = invocation.location(key)
+    if not location.in_file:
+        right = right.replace("--config FILE", f"--{key}={_value_of(location)}")
     file = re.match(r" \((.+), line \d+\)", location.text)
     return MisconfigurationException(
         f"{key!r}{location.text} is on the wrong side of the sub-command.",
-        expected="--config before the sub-command for a file with its section, after it for a file without.",
+        expected="options after the sub-command; --config before it for a file with its section, after it for another.",
         fix=f"{invocation.main.prog} {right.replace('FILE', file[1] if file else 'FILE')}",
     )
 
 
 def _unknown_key(key: str, invocation: Invocation) -> MisconfigurationException:
-    near, options = invocation.nearest_key(key), invocation.options()
-    parts, meant = key.split("."), near.split(".")
-    beginnings = (".".join(parts[: count + 1]) for count in range(len(parts)))
-    wrong = next((start for start in beginnings if not any(f"{one}.".startswith(f"{start}.") for one in options)), key)
-    if near and meant[-1] == parts[-1] and len(meant) != len(parts):
-        wrong = key  # the name is right, at the wrong level
-    group, location = wrong.rpartition(".")[0], invocation.location(wrong)
-    known = _below(group, invocation)
-    if not near:
-        hint, fix = "", f"delete it; `{invocation.command} --help` lists the keys."
-    elif len(meant) != len(parts):
-        hint = f" Did you mean {near!r}?"
-        fix = f"write\n{_as_lines(near, _value_of(key, invocation))}" if location.in_file else f"--{near}=…"
-    else:
-        right = ".".join(meant[: wrong.count(".") + 1])
-        hint = f" Did you mean {right.rpartition('.')[2]!r}?"
-        fix = _corrected(right, _value_of(key, invocation) if wrong == key else "", location)
+    near, location, group = invocation.nearest_key(key), invocation.location(key), key.rpartition(".")[0]
+    while group and not _below(group, invocation):
+        group = group.rpartition(".")[0]
+    fix = f"delete it; `{invocation.command} --help` lists the keys."
+    if near:
+        value = _value_of(location) if location.key == plain(key) else "…"
+        fix = f"write\n{_as_lines(near, value)}" if location.in_file else f"--{near}={value}"
     return MisconfigurationException(
-        f"{wrong!r}{location.text} is not {f'an argument of {group}' if group else f'a key of `{invocation.command}`'}."
-        f"{hint}",
-        expected=_one_of(known, f"a key that `{invocation.command} --help` lists."),
+        f"{key!r}{location.text} is not {f'an argument of {group}' if group else f'a key of `{invocation.command}`'}."
+        f"{f' Did you mean {near!r}?' if near else ''}",
+        expected=_one_of(_below(group, invocation), f"a key that `{invocation.command} --help` lists."),
         fix=fix,
     )
 
@@ -133,12 +107,12 @@ def _unknown_argument(option: str, message: ParserMessage, invocation: Invocatio
     accepted = _accepted_by(message.class_path, invocation.skipped(owner))
     near = closest(option, accepted)
     near = "" if option.startswith(f"{near}.") else near  # a key below it is wrong
-    value = message.value if message.nested else _value_of(key, invocation)
+    value = message.value if message.nested else _value_of(invocation.found(key))
     other = assignment("class_path" if location.in_file else owner, "my_module.MyClass", location.in_file)
     return MisconfigurationException(
-        f"{message.class_path} has no argument {option!r}{location.text}.{nearest(option, accepted) if near else ''}",
+        f"{message.class_path} has no argument {option!r}{location.text}.{f' Did you mean {near!r}?' if near else ''}",
         expected=_one_of(accepted, "no arguments."),
-        fix=_corrected(f"{owner}.init_args.{near}", value or "…", location)
+        fix=assignment(f"{owner}.init_args.{near}", value or "…", location.in_file)
         if near
         else f"delete it; or name the class that has it first: {other}",
     )
@@ -167,13 +141,9 @@ def _one_of(names: list[str], otherwise: str) -> str:
     return f"one of {', '.join(names)}." if 0 < len(names) <= _MOST else otherwise
 
 
-def _value_of(key: str, invocation: Invocation) -> str:
-    """Return the value of a key in the files as it is written; "…" for mappings, lists and missing values."""
-    return invocation.found(invocation.without_verb(key)).written or "…"
-
-
-def _corrected(key: str, value: str, location: Setting) -> str:
-    return assignment(key, value if location.in_file else value or "…", location.in_file).rstrip()
+def _value_of(setting: Setting) -> str:
+    """Return a value as it is written; "…" for mappings, lists and missing values."""
+    return (setting.written if setting.in_file else setting.value) or "…"
 
 
 def _as_lines(key: str, value: str) -> str:

@@ -94,12 +94,7 @@ def _choices(message: ParserMessage) -> list[str]:
 
 
 def type_names(types: tuple[str, ...], choices: list[str] | None = None) -> str:
-    """Return types as jsonargparse writes them in the form of a configuration, `choices` in place of their type.
-
-    Example:
-        >>> type_names(("<class 'int'>", "list[str]", "typing.Literal['a', 'b']", "<class 'NoneType'>"), ["a", "b"])
-        "int, list[str], 'a', 'b' or null"
-    """
+    """Return types as jsonargparse writes them in the form of a configuration, `choices` in place of their type."""
     names = [_bare(kind) for kind in types if not (choices and ("Literal[" in kind or "enum" in kind))]
     names = [*(name for name in names if name != "NoneType"), *map(repr, choices or [])]
     names += ["null"] if any(_bare(kind) == "NoneType" for kind in types) else []

@@ -18,12 +18,7 @@ __all__ = ["Invocation", "Setting", "assignment", "imported", "plain"]
 
 
 def plain(key: str) -> str:
-    """Return a key as it is written on the command line: without `init_args` and the index in a list.
-
-    Example:
-        >>> plain("trainer.callbacks.0.init_args.patience")
-        'trainer.callbacks.patience'
-    """
+    """Return a key as it is written on the command line: without `init_args` and the index in a list."""
     return ".".join(part for part in key.split(".") if part != "init_args" and not part.isdigit())
 
 
@@ -39,23 +34,14 @@ def imported(path: str) -> Any:
 
 
 class Setting(NamedTuple):
-    """A value that was given in a file, as an option or as a variable; an empty one was given nowhere.
+    """A value that was given in a file, as an option or as a variable; an empty one was given nowhere."""
 
-    Attributes:
-        key: As in :func:`plain`, also without ``class_path``.
-        value: As text; None for an option without a value.
-        place: ``"run.yaml, line 7"``.
-        path: The full key, with ``init_args`` and the index in a list; empty outside of files.
-        content: The value in the file.
-        written: How a single value is written there: ``yes`` for True.
-    """
-
-    key: str = ""
-    value: str | None = None
-    place: str = ""
-    path: str = ""
-    content: Any = None
-    written: str = ""
+    key: str = ""  # as in `plain`, also without class_path
+    value: str | None = None  # as text; None for an option without a value
+    place: str = ""  # "run.yaml, line 7"
+    path: str = ""  # in a file: the full key, with init_args and the index in a list
+    content: Any = None  # in a file: the value
+    written: str = ""  # in a file, of a single value: `yes` for True
 
     @property
     def in_file(self) -> bool:
@@ -69,13 +55,10 @@ class Setting(NamedTuple):
 
 
 class Invocation:
-    """The command line and the configuration files of one call of a parser.
+    """The command line and the configuration files of one call of a parser, the main one or that of a sub-command.
 
-    Args:
-        parser: The parser that raised the error: the main one, or that of a sub-command.
-        sources: The configuration files read so far.
-        argv: The words of the command line. Default: those given to the parser, or ``sys.argv``.
-        verb: The sub-command. Default: that of the parser, or the first on the command line.
+    By default the words are those given to the parser, or ``sys.argv``, and the sub-command is that of the parser, or
+    the first among the words.
     """
 
     def __init__(
@@ -105,9 +88,9 @@ class Invocation:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        """What was given, in order: the files, then the options. Files that are values of keys are included."""
-        found = [setting for document in self.sources.documents for setting in self._settings_in(document)]
-        return [setting for one in [*found, *self.flags] for setting in (one, *_included(one))]
+        """What was given, in order: the files, then the options."""
+        files = (setting for document in self.sources.documents for setting in self._settings_in(document))
+        return [*files, *self.flags]
 
     @cached_property
     def flags(self) -> list[Setting]:
@@ -124,16 +107,20 @@ class Invocation:
 
     def _settings_in(self, document: Document) -> Iterator[Setting]:
         for path, entry in document.entries.items():
-            verb, _, rest = path.replace("+.", ".").removesuffix("+").partition(".")
-            if verb not in self.verbs:
-                yield _in_file(f"{verb}.{rest}" if rest else verb, entry)
-            elif rest and verb == self.verb:
+            key = path.replace("+.", ".").removesuffix("+")
+            verb, _, rest = key.partition(".")
+            if verb not in self.verbs or not rest:
+                yield _in_file(key, entry)
+            elif verb == self.verb:
                 yield _in_file(rest, entry)
 
-    def options(self, verb: str | None = None) -> list[str]:
-        """Return the keys that a sub-command takes. Default: the chosen one."""
-        parser = self.verbs.get(verb or self.verb or "", self.parser)
-        return [action.dest for action in _actions_of(parser) if action.option_strings and "help" not in action.dest]
+    def options(self) -> list[str]:
+        """Return the keys that the sub-command takes."""
+        return [action.dest for action in self._actions if action.option_strings and "help" not in action.dest]
+
+    @property
+    def _actions(self) -> list[argparse.Action]:
+        return _actions_of(self.verbs.get(self.verb or "", self.parser))
 
     def without_verb(self, key: str) -> str:
         """Return a key without the sub-command it may begin with."""
@@ -142,8 +129,7 @@ class Invocation:
 
     def skipped(self, key: str) -> set[str]:
         """Return the arguments of the class at `key` that the program fills in by itself."""
-        parser = self.verbs.get(self.verb or "", self.parser)
-        action = next((action for action in _actions_of(parser) if action.dest == self.without_verb(key)), None)
+        action = next((action for action in self._actions if action.dest == self.without_verb(key)), None)
         return {name for name in getattr(action, "sub_add_kwargs", {}).get("skip", ()) if isinstance(name, str)}
 
     def location(self, key: str, value: str | None = None) -> Setting:
@@ -179,32 +165,27 @@ class Invocation:
         """Return where an object of a class was given, or the list that contains it."""
         top, _, index = key.rpartition(".")
         if not index.isdigit():
-            return self.location(key, class_path)
+            files = [one for one in _with_value(self._given(key), class_path) if one.in_file]
+            return files[-1] if files else self.location(key, class_path)
         named = _with_value(self._given(top), class_path)
         if len(named) > 1:
             named = [one for one in named if one.path in (key, f"{key}.class_path")]
         return named[0] if len(named) == 1 and named[0].in_file else self.location(top)
 
     def _given(self, key: str) -> list[Setting]:
-        return [one for one in self.settings if one.key == plain(key)]
+        key = plain(key)
+        return [found for one in self.settings for found in (one, *_included(one, key)) if found.key == key]
 
     def nearest_key(self, key: str) -> str:
-        """Return the known key nearest to `key`, or an empty string."""
+        """Return the known key nearest to `key`, or an empty string: one of this name, of its group, or of any."""
         known = self.options()
-        first, _, rest = key.partition(".")
-        leaf = key.rpartition(".")[2]
+        group, _, leaf = key.rpartition(".")
         same_leaf = [one for one in known if one.rpartition(".")[2] == leaf]
         if same_leaf:
             return closest(key, same_leaf, same_leaf[0])
-        groups = {one.partition(".")[0] for one in known}
-        if first in groups:
-            near = closest(rest, [one.partition(".")[2] for one in known if one.startswith(f"{first}.")])
-            return f"{first}.{near}" if near else ""
-        group = closest(first, groups)
-        if group:
-            return f"{group}.{rest}" if rest else group
         leaves = {one.rpartition(".")[2]: one for one in known}
-        return leaves.get(closest(leaf, leaves), "")
+        in_group = {name: f"{group}.{name}".lstrip(".") for name in leaves if f"{group}.{name}".lstrip(".") in known}
+        return in_group.get(closest(leaf, in_group)) or leaves.get(closest(leaf, leaves), "")
 
     def _variable(self, key: str) -> Setting:
         end = "__".join(plain(key).upper().split("."))
@@ -214,22 +195,23 @@ class Invocation:
 
 
 def _in_file(path: str, entry: Entry) -> Setting:
-    return Setting(_without_class_path(path), str(entry.value), str(entry.place), path, entry.value, entry.written)
+    return Setting(_without_class_path(path), str(entry.value), entry.place, path, entry.value, entry.written)
 
 
 def _without_class_path(key: str) -> str:
     return "" if key.endswith("init_args") else plain(key.removesuffix(".class_path"))
 
 
-def _included(setting: Setting) -> Iterator[Setting]:
-    """Yield the settings of a file that is the value of a key."""
-    if setting.key == "config" or not (setting.value or "").endswith((".yaml", ".yml", ".json")):
+def _included(setting: Setting, key: str) -> Iterator[Setting]:
+    """Yield the settings of a file that is the value of a key above `key`."""
+    is_file = (setting.value or "").endswith((".yaml", ".yml", ".json"))
+    if not is_file or not key.startswith(f"{setting.key}."):
         return
     folder = os.path.dirname(setting.place) if setting.in_file else ""
     path = os.path.join(folder, setting.value or "")
     with suppress(ConfigError):  # the parser reports it
-        for key, entry in Document(text_of(path), path).entries.items():
-            yield _in_file(f"{setting.path or setting.key}.{key}", entry)
+        for below, entry in Document(text_of(path), path).entries.items():
+            yield _in_file(f"{setting.path or setting.key}.{below}", entry)
 
 
 def _with_value(settings: list[Setting], value: str | None) -> list[Setting]:

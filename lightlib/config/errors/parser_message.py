@@ -20,37 +20,20 @@ _UNION = "Does not validate against any of the Union subtypes"
 
 @dataclass(frozen=True)
 class ParserMessage:
-    """The innermost reason of an error text.
-
-    Attributes:
-        reason: The innermost text.
-        key: The dotted key of the error, with `init_args` as in a file; empty if the text has none.
-        class_path: The class whose arguments are wrong, as jsonargparse spells it.
-        owner: The key of that class.
-        types: The expected types, as text: ``("<class 'int'>", "<class 'NoneType'>")``.
-        value: The value as text; None if the text has none.
-        value_type: The name of its type.
-        nested: Of a flag ``--key.nested value``: ``nested``.
-    """
+    """The innermost reason of an error text."""
 
     reason: str
-    key: str = ""
-    class_path: str = ""
-    owner: str = ""
-    types: tuple[str, ...] = ()
+    key: str = ""  # with `init_args` as in a file
+    class_path: str = ""  # of the class whose arguments are wrong
+    owner: str = ""  # the key of that class
+    types: tuple[str, ...] = ()  # the expected ones, as text: "<class 'int'>"
     value: str | None = None
     value_type: str = ""
-    nested: str = ""
+    nested: str = ""  # of a flag `--key.nested value`
 
 
 def parse_message(text: str) -> ParserMessage:
-    r"""Return the innermost reason of an error text of jsonargparse.
-
-    Example:
-        >>> message = parse_message('Parser key "a.b":\n  Expected a <class \'int\'>. Got value: ten')
-        >>> message.key, message.reason, message.value
-        ('a.b', "Expected a <class 'int'>", 'ten')
-    """
+    """Return the innermost reason of an error text of jsonargparse."""
     return _innermost(text, ParserMessage(""))
 
 
@@ -93,23 +76,15 @@ def _best_of_union(text: str, message: ParserMessage) -> ParserMessage:
     types = lines[0].removeprefix("Subtypes: ") if lines[0].startswith("Subtypes: ") else ""
     kind = re.search(r"'(?:[\w.]*\.)?(\w+)'", lines[end]) if end < len(lines) else None
     value = "\n".join(lines[end + 1 :]).removeprefix("Given value: ") if end < len(lines) else None
-    if kind and value and kind[1].endswith("Error"):  # jsonargparse 4.39 sometimes takes its own error for the value
-        return _innermost(value, replace(message, types=split_types(types), value=None))
     message = _with_value(replace(message, types=split_types(types)), value, kind[1] if kind else "")
-    items: list[list[str]] = []
-    body = lines[2:end] if lines[1:2] == ["Errors:"] else lines[1:end]
-    indent = next((len(line) - len(line.lstrip()) for line in body if line.strip()), 0)
-    for line in body:
-        if line[indent:].startswith("- "):
-            items.append([line[indent + 2 :]])
-        elif items:
-            items[-1].append(line)
-    reasons = [_innermost(_item(one), message) for one in items]
+    body = "\n".join(lines[2:end] if lines[1:2] == ["Errors:"] else lines[1:end])
+    indent = re.search(r"^ *(?=\S)", body, re.MULTILINE)
+    items = re.split(rf"^{indent[0]}- ", body, flags=re.MULTILINE)[1:] if indent else []
+    reasons = [
+        _innermost(f"{first}\n{textwrap.dedent(rest)}", message)
+        for first, _, rest in (one.partition("\n") for one in items)
+    ]
     return max(reasons, key=_weight, default=replace(message, reason=text))
-
-
-def _item(lines: list[str]) -> str:
-    return "\n".join([lines[0], textwrap.dedent("\n".join(lines[1:]))])
 
 
 def _weight(message: ParserMessage) -> int:
@@ -138,12 +113,7 @@ def _with_value(message: ParserMessage, value: str | None, kind: str) -> ParserM
 
 
 def split_types(text: str) -> tuple[str, ...]:
-    """Return the items of a list of types, as text.
-
-    Example:
-        >>> split_types("[typing.Literal['a', 'b'], dict[str, int], <class 'NoneType'>]")
-        ("typing.Literal['a', 'b']", 'dict[str, int]', "<class 'NoneType'>")
-    """
+    """Return the items of a list of types, as text."""
     items, depth = [""], 0
     for letter in text.strip().removeprefix("[").removesuffix("]"):
         depth += (letter in "[(") - (letter in "])")

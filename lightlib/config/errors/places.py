@@ -44,13 +44,9 @@ def _configured(call: re.Match[str]) -> str:
 
 
 def places_of(class_path: str, key: str, arguments: Mapping[str, Any], invocation: Invocation) -> Places:
-    """Return where an object and its arguments were given.
+    """Return where an object of a class and its arguments were given.
 
-    Args:
-        class_path: The path of its class.
-        key: The key above its arguments in the configuration: ``"trainer.callbacks.0.init_args"``, or nothing.
-        arguments: The arguments of the call.
-        invocation: The command line and the files.
+    The key is the one above its arguments: ``"trainer.callbacks.0.init_args"``, or nothing.
     """
     found = {}
     for name, value in arguments.items():
@@ -63,13 +59,9 @@ def places_of(class_path: str, key: str, arguments: Mapping[str, Any], invocatio
 
 
 def key_of(kind: Any, arguments: Mapping[str, Any], config: Any, groups: Mapping[str, Any]) -> str | None:
-    """Return the key of a configuration below which the arguments of an object are, or None if it is not clear.
+    """Return the key below which a configuration has the arguments of an object, or None if it is not clear.
 
-    Args:
-        kind: The class of the object.
-        arguments: The arguments of the call.
-        config: The parsed configuration.
-        groups: The classes of the keys that need no class path.
+    `groups` has the classes of the keys that need no class path.
     """
     found = [(key, config.get(key) or {}) for key, one in groups.items() if one is kind]
     found += [(f"{key}.init_args", given) for key, path, given in _named(config) if imported(path) is kind]

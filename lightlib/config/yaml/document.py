@@ -10,7 +10,7 @@ import yaml
 
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["DEEPEST", "MOST_NODES", "ConfigError", "Document", "Dumper", "Entry", "Place"]
+__all__ = ["DEEPEST", "MOST_NODES", "ConfigError", "Document", "Dumper", "Entry"]
 
 DEEPEST = 100  # levels of mappings and lists within each other
 MOST_NODES = 100_000  # values in all, each alias counted as often as it is used
@@ -51,7 +51,8 @@ class Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
 
 _TAGS = frozenset(tag for tag in _BASE.yaml_constructors if tag)
 _FIXES = {  # a problem reported by PyYAML (either implementation) → the usual fix
-    "mapping values are not allowed": "one `key: value` in a line; a value that holds `: ` needs quotes.",
+    "mapping values are not allowed": "one `key: value` in a line, not deeper than a line above it that has a value; "
+    "a value that holds `: ` needs quotes.",
     "could not find expected ':'": "write `key: value`, with a space after the colon.",
     "expected <block end>": "give keys of one level the same number of spaces.",
     "did not find expected key": "give keys of one level the same number of spaces, and close every bracket and quote.",
@@ -68,28 +69,12 @@ class ConfigError(MisconfigurationException):
     """A configuration cannot be read; the message names the file, the line and the column."""
 
 
-class Place(NamedTuple):
-    """Where something stands: the file's name, and line and column, counted from 1.
-
-    Example:
-        >>> str(Place("run.yaml", 7, 3))
-        'run.yaml, line 7'
-    """
-
-    name: str
-    line: int
-    column: int
-
-    def __str__(self) -> str:
-        return f"{self.name}, line {self.line}"
-
-
 class Entry(NamedTuple):
-    """One key of a document: its place, its value, and how a single value is written: ``yes`` for True."""
+    """One key of a document."""
 
-    place: Place
+    place: str  # "run.yaml, line 7"
     value: Any
-    written: str
+    written: str  # of a single value: `yes` for True
 
 
 class Document:
@@ -158,7 +143,7 @@ class Document:
         if at is not None:
             mark: Any = at.start_mark
             written = node.value if isinstance(node, yaml.ScalarNode) else ""
-            self.entries[path] = Entry(Place(self.name, mark.line + 1, mark.column + 1), value, written)
+            self.entries[path] = Entry(f"{self.name}, line {mark.line + 1}", value, written)
         below = f"{path}." if path else ""
         if is_list:
             value.extend(self._read(one, f"{below}{index}", one) for index, one in enumerate(node.value))
@@ -237,30 +222,16 @@ class Document:
             column, fix = lines[tab].index("\t"), "replace the tabs by spaces in your editor."
             self._fail(tab, column, "a tab stands in the indentation.", "spaces; YAML has no tabs.", fix)
         problem = error.problem or "this is not YAML"
-        if "mapping values are not allowed" in problem and self._is_too_deep(lines, line):
-            what = "this line is indented further than the one above it, which has a value already."
-            expected = "keys of one level with the same number of spaces."
-            self._fail(line, column, what, expected, "give both lines the same number of spaces.")
         fix = next((fix for known, fix in _FIXES.items() if known in problem), "compare with the lines above it.")
         opened = ""
         if error.context and error.context_mark and error.context_mark.line != line:
             opened = f", {error.context} that begins in line {error.context_mark.line + 1}"
         self._fail(line, column, f"{problem}{opened}.", "YAML.", fix)
 
-    @staticmethod
-    def _is_too_deep(lines: list[str], line: int) -> bool:
-        """Whether a line `key: value` stands below and within another one that has a value."""
-        pair = re.compile(r"(\s*)(?:- +)?[^\s:#'\"][^:]*:(\s.*)?$")
-        above = next((one for one in reversed(lines[:line]) if one.strip() and not one.lstrip().startswith("#")), "")
-        outer, inner = pair.match(above), pair.match(lines[line])
-        return bool(outer and inner and (outer[2] or "").strip() and len(inner[1]) > len(outer[1]))
-
     def _fail_large(self, line: int, column: int, deep: bool) -> NoReturn:
-        if deep:
-            what, expected = f"this is nested more than {DEEPEST} levels deep.", f"at most {DEEPEST} levels."
-        else:
-            what = f"the values are more than {MOST_NODES}, when each alias is replaced by what it stands for."
-            expected = f"at most {MOST_NODES}."
+        what = f"the values are more than {MOST_NODES}, when each alias is replaced by what it stands for."
+        what = f"this is nested more than {DEEPEST} levels deep." if deep else what
+        expected = f"at most {MOST_NODES} values in {DEEPEST} levels."
         self._fail(line, column, what, expected, "a configuration holds settings; put data in a file of its own.")
 
     def _fail_tag(self, line: int, column: int, tag: str) -> NoReturn:

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lightlib.config.yaml.document import ConfigError, Document, Dumper, Entry, Place
+from lightlib.config.yaml.document import ConfigError, Document, Dumper, Entry
 from lightlib.errors import closest
 
-__all__ = ["ConfigError", "Document", "Place", "Sources", "dump", "load", "loader", "text_of"]
+__all__ = ["ConfigError", "Document", "Sources", "dump", "load", "loader", "text_of"]
 
 
 def load(text: str, name: str | None = None, *, mapping: bool = False) -> Any:
-    """Read one YAML document.
+    """Read one YAML document; with `mapping`, refuse anything but a mapping at the top.
 
-    Args:
-        text: The document. Scalars are read as Lightning's CLI reads them: ``1e-3`` is a float, a date a string.
-        name: The file's name, for errors. Default: ``"the given text"``.
-        mapping: Refuse anything but a mapping at the top. Default False.
+    Scalars are read as Lightning's CLI reads them: ``1e-3`` is a float, a date a string.
 
     Raises:
         ConfigError: The YAML is broken, has a tag that builds an object, a key twice, several documents, or is
             nested or grows by aliases beyond the limits of `yaml_document`.
-
-    Example:
-        >>> load("trainer: {max_epochs: 3, callbacks: [], started: 2026-01-01}")
-        {'trainer': {'max_epochs': 3, 'callbacks': [], 'started': '2026-01-01'}}
     """
     return Document(text, name, mapping=mapping).value
 
@@ -49,16 +42,7 @@ def loader(text: str) -> Any:
 
 
 def dump(value: Any, *, flow: bool = False) -> str:
-    """Return plain values as text that :func:`load` reads as the same values.
-
-    Args:
-        value: What to write.
-        flow: On one line, for a flag. Default False.
-
-    Example:
-        >>> dump({"lr": "1e-3", "at": "2026-01-01", "names": ["a"]}, flow=True)
-        "{lr: '1e-3', at: 2026-01-01, names: [a]}"
-    """
+    """Return plain values as text that :func:`load` reads as the same values; with `flow`, on one line."""
     options: dict[str, Any] = {"sort_keys": False, "width": sys.maxsize}
     text: str = yaml.dump(value, Dumper=Dumper, default_flow_style=flow, **options)
     return text.removesuffix("\n") if flow else text
@@ -86,11 +70,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
         raise ConfigError(
             f"The configuration {os.fspath(path)!r} does not exist.{f' Did you mean {near!r}?' if near else ''}",
             expected=f"the path of a file, seen from {os.getcwd()}.",
-            fix=f"--config {near}"
-            if near
-            else f"one of {', '.join(list(beside.values())[:10])}"
-            if beside
-            else "correct the path.",
+            fix=f"--config {near}" if near else "correct the path.",
         ) from None
     except OSError as error:
         raise ConfigError(f"The configuration {os.fspath(path)!r} cannot be read: {error.strerror}.") from error
@@ -113,19 +93,10 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 class Sources:
-    r"""The configuration files read so far, in order, with the places of their keys.
+    """The configuration files read so far, in order, with the places of their keys.
 
     Args:
         verbs: The sub-commands. A file may have its keys below one (`fit:`) or without; both are the same key.
-
-    Example:
-        >>> sources = Sources()
-        >>> config = sources.read("trainer:\n  max_epochs: 3\n", "run.yaml")
-        >>> config = sources.read("trainer:\n  max_epochs: 5\n", "more.yaml")
-        >>> sources.where("fit.trainer.max_epochs")
-        'more.yaml, line 2'
-        >>> sources.overridden()
-        ['trainer.max_epochs: 5 (more.yaml, line 2) instead of 3 (run.yaml, line 2)']
     """
 
     def __init__(self, verbs: Iterable[str] = ("fit", "validate", "test", "predict")) -> None:
@@ -140,19 +111,6 @@ class Sources:
     def documents(self) -> list[Document]:
         """The files in the order in which they count; later ones win."""
         return [*self._defaults.values(), *self._files]
-
-    def read(self, text: str, name: str | os.PathLike[str] | None = None, *, default: bool = False) -> dict[str, Any]:
-        """Load the text of a configuration, and remember the places of its keys.
-
-        Args:
-            text: The content of the file.
-            name: The file's name, as the user wrote it. Default: ``"--config"``, for text given in place of a file.
-            default: Whether it is one of `default_config_files`: later files win, and it may be read again.
-
-        Raises:
-            ConfigError: See :func:`load`; or it is not a mapping.
-        """
-        return self.add(self.document(text, name), default=default)
 
     def document(self, text: str, name: str | os.PathLike[str] | None = None) -> Document:
         """Return the text of a configuration as a document, which must be a mapping."""
@@ -172,7 +130,10 @@ class Sources:
         return document
 
     def add(self, document: Document, *, default: bool = False) -> dict[str, Any]:
-        """Return the values of a document, and remember the places of its keys; the arguments are those of `read`."""
+        """Return the values of a document, and remember the places of its keys.
+
+        One of `default_config_files` may be read again, and later files win over it.
+        """
         self._latest = document
         if default:
             self._defaults[document.name] = document
@@ -195,9 +156,9 @@ class Sources:
         The key may begin with a sub-command.
         """
         entry = self._entry(key, self.documents)
-        return None if entry is None else str(entry.place)
+        return None if entry is None else entry.place
 
-    def place_of_name(self, text: str) -> Place | str:
+    def place_of_name(self, text: str) -> str:
         """Return where a name that is quoted in `text` stands in the file read last; its name, when it is nowhere."""
         entries = self._latest.entries
         named = [one.place for one in entries.values() if isinstance(one.value, str) and repr(one.value) in text]
@@ -208,9 +169,6 @@ class Sources:
         """Reject groups of arguments that are a single value or have a key like 1, in the file read last.
 
         A text may be the path of a file that holds the group.
-
-        Raises:
-            ConfigError: There is one.
         """
         entries = self._latest.entries
         names = {group: self._name_in(self._latest, group) for group in groups}
@@ -233,18 +191,17 @@ class Sources:
 
     def overridden(self) -> list[str]:
         """Return the keys that two files set to different values, with both, in the order of the later files."""
-        differing: dict[tuple[int, str], str] = {}
+        differing: list[str] = []
         for index, document in enumerate(self.documents):
-            for setting in _settings(document.value):
-                for key in _and_parents(setting):
-                    before, now = self._entry(key, self.documents[:index]), document.entries[key]
-                    if before is None:
-                        continue
-                    if before.value != now.value and (key == setting or not isinstance(before.value, dict)):
-                        instead = f"instead of {before.value!r} ({before.place})"
-                        differing[index, key] = f"{key}: {now.value!r} ({now.place}) {instead}"
-                    break
-        return list(differing.values())
+            known: list[str] = []
+            for key, now in document.entries.items():
+                before = self._entry(key, self.documents[:index])
+                both_groups = before is not None and isinstance(before.value, dict) and isinstance(now.value, dict)
+                if before is None or both_groups or before.value == now.value or key.startswith(tuple(known)):
+                    continue
+                known.append(f"{key}.")
+                differing.append(f"{key}: {now.value!r} ({now.place}) instead of {before.value!r} ({before.place})")
+        return differing
 
     def _entry(self, key: str, documents: list[Document]) -> Entry | None:
         """Return a key of the last of several files that has it."""
@@ -258,19 +215,3 @@ class Sources:
         keys = [key, rest] if below_verb else [key, *(f"{verb}.{key}" for verb in self.verbs)]
         added = [f"{one}+" for one in keys]  # to a list
         return next((one for one in [*keys, *added] if one in document.entries), "")
-
-
-def _settings(config: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of all values; a list is one value, since a later one replaces it."""
-    for name, value in config.items():
-        if isinstance(value, dict) and value:
-            yield from _settings(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
-
-
-def _and_parents(key: str) -> Iterator[str]:
-    """Yield ``a.b.c``, ``a.b`` and ``a``."""
-    while key:
-        yield key
-        key = key.rpartition(".")[0]
