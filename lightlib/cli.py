@@ -14,14 +14,14 @@ from torch.optim import Optimizer
 
 from lightlib import report
 from lightlib.config.from_checkpoint import with_hyperparameters
-from lightlib.config.hyperparameters import instantiate_module, record
+from lightlib.config.hyperparameters import instantiate_module, recorded
 from lightlib.config.optimizers import (
     SCHEDULERS,
-    ConfiguredOptimizers,
     LRSchedulerCallable,
     OptimizerCallable,
     ReduceLROnPlateau,
     automatic,
+    configured_optimizers,
     instantiate_class,
     reject_scheduler_alone,
     with_class_path,
@@ -264,7 +264,7 @@ class LightningCLI:
 
     def _parse_words(self, parser: LightningArgumentParser, words: Sequence[str]) -> None:
         model = self.model_class or Module
-        extended = with_hyperparameters(words, self._parsers, model, self.subclass_mode_model, parser.sources)
+        extended = with_hyperparameters(words, parser, model, self.subclass_mode_model, parser.sources)
         parser.sources.name_texts({word.partition("=")[2]: "--ckpt_path" for word in extended if word not in words})
         self.config = parser.parse_args(extended)
 
@@ -284,7 +284,8 @@ class LightningCLI:
             ("model", self.model_class or Module, self.subclass_mode_model),
             ("data", self.datamodule_class or DataModule, self.subclass_mode_data),
         ):
-            record(self.parser, key, given, subclasses, partial(self._configured, key))
+            kind = given if isinstance(given, type) else inspect.signature(given, eval_str=True).return_annotation
+            self.parser.add_instantiator(recorded(partial(self._configured, key), key), kind, subclasses=subclasses)
 
     def _configured(self, key: str) -> dict[str, Any]:
         """Return the configuration of the model or the data, as plain values."""
@@ -354,8 +355,8 @@ class LightningCLI:
             return
         parser, config = self._parser, self._part(self.config_init)
         groups = (parser.optimizers, parser.lr_schedulers)
-        optimizers, schedulers = automatic(groups, config, type(self).__name__)
-        optimizer, lr_scheduler = (next(iter(entries.values()), None) for entries in (optimizers, schedulers))
+        chosen = [automatic(group, config, type(self).__name__) for group in groups]
+        (_, optimizer), (_, lr_scheduler) = chosen
         if not optimizer:
             if lr_scheduler:
                 overridden = type(self).configure_optimizers is not LightningCLI.configure_optimizers
@@ -366,12 +367,13 @@ class LightningCLI:
                 f"The configuration's `optimizer` takes the place of {type(self.model).__name__}.configure_optimizers.",
                 report.PossibleUserWarning,
             )
-        self.model.configure_optimizers = ConfiguredOptimizers(
-            self.model,
-            optimizer,
-            lr_scheduler,
-            type(self).configure_optimizers,
-            parser.places_of_objects({**optimizers, **schedulers}),
+        places = [
+            parser.places_of(init["class_path"], f"{key}.init_args", init.get("init_args") or {})
+            for key, init in chosen
+            if init
+        ]
+        self.model.configure_optimizers = partial(
+            configured_optimizers, self.model, optimizer, lr_scheduler, type(self).configure_optimizers, places
         )
 
     # running

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -83,8 +84,5 @@ class PredictionFiles(Callback):
 
 def _free_folder(root: str) -> str:
     """Return a folder in which nothing is, so that the predictions of an earlier run stay."""
-    number, folder = 0, os.path.join(root, FOLDER)
-    while filesystem.exists(folder):
-        number += 1
-        folder = os.path.join(root, f"{FOLDER}-{number}")
-    return folder
+    names = itertools.chain([FOLDER], (f"{FOLDER}-{number}" for number in itertools.count(1)))
+    return next(folder for name in names if not filesystem.exists(folder := os.path.join(root, name)))

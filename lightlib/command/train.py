@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import os
 import sys
@@ -37,6 +38,8 @@ _HARMLESS = (
     *(f"torch.nn.{name}" for name in nn.modules.__all__),
 )
 
+_BOOLEANS = ("true", "false", "yes", "no")
+
 
 class _CLI(LightningCLI):
     """LightningCLI that parses given words, and prints overridden values if `--verbose` is given."""
@@ -68,7 +71,13 @@ class _CLI(LightningCLI):
         except Exception as error:
             if not type(error).__module__.startswith("omegaconf."):
                 raise
-            raise _not_interpolated(error, parser.sources.where(getattr(error, "full_key", None) or "")) from error
+            place = parser.sources.where(getattr(error, "full_key", None) or "")
+            what = str(error).partition("\n")[0].rstrip(".")
+            raise MisconfigurationException(
+                f"--interpolate cannot resolve a value{f' ({place})' if place else ''}: {what}.",
+                expected="${...} with the key of a value of the configuration files: ${trainer.max_epochs}.",
+                fix="correct the key; in the arguments of a class it has `init_args`: ${model.init_args.width}.",
+            ) from error
         if self._verbose:
             for line in parser.sources.overridden():
                 report.info(line)
@@ -81,43 +90,30 @@ class _CLI(LightningCLI):
 
 
 def run(words: Sequence[str]) -> int:
-    """Run one of the four commands; return its exit status.
-
-    Raises:
-        MisconfigurationException: Something does not fit.
-    """
-    rest, verbose, interpolate, allowed = _own_options(words)
+    """Run one of the four commands; return its exit status."""
+    rest, options = _own_options(words)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    if allowed is not None:
-        _restrict(allowed)
-    if interpolate:
+    if options.allow is not None:
+        _restrict([package for text in options.allow for package in _packages(text)])
+    if options.interpolate:
         _check_interpolation()
-    mode = {"parser_mode": "omegaconf+"} if interpolate else {}
+    mode = {"parser_mode": "omegaconf+"} if options.interpolate else {}
     kwargs: dict[str, Any] = {verb: dict(mode) for verb in LightningCLI.subcommands()}
-    _CLI(rest, verbose, allowed is not None, {"prog": "lightlib", **mode, **kwargs})
+    _CLI(rest, options.verbose, options.allow is not None, {"prog": "lightlib", **mode, **kwargs})
     return 0
 
 
-def _own_options(words: Sequence[str]) -> tuple[list[str], bool, bool, list[str] | None]:
+def _own_options(words: Sequence[str]) -> tuple[list[str], argparse.Namespace]:
     """Take the options of the command itself out of a command line."""
-    rest: list[str] = []
-    verbose = interpolate = False
-    allowed: list[str] | None = None
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        value = word.partition("=")[2]
-        if word == "--allow" or word.startswith("--allow="):
-            value = value or (left.pop(0) if left else "")
-            allowed = (allowed or []) + _packages(value)
-        elif word == "--interpolate":
-            interpolate = True
-        elif word == "--verbose" and (not left or left[0].lower() not in ("true", "false", "yes", "no")):
-            verbose = True  # with a value it is the argument of Trainer.validate and test
-        else:
-            rest.append(word)
-    return rest, verbose, interpolate, allowed
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--allow", action="append", nargs="?", const="")
+    parser.add_argument("--interpolate", action="store_true")
+    options, rest = parser.parse_known_args(words)
+    # With a value it is the argument of Trainer.validate and test.
+    flags = (word for word, value in zip(rest, [*rest[1:], ""], strict=True) if value.lower() not in _BOOLEANS)
+    options.verbose = "--verbose" in flags
+    return [word for word in rest if word != "--verbose" or not options.verbose], options
 
 
 def _packages(text: str) -> list[str]:
@@ -133,11 +129,7 @@ def _packages(text: str) -> list[str]:
 
 
 def _restrict(allowed: Sequence[str]) -> None:
-    """Let configurations name only these packages, and those parts of lightlib and torch that do no harm.
-
-    Raises:
-        MisconfigurationException: The installed jsonargparse cannot do it.
-    """
+    """Let configurations name only these packages, and those parts of lightlib and torch that do no harm."""
     known = inspect.signature(jsonargparse.set_parsing_settings).parameters
     if "import_path_allowlist" not in known:
         raise MisconfigurationException(
@@ -149,15 +141,6 @@ def _restrict(allowed: Sequence[str]) -> None:
         import_path_denylist=["*"],
         import_path_allowlist=[*_HARMLESS, *allowed],
         instantiate_subclass_spec_in_any=False,
-    )
-
-
-def _not_interpolated(error: Exception, place: str | None) -> MisconfigurationException:
-    what = str(error).partition("\n")[0].rstrip(".")
-    return MisconfigurationException(
-        f"--interpolate cannot resolve a value{f' ({place})' if place else ''}: {what}.",
-        expected="${...} with the key of a value of the configuration files, for instance ${trainer.max_epochs}.",
-        fix="correct the key; in the arguments of a class it has `init_args`: ${model.init_args.width}.",
     )
 
 

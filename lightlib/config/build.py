@@ -43,14 +43,7 @@ def let_through(
 ) -> T:
     """Call `build`; an error that :func:`construct` caught in it is raised unchanged.
 
-    Args:
-        build: Called without arguments.
-        on_error: Called first with the error, the class to build and its arguments.
-
-    Example:
-        >>> let_through(lambda: construct(int, "ten"))
-        Traceback (most recent call last):
-        ValueError: invalid literal for int() with base 10: 'ten'
+    `on_error` is called first with the error, the class to build and its arguments.
     """
     token = _building.set(True)
     try:

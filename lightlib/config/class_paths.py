@@ -21,23 +21,8 @@ TAKEN_BY_TRAINER = {
 }
 
 
-def with_class_paths(config: Any, named: Mapping[str, str]) -> Any:
-    """Return a configuration with short names and class paths of Lightning replaced by our class paths.
-
-    Args:
-        config: Its values.
-        named: The group of the registry for each key that takes a class.
-    """
-    return _replaced(names.translated(config), named)
-
-
 def words_with_class_paths(arguments: Iterable[str], named: Mapping[str, str]) -> Iterator[str]:
-    """Yield the words of a command line, with short names and class paths of Lightning replaced by our class paths.
-
-    Args:
-        arguments: The words.
-        named: The group of the registry for each key that takes a class.
-    """
+    """Yield the words of a command line, with class paths as in :func:`with_class_paths`."""
     group: str | None = None
     by_name = True
     for word in arguments:
@@ -65,8 +50,12 @@ def _full(name: str, group: str | None, by_name: bool = True) -> str:
     return names.class_path(group, name)
 
 
-def _replaced(config: Any, named: Mapping[str, str], prefix: str = "") -> Any:
-    """Return a configuration with full class paths at the keys of `named`."""
+def with_class_paths(config: Any, named: Mapping[str, str], prefix: str = "") -> Any:
+    """Return a configuration with short names and class paths of Lightning replaced by our class paths.
+
+    `named` has the group of the registry for each key that takes a class.
+    """
+    config = config if prefix else names.translated(config)
     if not isinstance(config, dict):
         return config
     replaced = {}
@@ -75,7 +64,7 @@ def _replaced(config: Any, named: Mapping[str, str], prefix: str = "") -> Any:
         if at in named:
             replaced[key] = _chosen(value, named[at], not _taken_by_trainer(at))
         elif any(one.startswith(f"{at}.") for one in named):
-            replaced[key] = _replaced(value, named, f"{at}.")
+            replaced[key] = with_class_paths(value, named, f"{at}.")
         else:
             replaced[key] = value
     return replaced

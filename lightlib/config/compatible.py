@@ -35,9 +35,6 @@ class CompatibleParser(ArgumentParser):
 
     Programs written for LightningCLI need no change: `dump` and `save` take `skip_none` and `skip_unset`,
     `instantiate` and `instantiate_classes` are the same, and `add_instantiator` still works.
-
-    Attributes:
-        instantiators: What was added by `add_instantiator`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

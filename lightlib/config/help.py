@@ -40,16 +40,6 @@ class HelpFormatter(DefaultHelpFormatter):
 
     The usage shows the required options only. Each option has its own line; the first two sentences of its
     description, its type and its default follow below it. Lines are as wide as the terminal, at most 100 characters.
-
-    Example:
-        >>> import jsonargparse
-        >>> parser = jsonargparse.ArgumentParser(prog="fit", formatter_class=HelpFormatter)
-        >>> _ = parser.add_argument("--epochs", type=int, default=3, help="Passes over the data.")
-        >>> print(parser.format_help().partition("exit.")[2])
-        <BLANKLINE>
-          --epochs EPOCHS
-              Passes over the data. (type: int, default: 3)
-        <BLANKLINE>
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -115,12 +105,7 @@ def _positional(action: Action) -> str:
 
 
 def plain_text(text: str) -> str:
-    r"""Return the first paragraph of a docstring on one line, without its markup.
-
-    Example:
-        >>> plain_text("One of ``'a'``,\n see :class:`~torch.nn.Linear` or `the paper <https://example.org>`_.")
-        "One of 'a', see Linear or the paper."
-    """
+    """Return the first paragraph of a docstring on one line, without its markup."""
     text = re.split(r"\n\s*\n|\n\s*\.\. ", text.strip(), maxsplit=1)[0]
     text = _ROLE.sub(lambda role: role["text"] or role["path"].rpartition(".")[2], text)
     text = _LINK.sub(lambda link: link["text"], text)

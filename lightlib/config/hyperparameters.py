@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,50 +11,33 @@ from lightlib.config.build import construct
 from lightlib.config.compatible import CompatibleParser
 from lightlib.core.values.hparams import given_hyperparameters
 
-__all__ = ["BY_COMMAND_LINE", "Recorded", "instantiate_module", "record"]
+__all__ = ["BY_COMMAND_LINE", "instantiate_module", "recorded"]
 
 BY_COMMAND_LINE = "lightlib.cli.instantiate_module"  # marks such hyperparameters in a checkpoint
 _PLAIN = (bool, int, float, str)
 
 
-class Recorded:
-    """An instantiator for jsonargparse: while an object is built, `save_hyperparameters` keeps its configuration.
+def recorded(configured: Callable[[], Mapping[str, Any]], key: str) -> Callable[..., Any]:
+    """Return an instantiator: while an object is built, `save_hyperparameters` keeps what was `configured` for it.
 
     So a checkpoint holds class paths and plain values, also where `__init__` gets objects that were built for it.
-
-    Args:
-        configured: Returns what was configured for the object, when it is built.
-        key: Where it stands in the configuration: ``"model"`` or ``"data"``.
+    `key` is ``"model"`` or ``"data"``, the place in the configuration.
     """
 
-    def __init__(self, configured: Callable[[], Mapping[str, Any]], key: str) -> None:
-        self.configured = configured
-        self.key = key
-
-    def __call__(self, class_type: type, *args: Any, applied_instantiation_links: Any = None, **kwargs: Any) -> Any:
-        found = copy.deepcopy(dict(self.configured()))
+    def build(class_type: type, *args: Any, applied_instantiation_links: Any = None, **kwargs: Any) -> Any:
+        found = copy.deepcopy(dict(configured()))
         if "class_path" in found:
             rest = {**(found.get("init_args") or {}), **(found.get("dict_kwargs") or {})}
             found = {"_class_path": found["class_path"], **rest}
         for name, value in (applied_instantiation_links or {}).items():
-            if name.startswith(f"{self.key}."):
-                _set(found, name.removeprefix(f"{self.key}.").removeprefix("init_args.").split("."), value)
+            if name.startswith(f"{key}."):
+                _set(found, name.removeprefix(f"{key}.").removeprefix("init_args.").split("."), value)
         if not _is_built_from(found, class_type, kwargs):  # a part of it, of the same kind
             return construct(class_type, *args, **kwargs)
         with given_hyperparameters(class_type, {**found, "_instantiator": BY_COMMAND_LINE}):
             return construct(class_type, *args, **kwargs)
 
-
-def record(
-    parser: CompatibleParser,
-    key: str,
-    given: Callable[..., Any],
-    subclasses: bool,
-    configured: Callable[[], Mapping[str, Any]],
-) -> None:
-    """Let a parser build the objects of a class, or those that a function returns, with :class:`Recorded`."""
-    kind = given if isinstance(given, type) else inspect.signature(given, eval_str=True).return_annotation
-    parser.add_instantiator(Recorded(configured, key), kind, subclasses=subclasses)
+    return build
 
 
 def _is_built_from(configured: Mapping[str, Any], class_type: type, arguments: Mapping[str, Any]) -> bool:
@@ -75,7 +57,7 @@ def _set(tree: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def instantiate_module(class_type: type, config: Mapping[str, Any]) -> Any:
-    """Build a module or data module, with its components, from the hyperparameters that `Recorded` saved.
+    """Build a module or data module, with its components, from the hyperparameters that were saved under it.
 
     It imports what the configuration names: only for one that is trusted as code is.
 
@@ -96,6 +78,6 @@ def instantiate_module(class_type: type, config: Mapping[str, Any]) -> Any:
         plain = {"class_path": config["_class_path"], "dict_kwargs": plain}
     else:
         parser.add_class_arguments(class_type, "module", fail_untyped=False)
-    parser.add_instantiator(Recorded(lambda: plain, "module"), class_type, subclasses=chosen)
+    parser.add_instantiator(recorded(lambda: plain, "module"), class_type, subclasses=chosen)
     namespace = parser.parse_object({"module": plain})
     return parser.instantiate(namespace).module

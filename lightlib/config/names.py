@@ -9,6 +9,7 @@ import itertools
 import sys
 from collections.abc import Mapping
 from importlib import resources
+from pkgutil import resolve_name
 from typing import Any
 
 from lightlib import registry
@@ -44,26 +45,11 @@ _SHAPE = ("class_path", "init_args", "dict_kwargs")
 
 
 def class_path(group: str, name: str) -> str:
-    """Return the import path of the class that a name stands for.
+    """Return the import path of the class that a name stands for in a group of the registry, or in ``"profilers"``.
 
     The name is looked for in the registry (built-in names and entry points), then among the classes of our package
     for the group, then among the subclasses that the program has loaded; so a registered name always means the same.
-
-    Args:
-        group: A group of the registry, or ``"profilers"``.
-        name: A registered name (``"csv"``), the name of a class (``"CSVLogger"``), or a class path, which is
-            translated when it is one of Lightning's and returned as it is otherwise.
-
-    Raises:
-        UnknownNameError: Nothing has this name.
-        MisconfigurationException: The package of the class is not installed or cannot be imported; several loaded
-            classes have the name; it names a setting that is no class; or the errors of :func:`translate`.
-
-    Example:
-        >>> class_path("optimizers", "Adam"), class_path("loggers", "csv"), class_path("loggers", "CSVLogger")
-        ('torch.optim.Adam', 'lightlib.loggers.csv.CSVLogger', 'lightlib.loggers.CSVLogger')
-        >>> class_path("callbacks", "lightning.pytorch.callbacks.EarlyStopping")
-        'lightlib.callbacks.EarlyStopping'
+    A class path is translated when it is one of Lightning's and returned as it is otherwise.
     """
     if "." in name:
         return translate(name)
@@ -92,34 +78,17 @@ def class_path(group: str, name: str) -> str:
 
 
 def check_shape(group: str, value: Mapping[str, Any]) -> None:
-    """Raise if a mapping for an object has its class as a key, or arguments next to its class.
+    """Raise if a mapping for an object of a group has its class as a key.
 
-    Args:
-        group: As in :func:`class_path`.
-        value: Its keys are ``class_path``, ``init_args`` and ``dict_kwargs``, or arguments of a class given before.
-
-    Raises:
-        MisconfigurationException: The message shows how it is written.
-
-    Example:
-        >>> check_shape("callbacks", {"class_path": "EarlyStopping", "init_args": {"monitor": "val_loss"}})
-        >>> check_shape("callbacks", {"EarlyStopping": {"monitor": "val_loss"}})
-        Traceback (most recent call last):
-            ...
-        lightlib.errors.MisconfigurationException: 'EarlyStopping' is written as a key...
+    Its keys are ``class_path``, ``init_args`` and ``dict_kwargs``, or arguments of a class given before.
     """
-    extra = [key for key in value if key not in _SHAPE]
-    first, arguments = next(iter(value.items()), ("", None))
-    if "class_path" in value and extra:
-        what, name = f"{extra[0]!r} is next to class_path: {value['class_path']}.", value["class_path"]
-        inside = {**dict(value.get("init_args") or {}), **{key: value[key] for key in extra}}
-    elif len(value) == 1 and isinstance(arguments, (dict, type(None))) and _is_class(group, first):
-        what, name, inside = f"{first!r} is written as a key, which is the name of a class.", first, arguments or {}
-    else:
+    name, arguments = next(iter(value.items()), ("", None))
+    if len(value) != 1 or not isinstance(arguments, (dict, type(None))) or not _is_class(group, name):
         return
+    inside = arguments or {}
     lines = [f"class_path: {name}", *(["init_args:"] if inside else []), *(f"  {key}: {inside[key]}" for key in inside)]
     raise MisconfigurationException(
-        what,
+        f"{name!r} is written as a key, which is the name of a class.",
         expected="the class below class_path, and its arguments below init_args.",
         fix="write\n" + "\n".join(f"    {line}" for line in lines),
     )
@@ -135,24 +104,10 @@ def _is_class(group: str, name: object) -> bool:
 
 
 def translate(path: str) -> str:
-    """Return our class path for one of Lightning's; any other path as it is.
-
-    Args:
-        path: ``lightning.pytorch.…``, ``pytorch_lightning.…``, ``lightning.…`` or ``lightning.fabric.…``, down to the
-            class; also by the file that defines the class.
-
-    Raises:
-        MisconfigurationException: lightlib has no such class, or Lightning has none.
-
-    Example:
-        >>> translate("lightning.pytorch.callbacks.early_stopping.EarlyStopping")
-        'lightlib.callbacks.EarlyStopping'
-        >>> translate("pytorch_lightning.Trainer"), translate("torch.optim.Adam")
-        ('lightlib.Trainer', 'torch.optim.Adam')
-    """
+    """Return our class path for one of Lightning's, also by its defining file; any other path as it is."""
     if path in _lightning():
         package, name = _lightning()[path]
-        if name in _public(package):
+        if name in importlib.import_module(package).__all__:
             return f"{package}.{name}"
         raise _lacking(path, package, name)
     place = path.rpartition(".")[0]
@@ -168,25 +123,11 @@ def translate(path: str) -> str:
 
 
 def translated(value: Any) -> Any:
-    """Return a configuration in which all class paths of Lightning are ours.
+    """Return a configuration, as read from a file or a command line, in which all class paths of Lightning are ours.
 
     Every ``class_path`` is translated, and every other string that is exactly the path of a class of Lightning. An
     environment that is a class in Lightning and a name here becomes that name. Arguments of Lightning's classes that
     ours have not are left out where they are null. All else stays as it is, and `value` itself is not changed.
-
-    Args:
-        value: What was read from a file or a command line: dicts, lists and plain values.
-
-    Raises:
-        MisconfigurationException: It names a Lightning class with no counterpart in lightlib.
-
-    Example:
-        >>> translated({"logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"name": "a"}}})
-        {'logger': {'class_path': 'lightlib.loggers.CSVLogger', 'init_args': {'name': 'a'}}}
-        >>> translated(["lightning.pytorch.callbacks.Timer", "lightning.pytorch.plugins.environments.LSFEnvironment"])
-        ['lightlib.callbacks.Timer', 'lsf']
-        >>> translated("trained with lightning.pytorch")
-        'trained with lightning.pytorch'
     """
     if isinstance(value, str):
         return _name(value) or (translate(value) if value in _lightning() else value)
@@ -209,7 +150,7 @@ def translated(value: Any) -> Any:
 def _without_empty(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Leave out null arguments that only Lightning's class takes; its printed configurations have many of them."""
     package, _, name = path.rpartition(".")
-    known = inspect.signature(_imported(f"{package}:{name}")).parameters
+    known = inspect.signature(resolve_name(f"{package}:{name}")).parameters
     return {key: value for key, value in arguments.items() if value is not None or key in known}
 
 
@@ -260,16 +201,11 @@ def _no_class(group: str, name: str) -> MisconfigurationException:
     )
 
 
-def _public(package: str) -> list[str]:
-    names: list[str] = importlib.import_module(package).__all__
-    return names
-
-
 def _classes(package: str) -> list[str]:
     """Return the names of the classes of a package that a configuration may build."""
     module = importlib.import_module(package)
-    base = next((_imported(base) for there, base in _GROUPS.values() if there == package), object)
-    kinds = {name: getattr(module, name) for name in sorted(_public(package))}
+    base = next((resolve_name(base) for there, base in _GROUPS.values() if there == package), object)
+    kinds = {name: getattr(module, name) for name in sorted(module.__all__)}
     return [
         name
         for name, kind in kinds.items()
@@ -279,7 +215,7 @@ def _classes(package: str) -> list[str]:
 
 def _loaded(group: str) -> list[str]:
     """Return the paths of the subclasses, other than ours, that the program has imported and could build."""
-    base = _imported(_GROUPS[group][1])
+    base = resolve_name(_GROUPS[group][1])
     waiting: list[type] = type.__subclasses__(base)
     found: set[str] = set()
     while waiting:
@@ -298,9 +234,3 @@ def _loaded(group: str) -> list[str]:
 
 def _can_be_built(kind: type, base: type) -> bool:
     return kind is not base and not inspect.isabstract(kind)
-
-
-def _imported(place: str) -> type:
-    module, _, name = place.partition(":")
-    kind: type = getattr(importlib.import_module(module), name)
-    return kind

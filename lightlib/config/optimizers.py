@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -18,11 +18,11 @@ from lightlib.errors import MisconfigurationException
 __all__ = [
     "SCHEDULERS",
     "Classes",
-    "ConfiguredOptimizers",
     "LRSchedulerCallable",
     "OptimizerCallable",
     "ReduceLROnPlateau",
     "automatic",
+    "configured_optimizers",
     "instantiate_class",
     "reject_scheduler_alone",
     "with_class_path",
@@ -76,48 +76,31 @@ def instantiate_class(args: Any | tuple[Any, ...], init: Mapping[str, Any]) -> A
         datetime.timedelta(seconds=7200)
     """
     first = args if isinstance(args, tuple) else (args,)
-    module, _, name = init["class_path"].rpartition(".")
-    kind = getattr(importlib.import_module(module), name)
-    return kind(*first, **{**(init.get("init_args") or {}), **(init.get("dict_kwargs") or {})})
+    return resolve_name(init["class_path"])(
+        *first, **{**(init.get("init_args") or {}), **(init.get("dict_kwargs") or {})}
+    )
 
 
-def automatic(groups: Sequence[Mapping[str, tuple[Any, str]]], config: Any, program: str) -> list[dict[str, Any]]:
-    """Return the configured optimizer and scheduler that the model gets without a link; None if not configured.
-
-    Args:
-        groups: The optimizers, and the schedulers: classes and link target by key.
-        config: The configuration.
-        program: The class of the program, for errors.
-
-    Raises:
-        MisconfigurationException: There are several optimizers or schedulers.
-    """
-    keys = [[key for key, (_, target) in group.items() if target == "AUTOMATIC"] for group in groups]
-    if any(len(several) > 1 for several in keys):
-        names = [key for several in keys for key in several]
+def automatic(group: Mapping[str, tuple[Classes, str]], config: Any, program: str) -> tuple[str, Any]:
+    """Return the key and the configuration of the optimizer, or the scheduler, that the model gets without a link."""
+    keys = [key for key, (_, target) in group.items() if target == "AUTOMATIC"]
+    if len(keys) > 1:
         raise MisconfigurationException(
-            f"{program} has several optimizers or schedulers with link_to='AUTOMATIC': {', '.join(names)}.",
+            f"{program} has several optimizers or schedulers with link_to='AUTOMATIC': {', '.join(keys)}.",
             expected="one of each, or arguments of the model that they are linked to.",
-            fix=f'parser.add_optimizer_args(…, "{names[0]}", link_to="model.{names[0]}_init"), and '
+            fix=f'parser.add_optimizer_args(…, "{keys[0]}", link_to="model.{keys[0]}_init"), and '
             "configure_optimizers in the model.",
         )
-    return [
-        {key: _described(group[key][0], config.get(key)) for key in several}
-        for group, several in zip(groups, keys, strict=True)
-    ]
-
-
-def _described(kind: Classes, value: Any) -> Any:
-    plain = value.as_dict() if hasattr(value, "as_dict") else value
-    return plain if isinstance(kind, tuple) else with_class_path(kind, plain)
+    if not keys:
+        return "", None
+    kind, value = group[keys[0]][0], config.get(keys[0])
+    if not isinstance(kind, tuple):
+        return keys[0], with_class_path(kind, value)
+    return keys[0], value.as_dict() if hasattr(value, "as_dict") else value
 
 
 def reject_scheduler_alone(program: str | None) -> None:
-    """Reject a scheduler without an optimizer; a program that combines them itself gets a warning.
-
-    Args:
-        program: Its class, if it overrides `configure_optimizers`.
-    """
+    """Reject a scheduler without an optimizer; a `program` that combines them itself gets a warning."""
     what = "The configuration has an `lr_scheduler`, but no `optimizer`"
     if program is not None:
         report.warn(
@@ -132,53 +115,29 @@ def reject_scheduler_alone(program: str | None) -> None:
     )
 
 
-class ConfiguredOptimizers:
-    """A module's `configure_optimizers` that builds the configured optimizer when the Trainer requests it.
+def configured_optimizers(
+    module: Module, optimizer: Any, lr_scheduler: Any, combine: Callable[..., Any], places: Sequence[Places]
+) -> Any:
+    """Build the configured optimizer and scheduler when the Trainer requests them, and combine them.
 
-    The strategy may replace the module's parameters before that.
-
-    Args:
-        module: The module.
-        optimizer: Class path and arguments of the optimizer.
-        lr_scheduler: Likewise of the scheduler, or None.
-        combine: ``LightningCLI.configure_optimizers``.
-        places: Where the optimizer was given, and where the scheduler, for errors.
+    The strategy may have replaced the module's parameters by then. `combine` is ``LightningCLI.configure_optimizers``,
+    and `places` are those of the optimizer and of the scheduler, for errors.
     """
-
-    def __init__(
-        self,
-        module: Module,
-        optimizer: Any,
-        lr_scheduler: Any,
-        combine: Callable[..., Any],
-        places: Sequence[Places] = (),
-    ) -> None:
-        self.module, self.optimizer, self.lr_scheduler, self.combine = module, optimizer, lr_scheduler, combine
-        self.places = places
-
-    def __call__(self) -> Any:
-        """Build the optimizer and the scheduler, and combine them.
-
-        Raises:
-            MisconfigurationException: The module has no parameters.
-        """
-        parameters = list(self.module.parameters())
-        if not parameters:
-            raise MisconfigurationException(
-                f"The configuration has an optimizer, but {type(self.module).__name__} has no parameters.",
-                expected="layers, made in __init__ or configure_model.",
-                fix="leave out `optimizer:`.",
-            )
-        places = iter(self.places)
-        optimizer = _built((parameters,), self.optimizer, next(places, None))
-        scheduler = _built(optimizer, self.lr_scheduler, next(places, None)) if self.lr_scheduler else None
-        return self.combine(self.module, optimizer=optimizer, lr_scheduler=scheduler)
+    parameters = list(module.parameters())
+    if not parameters:
+        raise MisconfigurationException(
+            f"The configuration has an optimizer, but {type(module).__name__} has no parameters.",
+            expected="layers, made in __init__ or configure_model.",
+            fix="leave out `optimizer:`.",
+        )
+    built = _built((parameters,), optimizer, places[0])
+    scheduler = _built(built, lr_scheduler, places[1]) if lr_scheduler else None
+    return combine(module, optimizer=built, lr_scheduler=scheduler)
 
 
-def _built(first: Any, init: Mapping[str, Any], places: Places | None) -> Any:
+def _built(first: Any, init: Mapping[str, Any], places: Places) -> Any:
     try:
         return instantiate_class(first, init)
     except Exception as error:
-        if places is not None:
-            places.add_to(error)
+        places.add_to(error)
         raise

@@ -174,7 +174,9 @@ class LightningArgumentParser(CompatibleParser):
 
     def set_defaults(self, *args: Any, **kwargs: Any) -> None:
         """Set other defaults, by their dotted keys; names and class paths of Lightning mean ours here too."""
-        super().set_defaults(*(self._ours(one) if isinstance(one, dict) else one for one in args), **kwargs)
+        super().set_defaults(
+            *(with_class_paths(one, self.named) if isinstance(one, dict) else one for one in args), **kwargs
+        )
 
     # reading
     def parse_args(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:  # type: ignore[override]
@@ -186,7 +188,9 @@ class LightningArgumentParser(CompatibleParser):
     def parse_object(self, obj: Any, *rest: Any, **kwargs: Any) -> Any:
         """Parse a dictionary or a Namespace."""
         call = super().parse_object
-        return self._checked(lambda: call(obj if isinstance(obj, Namespace) else self._ours(obj), *rest, **kwargs))
+        return self._checked(
+            lambda: call(obj if isinstance(obj, Namespace) else with_class_paths(obj, self.named), *rest, **kwargs)
+        )
 
     def parse_path(self, path: Any, *rest: Any, **kwargs: Any) -> Any:
         """Parse a configuration file, which is read and parsed as YAML once; its relative paths start in its folder."""
@@ -245,7 +249,7 @@ class LightningArgumentParser(CompatibleParser):
         groups = self.group_names()
         self.sources.check_groups(groups)
         try:
-            ours = self._ours(value)
+            ours = with_class_paths(value, self.named)
         except LightlibError as error:  # an unknown name
             raise ConfigError(f"{self.sources.place_of_name(str(error))}: {error}") from error
         return _without_empty({key: one for key, one in ours.items() if key not in self.of_others}, groups)
@@ -255,10 +259,6 @@ class LightningArgumentParser(CompatibleParser):
             return parse()
         except LightlibError as error:
             self.error(str(error), error)
-
-    def _ours(self, config: Any) -> Any:
-        """Return a configuration with names and class paths of Lightning replaced by our class paths."""
-        return with_class_paths(config, self.named)
 
     def group_names(self) -> set[str]:
         """Return the keys that have keys below them, also with the sub-command in front."""
@@ -282,22 +282,8 @@ class LightningArgumentParser(CompatibleParser):
             parser.places_of(path, key, arguments).add_to(error)
 
     def places_of(self, class_path: str, key: str, arguments: Mapping[str, Any]) -> Places:
-        """Return the places in files or on the command line of an object and its arguments, which are below `key`.
-
-        Args:
-            class_path: The path of its class.
-            key: For example ``"trainer"``, or ``"optimizer.init_args"`` where the class is part of the configuration.
-            arguments: The arguments of the call.
-        """
+        """Return the places of an object and its arguments; the key above them is such as ``"optimizer.init_args"``."""
         return places_of(class_path, key, arguments, Invocation(self, self.sources))
-
-    def places_of_objects(self, described: Mapping[str, Any]) -> list[Places]:
-        """Return the places of objects that are described by class path and arguments, by key."""
-        return [
-            self.places_of(value["class_path"], f"{key}.init_args", value.get("init_args") or {})
-            for key, value in described.items()
-            if value
-        ]
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error, the expected value and the fix; end the program with status 2."""

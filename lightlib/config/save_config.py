@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, BinaryIO
+from operator import methodcaller
+from typing import TYPE_CHECKING
 
 from lightlib import report, safe_files
 from lightlib.callbacks.callback import Callback
@@ -109,7 +110,12 @@ class SaveConfigCallback(Callback):
                 )
                 return
             if not continues:
-                raise _exists(path)
+                raise ConfigExistsError(
+                    f"There is a configuration already: {path!r}. It is another run's record.",
+                    expected="a folder of its own for each run.",
+                    fix="--trainer.logger csv or tensorboard gives each run one; or move that file away, or in "
+                    'a script LightningCLI(save_config_kwargs={"overwrite": True}), or save_config_callback=None.',
+                )
             with filesystem.open_for_reading(path) as file:
                 if file.read().decode("utf-8") == text:
                     return
@@ -120,17 +126,4 @@ class SaveConfigCallback(Callback):
             with safe_files.exporting(filesystem.local_path(path)) as place:
                 self.parser.save(self.config, place, skip_none=False, overwrite=True, multifile=True)
         else:
-            filesystem.write(path, lambda file: _put(file, text))
-
-
-def _put(file: BinaryIO, text: str) -> None:
-    file.write(text.encode("utf-8"))
-
-
-def _exists(path: str) -> ConfigExistsError:
-    return ConfigExistsError(
-        f"There is a configuration already: {path!r}. It is another run's record.",
-        expected="a folder of its own for each run.",
-        fix="--trainer.logger csv or tensorboard gives each run one; or move that file away, or in a script "
-        'LightningCLI(save_config_kwargs={"overwrite": True}), or save_config_callback=None.',
-    )
+            filesystem.write(path, methodcaller("write", text.encode("utf-8")))

@@ -32,10 +32,7 @@ def with_objects(
 ) -> dict[str, Any]:
     """Return the Trainer's arguments with default objects wherever the configuration leaves the Trainer's own default.
 
-    Args:
-        arguments: The configured ones.
-        configured: The Trainer's own default for each key that has an object as default: ``{"trainer.logger": None}``.
-        defaults: The objects, by argument.
+    `configured` has that default for each key with an object as default: ``{"trainer.logger": None}``.
     """
     names = {key.removeprefix("trainer."): default for key, default in configured.items()}
     return {**arguments, **{name: defaults[name] for name, own in names.items() if arguments.get(name) == own}}
@@ -55,13 +52,10 @@ def with_callbacks(arguments: Mapping[str, Any], added: list[Any], trainer_class
 
 
 def build_callbacks(given: Any, parser_class: type[LightningArgumentParser]) -> list[Any]:
-    """Return default callbacks as objects; those given as a class path with arguments are built.
-
-    Args:
-        given: A callback or several: objects, mappings with a ``class_path``, or results of `lazy_instance`.
-        parser_class: Parses and builds them.
-    """
-    callbacks = [_as_config(callback) for callback in callbacks_in(given)]
+    """Return default callbacks as objects; those given as a class path or by `lazy_instance` are built."""
+    callbacks = [
+        one.lazy_get_init_data().as_dict() if hasattr(one, "lazy_get_init_data") else one for one in callbacks_in(given)
+    ]
     described = [callback for callback in callbacks if isinstance(callback, Mapping)]
     if not described:
         return callbacks
@@ -70,8 +64,3 @@ def build_callbacks(given: Any, parser_class: type[LightningArgumentParser]) -> 
     config = parser.parse_object({"trainer": {"callbacks": described}})
     built = iter(parser.instantiate(config).trainer.callbacks)
     return [next(built) if isinstance(callback, Mapping) else callback for callback in callbacks]
-
-
-def _as_config(value: Any) -> Any:
-    """Return the class path and arguments of a `lazy_instance`; any other value as it is."""
-    return value.lazy_get_init_data().as_dict() if hasattr(value, "lazy_get_init_data") else value

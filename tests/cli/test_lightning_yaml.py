@@ -159,8 +159,8 @@ def test_a_file_that_is_always_read_is_read_as_all_are():
         built("-c", over, parser_kwargs=options)
     sources = cli.parser.sources
     assert sources.where("model.lr") == "always.yaml, line 3"
-    sources.read("model: {lr: 1}", "later.yaml")
-    sources.read(content, "always.yaml", default=True)
+    sources.add(sources.document("model: {lr: 1}", "later.yaml"))
+    sources.add(sources.document(content, "always.yaml"), default=True)
     assert sources.where("model.lr") == "later.yaml, line 1"
 
 

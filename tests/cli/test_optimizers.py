@@ -204,9 +204,7 @@ def test_two_that_the_model_is_to_get_by_itself_are_refused(which):
                 parser.add_lr_scheduler_args(ConstantLR, "constant")
 
     words = ["--steps.step_size=1"] if which == "lr_scheduler" else []
-    with pytest.raises(
-        MisconfigurationException, match=r"several optimizers or schedulers with link_to='AUTOMATIC': one"
-    ):
+    with pytest.raises(MisconfigurationException, match=r"several optimizers or schedulers with link_to='AUTOMATIC': "):
         fitted(*words, kind=CLI)
 
 
@@ -227,7 +225,7 @@ def test_what_is_no_optimizer_is_refused():
 def test_nothing_is_added_where_it_is_not_wanted(capsys):
     with pytest.raises(SystemExit):
         fitted("--optimizer=SGD", auto_configure_optimizers=False)
-    assert "--optimizer" in capsys.readouterr().err
+    assert "'optimizer' (on the command line) is not a key of" in capsys.readouterr().err
     assert fitted(module=SteepLine, auto_configure_optimizers=False).trainer.global_step == 8
 
 
