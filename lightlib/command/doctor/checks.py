@@ -36,17 +36,10 @@ _SLOW = {
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check.
-
-    Attributes:
-        name: Its subject.
-        status: ``"ok"``, ``"warning"`` or ``"failed"``.
-        found: The finding.
-        fix: The remedy; empty if none is needed.
-    """
+    """The result of one check; the fix is empty if none is needed."""
 
     name: str
-    status: str
+    status: str  # "ok", "warning" or "failed"
     found: str
     fix: str = ""
 
@@ -104,37 +97,30 @@ def _folder() -> Iterator[Check]:
     try:
         with tempfile.TemporaryFile(dir=os.curdir) as file:
             file.write(b"lightlib")
-        free = shutil.disk_usage(os.curdir).free
     except OSError as error:
         found = f"nothing can be written in the current folder, as runs do by default: {error.strerror or error}"
-        yield Check(
-            "folder", "failed", found, "change to a folder that you may write to, or pass Trainer(default_root_dir=...)"
-        )
-        return
-    if free < _LITTLE_SPACE:
-        found = f"only {facts.size(free)} are free in the current folder, where runs write checkpoints by default"
-        yield Check("folder", "warning", found, "free some space, or pass Trainer(default_root_dir=...)")
+        fix = "change to a folder that you may write to, or pass Trainer(default_root_dir=...)"
+        yield Check("folder", "failed", found, fix)
     else:
-        yield Check("folder", "ok", f"files can be written in the current folder, {facts.size(free)} are free")
+        use = "where runs write checkpoints by default"
+        yield _space("folder", os.curdir, use, "free some space, or pass Trainer(default_root_dir=...)")
 
 
 def _shared_memory() -> Iterator[Check]:
-    if not os.path.isdir(_SHARED_MEMORY):
-        return
-    usage = shutil.disk_usage(_SHARED_MEMORY)
-    if usage.free < _LITTLE_SPACE:
-        yield Check(
+    if os.path.isdir(_SHARED_MEMORY):
+        yield _space(
             "shared memory",
-            "warning",
-            f"{_SHARED_MEMORY} has {facts.size(usage.free)} free of {facts.size(usage.total)}; a DataLoader's workers "
-            "pass their batches through it, and die with a bus error when it is full",
+            _SHARED_MEMORY,
+            "through which a DataLoader's workers pass their batches; they die with a bus error when it is full",
             "docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir with `medium: Memory` at /dev/shm; or "
             "DataLoader(num_workers=0)",
         )
-    else:
-        yield Check(
-            "shared memory", "ok", f"{_SHARED_MEMORY} has {facts.size(usage.free)} free for a DataLoader's workers"
-        )
+
+
+def _space(name: str, folder: str, use: str, fix: str) -> Check:
+    usage = shutil.disk_usage(folder)
+    found = f"{facts.size(usage.free)} of {facts.size(usage.total)} are free in {os.path.abspath(folder)}, {use}"
+    return Check(name, "warning", found, fix) if usage.free < _LITTLE_SPACE else Check(name, "ok", found)
 
 
 def _variables() -> Iterator[Check]:

@@ -14,16 +14,15 @@ from typing import Any
 from lightlib.command.doctor import facts
 from lightlib.command.doctor.checks import Check, examine
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EPILOG", "add_arguments", "run"]
 
-_EPILOG = """The last line counts the warnings and failures; the exit status is 1 when a check has failed, else 0.
+EPILOG = """The last line counts the warnings and failures; the exit status is 1 when a check has failed, else 0.
 Nothing is sent, and nothing stays on the disk. `lightlib env` prints the part that a bug report needs.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `lightlib doctor`."""
-    parser.epilog = _EPILOG
     parser.add_argument("--json", action="store_true", help="the same as JSON")
 
 

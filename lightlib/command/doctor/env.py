@@ -6,12 +6,10 @@ import argparse
 
 from lightlib.command.doctor import facts
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EPILOG", "run"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Set the epilog of `lightlib env`, which takes no arguments."""
-    parser.epilog = "Secrets are masked. Paste the output unchanged; `lightlib doctor` looks for problems."
+EPILOG = "Secrets are masked. Paste the output unchanged; `lightlib doctor` looks for problems."
 
 
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001  every command gets them

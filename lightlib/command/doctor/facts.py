@@ -11,7 +11,6 @@ import math
 import os
 import platform
 import re
-import shutil
 import socket
 import sys
 import warnings
@@ -23,18 +22,7 @@ from typing import Any
 from lightlib import report
 from lightlib.version import __version__
 
-__all__ = [
-    "OPTIONAL",
-    "REQUIRED",
-    "Package",
-    "environment",
-    "first_line",
-    "groups",
-    "packages",
-    "processors",
-    "quiet",
-    "size",
-]
+__all__ = ["Package", "environment", "first_line", "groups", "packages", "processors", "quiet", "size"]
 
 # By pip's names, of which the module's has underscores in place of dashes.
 REQUIRED = ("torch", "torchmetrics", "fsspec", "jsonargparse", "packaging", "rich", "tensorboard")
@@ -55,14 +43,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Package:
-    """An installed or missing package.
-
-    Attributes:
-        name: pip's name of it.
-        needed: Whether lightlib requires it.
-        version: None if it is not installed.
-        error: The first line of the error that its import raised, or an empty string.
-    """
+    """An installed or missing package, and the first line of the error that its import raised."""
 
     name: str
     needed: bool
@@ -114,7 +95,6 @@ def groups(found: Sequence[Package]) -> dict[str, dict[str, Any]]:
         "devices": {"cores": cores, "cores allowed": allowed, **_memory(), **(_collected() if with_torch else {})},
         "network": _network() if with_torch else {},
         "environment": environment(),
-        "disk": _disk(),
     }
 
 
@@ -154,7 +134,9 @@ def processors() -> tuple[int, float]:
     """Return the number of cores, and how many this process may use by its affinity and its control group."""
     cores = os.cpu_count() or 1
     allowed: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    limits = [text.split() for text in _limits("cpu.max")]  # "200000 100000": microseconds in each period
+    limits: list[Sequence[str]] = [
+        text.split() for text in _limits("cpu.max")
+    ]  # "200000 100000": microseconds in each period
     limits += zip(_limits("cpu/cpu.cfs_quota_us"), _limits("cpu/cpu.cfs_period_us"), strict=False)
     for quota, period in limits:
         if quota.isdigit():  # else max or -1
@@ -166,10 +148,6 @@ def _memory() -> dict[str, str]:
     facts: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError, AttributeError):  # Windows has no sysconf
         facts["memory"] = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    with contextlib.suppress(OSError):
-        available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-        if available:
-            facts["memory available"] = size(int(available.group(1)) * 1024)
     limits = [
         int(text) for text in (*_limits("memory.max"), *_limits("memory/memory.limit_in_bytes")) if text.isdigit()
     ]
@@ -208,27 +186,12 @@ def _network() -> dict[str, str]:
 
 
 def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that affect a run, without secrets.
-
-    Example:
-        >>> environment({"RANK": "0", "HOME": "/me", "PL_API_KEY": "abc", "PL_STORE": "s3://me:pass@host/bucket"})
-        {'PL_API_KEY': '***', 'PL_STORE': 's3://***@host/bucket', 'RANK': '0'}
-    """
+    """Return the variables that affect a run, without secrets."""
     return {
         name: report.MASK if report.is_secret(name, value) else _CREDENTIALS.sub(report.MASK, value)
         for name, value in sorted(variables.items())
         if _THAT_MATTER.fullmatch(name)
     }
-
-
-def _disk() -> dict[str, str]:
-    """Return the free space where runs write."""
-    facts: dict[str, str] = {}
-    for name, path in (("current folder", "."), ("/dev/shm", "/dev/shm")):  # noqa: S108  looked at, not written to
-        with contextlib.suppress(OSError):
-            usage = shutil.disk_usage(path)
-            facts[name] = f"{size(usage.free)} free of {size(usage.total)}"
-    return facts
 
 
 @contextlib.contextmanager
@@ -244,22 +207,12 @@ def quiet() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    r"""Return an error as one line.
-
-    Example:
-        >>> first_line(OSError("no libcudart\n in any of\n …"))
-        'OSError: no libcudart'
-    """
+    """Return an error as one line."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
 def size(number: float) -> str:
-    """Return a number of bytes in readable units.
-
-    Example:
-        >>> size(64 * 2**20), size(1.5 * 2**30), size(0)
-        ('64 MiB', '1.5 GiB', '0 MiB')
-    """
+    """Return a number of bytes in readable units."""
     mebibytes = number / 2**20
     return f"{math.floor(mebibytes)} MiB" if mebibytes < 1024 else f"{mebibytes / 1024:.1f} GiB"
