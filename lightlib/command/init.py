@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest
 
-__all__ = ["TEMPLATES", "add_arguments", "run", "write"]
+__all__ = ["EPILOG", "TEMPLATES", "add_arguments", "run", "write"]
 
 TEMPLATES = {
     "classifier": "a convolutional network that classifies drawn shapes",
@@ -19,7 +19,7 @@ TEMPLATES = {
 }
 _FOLDER = Path(__file__).parent / "templates"
 _ENDING = "-tpl"  # so that no tool takes the templates for code of the package
-_EPILOG = """Nothing is ever overwritten. The projects need nothing but lightlib: their data is made here.
+EPILOG = """Nothing is ever overwritten. The projects need nothing but lightlib: their data is made here.
 
 examples
   lightlib init
@@ -29,7 +29,6 @@ examples
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `lightlib init`."""
-    parser.epilog = _EPILOG
     parser.add_argument(
         "folder",
         metavar="FOLDER",
@@ -46,12 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the project and print the next steps.
-
-    Raises:
-        UnknownNameError: There is no such template.
-        MisconfigurationException: The files cannot be written, or some are there already.
-    """
+    """Write the project and print the next steps."""
     folder = Path(options.folder)
     files = write(folder, options.template)
     print(f"Wrote {TEMPLATES[options.template]}, to {folder.resolve()}:\n")
@@ -66,47 +60,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write(folder: Path, template: str) -> list[Path]:
-    """Write the files of a template, all or none, and return where they are.
-
-    Args:
-        folder: Where to. Made if it does not exist.
-        template: One of :data:`TEMPLATES`.
-
-    Raises:
-        UnknownNameError: There is no such template.
-        MisconfigurationException: The files cannot be written, or some are there already.
-
-    Example:
-        >>> import tempfile
-        >>> [path.name for path in write(Path(tempfile.mkdtemp()), "gan")]
-        ['.gitignore', 'README.md', 'config.yaml', 'data.py', 'model.py', 'test_project.py']
-    """
+    """Write the files of a template, all or none, to a folder that is made if it does not exist; return their paths."""
     if template not in TEMPLATES:
         near = closest(template, TEMPLATES, "classifier")
         raise UnknownNameError("template", template, TEMPLATES, fix=f"lightlib init --template {near}")
     sources = sorted((_FOLDER / template).iterdir())
     files = [folder / source.name.removesuffix(_ENDING) for source in sources]
-    _refuse_to_overwrite(folder, files)
-    begun: list[Path] = []
-    try:
-        _make(folder, begun)
-        for source, path in zip(sources, files, strict=True):
-            text = source.read_bytes()
-            with path.open("xb") as file:
-                begun.append(path)
-                file.write(text)
-    except OSError as error:
-        _take_back(begun)
-        where = f" ({error.filename})" if error.filename else ""
-        raise MisconfigurationException(
-            f"The project cannot be written to {str(folder)!r}: {error.strerror or error}{where}.",
-            expected="a folder in which files can be made, or a name for a new one.",
-            fix=f"{_command(template)}, in a place that is yours. Nothing was written.",
-        ) from error
-    return files
-
-
-def _refuse_to_overwrite(folder: Path, files: list[Path]) -> None:
     there = [path.name for path in files if os.path.lexists(path)]
     if there:
         raise MisconfigurationException(
@@ -114,27 +73,26 @@ def _refuse_to_overwrite(folder: Path, files: list[Path]) -> None:
             expected="a folder with none of the files of the project: nothing is ever overwritten.",
             fix="lightlib init my_project, or move your files away first. Nothing was written.",
         )
-
-
-def _make(folder: Path, begun: list[Path]) -> None:
-    """Make a folder and those above it that are missing."""
-    if folder.is_dir():
-        return
-    if not folder.parent.is_dir():
-        _make(folder.parent, begun)
-    folder.mkdir()
-    begun.append(folder)
-
-
-def _take_back(begun: list[Path]) -> None:
-    for path in reversed(begun):
-        with suppress(OSError):
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink()
-
-
-def _command(template: str) -> str:
-    chosen = "" if template == "classifier" else f" --template {template}"
-    return f"lightlib init my_project{chosen}"
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    begun: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source, path in zip(sources, files, strict=True):
+            text = source.read_bytes()
+            with path.open("xb") as file:
+                begun.append(path)
+                file.write(text)
+    except OSError as error:
+        for path in begun:
+            path.unlink(missing_ok=True)
+        for place in missing:
+            with suppress(OSError):
+                place.rmdir()
+        chosen = "" if template == "classifier" else f" --template {template}"
+        where = f" ({error.filename})" if error.filename else ""
+        raise MisconfigurationException(
+            f"The project cannot be written to {str(folder)!r}: {error.strerror or error}{where}.",
+            expected="a folder in which files can be made, or a name for a new one.",
+            fix=f"lightlib init my_project{chosen}, in a place that is yours. Nothing was written.",
+        ) from error
+    return files

@@ -126,12 +126,13 @@ def _other(command: str, words: Sequence[str]) -> int:
     parser = _Parser(
         prog=f"lightlib {command}",
         description=f"{about.removeprefix(command).strip().capitalize()}.",
+        epilog=getattr(module, "EPILOG", None),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     if command == "checkpoint":
         module.add_commands(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
-    else:
+    elif command != "env":
         module.add_arguments(parser)
     status: int = module.run(parser.parse_args(words))
     return status

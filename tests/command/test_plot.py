@@ -200,8 +200,8 @@ def test_an_unfinished_epoch_is_as_long_as_the_one_before_it(tmp_path):
 
 def test_time_does_not_run_backwards_where_a_run_went_back_to_an_earlier_step():
     run = curves.Run("run", "run", {"loss": {0: 1.0, 10: 1.0, 20: 1.0}}, seconds={0: 1.0, 10: 9.0, 20: 3.0})
-    (panel,), _ = panels.make_panels([run], ["loss"], "time")
-    assert panel.lines[0].x == [1.0, 9.0, 9.0]
+    drawn, _ = panels.make_panels([run], ["loss"], "time")
+    assert drawn["loss"][0].x == [1.0, 9.0, 9.0]
 
 
 def test_metrics_csv_has_no_times(simple):
@@ -325,7 +325,6 @@ def test_what_cannot_be_drawn_is_said(simple, in_tmp, arguments, what):
     ("arguments", "what"),
     [
         (["--metrics", "train_loss,val_los"], "Unknown metric 'val_los'. Did you mean 'val_loss'?"),
-        (["--x", "tim"], "Unknown x-axis 'tim'. Did you mean 'time'?"),
         (["--format", "htm"], "Unknown format 'htm'. Did you mean 'html'?"),
     ],
 )

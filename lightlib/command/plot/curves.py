@@ -24,23 +24,14 @@ _MOST_NOTES = 5  # on broken lines of one file
 
 @dataclass
 class Run:
-    """The logged values of one run.
-
-    Attributes:
-        name: Its name in pictures.
-        path: The folder or file it was read from.
-        curves: By metric and step, some NaN or infinite. ``epoch`` is not among them.
-        epoch_ends: By epoch, counted from 0: the last step logged in it.
-        seconds: By step: the training time so far. Only event files have it.
-        notes: Defects of the files, and how each was handled.
-    """
+    """The logged values of one run."""
 
     name: str
     path: str
-    curves: dict[str, dict[int, float]] = field(default_factory=dict)
-    epoch_ends: dict[int, int] = field(default_factory=dict)
-    seconds: dict[int, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    curves: dict[str, dict[int, float]] = field(default_factory=dict)  # by metric and step, some NaN or infinite
+    epoch_ends: dict[int, int] = field(default_factory=dict)  # by epoch, counted from 0: the last step logged in it
+    seconds: dict[int, float] = field(default_factory=dict)  # by step: training time; only event files have it
+    notes: list[str] = field(default_factory=list)  # defects of the files, and how each was handled
     _last: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, step: int, value: float, source: str) -> None:
@@ -66,11 +57,7 @@ class Run:
 
 
 def find_runs(path: str) -> list[str]:
-    """Return the folders and files that hold logs: `path` itself, or those below it.
-
-    Raises:
-        MisconfigurationException: There is no such path, or nothing in it is a log.
-    """
+    """Return the folders and files that hold logs: `path` itself, or those below it."""
     path = path if is_url(path) else os.path.normpath(os.path.expanduser(path))
     if log_files.size_of(path) is not None:
         if not (path.endswith(".csv") or _EVENTS_MARK in os.path.basename(path)):
@@ -84,7 +71,8 @@ def find_runs(path: str) -> list[str]:
     if not folders:
         parent, name = os.path.split(path.rstrip("/"))
         likely = closest(name, log_files.folder_names(parent or ".") + log_files.file_names(parent or "."))
-        exists = filesystem(path)[0].exists(path) if is_url(path) else os.path.isdir(path)
+        files, key = filesystem(path)
+        exists = files.exists(key)
         near = f" Did you mean {os.path.join(parent, likely)!r}?" if likely and not exists else ""
         raise MisconfigurationException(
             f"{path!r} {'has no logs' if exists else 'does not exist'}.{near}",
@@ -116,10 +104,6 @@ def read_run(path: str, name: str) -> Run:
 
     In a folder with both kinds of logs a metric is taken from metrics.csv, which has all digits, and from the event
     files if it is only there.
-
-    Raises:
-        MisconfigurationException: A metrics.csv has no column ``step``.
-        LightlibError: A file cannot be read.
     """
     run, from_events = Run(name, path), Run(name, path)
     try:
@@ -146,11 +130,9 @@ def read_run(path: str, name: str) -> Run:
 
 
 def _open(path: str) -> BinaryIO:
-    if is_url(path):
-        files, key = filesystem(path)
-        remote: BinaryIO = files.open(key, "rb")
-        return remote
-    return open(path, "rb")
+    files, key = filesystem(path)
+    file: BinaryIO = files.open(key, "rb")
+    return file
 
 
 # metrics.csv

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from lightlib.command.plot.panels import HEAD, Panel, Row, traces
+from lightlib.command.plot.panels import HEAD, Panels, Row, traces
 
 __all__ = ["MARK", "draw_page"]
 
@@ -22,7 +22,7 @@ _HEIGHT = 360  # pixels of one row of panels
 def draw_page(
     title: str,
     runs: Sequence[str],
-    panels: Sequence[Panel],
+    panels: Panels,
     rows: Sequence[Row],
     notes: Sequence[str],
     x: str,
@@ -54,18 +54,18 @@ def draw_page(
 """
 
 
-def _figure(title: str, runs: Sequence[str], panels: Sequence[Panel], x: str, smooth: float) -> str:
+def _figure(title: str, runs: Sequence[str], panels: Panels, x: str, smooth: float) -> str:
     from plotly.graph_objects import Scatter  # optional: plotly
     from plotly.subplots import make_subplots  # optional: plotly
 
     columns = min(2, len(panels))
     count = math.ceil(len(panels) / columns)
-    drawn = [{}] * len(panels) + [None] * (count * columns - len(panels))
+    drawn: list[dict[str, str] | None] = [{}] * len(panels) + [None] * (count * columns - len(panels))
     specs = [drawn[row * columns : (row + 1) * columns] for row in range(count)]
-    titles = [_text(panel.title) for panel in panels]
+    titles = [_text(title) for title in panels]
     figure = make_subplots(count, columns, specs=specs, subplot_titles=titles, vertical_spacing=0.3 / count)
-    for number, panel in enumerate(panels):
-        for trace in traces(panel, len(runs) > 1, smooth):
+    for number, (name, lines) in enumerate(panels.items()):
+        for trace in traces(name, lines, len(runs) > 1, smooth):
             run = _text(runs[trace.run])
             group = {"legendgroup": run, "legendgrouptitle": {"text": run}} if len(runs) > 1 else {}
             scatter = Scatter(

@@ -7,25 +7,12 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from lightlib.command.plot.curves import Run
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
-__all__ = [
-    "AXES",
-    "COLORS",
-    "HEAD",
-    "Line",
-    "Panel",
-    "Row",
-    "Trace",
-    "chosen",
-    "make_panels",
-    "smoothed",
-    "summary",
-    "traces",
-]
+__all__ = ["AXES", "COLORS", "HEAD", "Line", "Panels", "Row", "chosen", "make_panels", "summary", "traces"]
 
 AXES = ("step", "epoch", "time")
 HEAD = ["run", "metric", "last", "best", "at step"]
@@ -59,12 +46,7 @@ class Line:
     y: list[float]
 
 
-@dataclass
-class Panel:
-    """One diagram."""
-
-    title: str
-    lines: list[Line] = field(default_factory=list)
+Panels = dict[str, list[Line]]
 
 
 @dataclass(frozen=True)
@@ -108,13 +90,7 @@ def base_name(name: str) -> str:
 
 
 def family(name: str) -> str:
-    """Return the name of the panel, such as loss for train_loss, val_loss and loss/val.
-
-    Example:
-        >>> names = ("train_loss_step", "val/loss", "loss", "lr-Adam/pg1", "val_acc/dataloader_idx_0")
-        >>> [family(name) for name in names]
-        ['loss', 'loss', 'loss', 'learning rate', 'acc']
-    """
+    """Return the name of the panel, such as loss for train_loss, val_loss and loss/val."""
     if _LEARNING_RATE.fullmatch(name) and not _NO_LEARNING_RATE.fullmatch(name):
         return LEARNING_RATE
     base = re.sub(r"/dataloader_idx_\d+$", "", base_name(name))
@@ -132,9 +108,6 @@ def chosen(runs: Sequence[Run], patterns: Iterable[str]) -> list[str]:
 
     A pattern, with ``*`` and ``?``, matches the name of a metric with or without its ``_step`` or ``_epoch``; if there
     is none, the name of a panel.
-
-    Raises:
-        UnknownNameError: A pattern matches nothing.
     """
     names = list(dict.fromkeys(name for run in runs for name in run.curves))
     matched: set[str] = set()
@@ -154,35 +127,32 @@ def _fits(pattern: str, name: str) -> bool:
     return name == pattern or fnmatch.fnmatchcase(name, pattern)
 
 
-def make_panels(runs: Sequence[Run], names: Sequence[str], axis: str) -> tuple[list[Panel], str]:
-    """Return the panels, losses first and learning rates last, and the name of their x-axis.
-
-    Raises:
-        MisconfigurationException: The logs of a run do not have that axis.
-    """
+def make_panels(runs: Sequence[Run], names: Sequence[str], axis: str) -> tuple[Panels, str]:
+    """Return the lines by the title of their panel, losses first and learning rates last, and the x-axis's name."""
     places = [_places(run, axis) for run in runs]
     unit, label = 1.0, axis
     if axis == "time":
         longest = max((max(known.values(), default=0.0) for known in places), default=0.0)
         unit, label = next(one for one in _TIMES if longest >= 2 * one[0] or one[0] == 1)
-    panels: dict[str, Panel] = {}
+    panels: Panels = {}
     for name in names:
-        panel = panels.setdefault(family(name), Panel(family(name)))
+        lines = panels.setdefault(family(name), [])
         for number, (run, known) in enumerate(zip(runs, places, strict=True)):
             points = run.points(name)
             if points:
                 x = _positions([step for step, _ in points], known, unit)
                 y = [value if _is_finite(value) else math.nan for _, value in points]
-                panel.lines.append(Line(number, name, _stage(name), _is_per_step(name, run), x, y))
-    staged = [Panel(panel.title, _with_distinct_stages(panel.lines)) for panel in panels.values()]
-    return sorted(staged, key=_order), label
+                lines.append(Line(number, name, _stage(name), _is_per_step(name, run), x, y))
+    staged = {title: _with_distinct_stages(lines) for title, lines in panels.items()}
+    return dict(sorted(staged.items(), key=_order)), label
 
 
-def _order(panel: Panel) -> int:
-    if panel.title == LEARNING_RATE:
+def _order(panel: tuple[str, list[Line]]) -> int:
+    title, lines = panel
+    if title == LEARNING_RATE:
         return 3
-    pair = {line.stage for line in panel.lines} >= {0, 1}
-    return 0 if "loss" in panel.title.lower() else 1 if pair else 2
+    pair = {line.stage for line in lines} >= {0, 1}
+    return 0 if "loss" in title.lower() else 1 if pair else 2
 
 
 def _with_distinct_stages(lines: Iterable[Line]) -> list[Line]:
@@ -253,11 +223,11 @@ def _epochs(run: Run) -> dict[int, float]:
 # Style
 
 
-def traces(panel: Panel, several_runs: bool, smooth: float) -> Iterator[Trace]:
+def traces(title: str, lines: Sequence[Line], several_runs: bool, smooth: float) -> Iterator[Trace]:
     """Yield the traces of a panel. Colours distinguish runs; in a picture of one run, training and validation."""
-    dashed = several_runs and len({line.stage for line in panel.lines}) > 1
-    finite = [value for line in panel.lines for value in line.y if not math.isnan(value)]
-    for line in panel.lines:
+    dashed = several_runs and len({line.stage for line in lines}) > 1
+    finite = [value for line in lines for value in line.y if not math.isnan(value)]
+    for line in lines:
         color = COLORS[(line.run if several_runs else line.stage) % len(COLORS)]
         dash = min(line.stage, 4) if dashed and not line.per_step else 1
         is_gap = [True, *map(math.isnan, line.y), True]
@@ -267,7 +237,7 @@ def traces(panel: Panel, several_runs: bool, smooth: float) -> Iterator[Trace]:
         )
         markers = alone or (not line.per_step and len(line.x) <= _MOST_MARKERS)
         width = 0.9 if line.per_step else 1.8
-        smooths = smooth > 0 and line.per_step and panel.title != LEARNING_RATE
+        smooths = smooth > 0 and line.per_step and title != LEARNING_RATE
         opacity = 0.3 if smooths else 1.0
         yield Trace(line.run, line.name, line.x, line.y, color, dash, width, opacity, markers=markers)
         if smooths:
@@ -283,12 +253,7 @@ def _is_finite(value: float) -> bool:
 
 
 def smoothed(values: Sequence[float], weight: float) -> list[float]:
-    """Return the running mean, in which each value counts `weight` times as much as the next one. NaN stays a gap.
-
-    Example:
-        >>> smoothed([1.0, 3.0], 0.5)
-        [1.0, 2.3333333333333335]
-    """
+    """Return the running mean, in which each value counts `weight` times as much as the next one. NaN stays a gap."""
     means: list[float] = []
     total = weights = 0.0
     for value in values:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightlib.command.plot.panels import COLORS, Panel, traces
+from lightlib.command.plot.panels import COLORS, Line, Panels, traces
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,15 +32,15 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-def draw_picture(title: str, runs: Sequence[str], panels: Sequence[Panel], x: str, smooth: float) -> bytes:
+def draw_picture(title: str, runs: Sequence[str], panels: Panels, x: str, smooth: float) -> bytes:
     """Return a PNG of the first `MOST_PANELS` panels. The user's matplotlib settings are neither used nor changed."""
     import matplotlib as mpl  # optional: matplotlib
     from matplotlib.figure import Figure  # optional: matplotlib
     from matplotlib.lines import Line2D  # optional: matplotlib
 
-    panels = panels[:MOST_PANELS]
-    columns = min(3, math.ceil(math.sqrt(len(panels))))
-    rows = math.ceil(len(panels) / columns)
+    count = min(len(panels), MOST_PANELS)
+    columns = min(3, math.ceil(math.sqrt(count)))
+    rows = math.ceil(count / columns)
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a box is drawn instead
         mpl.rcdefaults()
@@ -47,10 +48,10 @@ def draw_picture(title: str, runs: Sequence[str], panels: Sequence[Panel], x: st
         figure = Figure(figsize=(max(7.0, 5.2 * columns), 3.3 * rows + 0.6), layout="constrained")
         figure.suptitle(_fitted(title, 40 * columns))
         first: Axes | None = None
-        for number, panel in enumerate(panels, 1):
+        for number, (name, lines) in enumerate(itertools.islice(panels.items(), count), 1):
             axes = figure.add_subplot(rows, columns, number, sharex=first)
             first = first or axes
-            _draw_panel(axes, panel, len(runs) > 1, smooth)
+            _draw_panel(axes, name, lines, len(runs) > 1, smooth)
             axes.set_xlabel(x, loc="right")
         if len(runs) > 1:
             handles = [Line2D([], [], color=COLORS[number % len(COLORS)], linewidth=2) for number in range(len(runs))]
@@ -61,13 +62,13 @@ def draw_picture(title: str, runs: Sequence[str], panels: Sequence[Panel], x: st
     return content.getvalue()
 
 
-def _draw_panel(axes: Axes, panel: Panel, several_runs: bool, smooth: float) -> None:
+def _draw_panel(axes: Axes, title: str, lines: Sequence[Line], several_runs: bool, smooth: float) -> None:
     from matplotlib.lines import Line2D  # optional: matplotlib
 
-    axes.set_title(_fitted(panel.title, 50), loc="left")
+    axes.set_title(_fitted(title, 50), loc="left")
     axes.ticklabel_format(axis="y", useOffset=False)
     legend: dict[str, Line2D] = {}
-    for trace in traces(panel, several_runs, smooth):
+    for trace in traces(title, lines, several_runs, smooth):
         style: dict[str, Any] = {
             "color": trace.color,
             "linestyle": _STYLES[trace.dash] if trace.line else "none",
@@ -79,7 +80,7 @@ def _draw_panel(axes: Axes, panel: Panel, several_runs: bool, smooth: float) -> 
         axes.plot(trace.x, trace.y, **style)
         sample = {**style, "alpha": 1, "color": _GREY if several_runs else trace.color}
         legend.setdefault(trace.label, Line2D([], [], **sample))
-    if list(legend) != [panel.title]:
+    if list(legend) != [title]:
         axes.legend(list(legend.values()), [_fitted(name, 40) for name in legend], framealpha=0.8, handlelength=3)
 
 

@@ -16,13 +16,13 @@ from lightlib.command.plot.panels import AXES, HEAD, Row, chosen, make_panels, s
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.loggers.log_files import is_url
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["EPILOG", "add_arguments", "run"]
 
 FORMATS = {"png": "matplotlib", "html": "plotly"}  # by the package that draws it
 _MARKS = {"png": picture.MARK, "html": page.MARK}
 _MOST_ROWS = 40
 
-_EXAMPLES = """examples:
+EPILOG = """examples:
   lightlib plot lightning_logs/version_0
   lightlib plot lightning_logs --metrics loss,val_accuracy --smooth 0.6
   lightlib plot runs/a runs/b --x epoch --format html --output pictures
@@ -32,9 +32,6 @@ Several runs share one picture. Only the curves.png and curves.html of an earlie
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `lightlib plot`."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = "Draw learning curves to PNG and HTML, from the logs of one or several runs."
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "runs",
         nargs="+",
@@ -54,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="0..1",
         help="smooth values per step by a running mean (default: 0)",
     )
-    parser.add_argument("--x", default="step", metavar="|".join(AXES), help="the x-axis (default: step)")
+    parser.add_argument("--x", default="step", choices=AXES, help="the x-axis (default: step)")
     parser.add_argument(
         "--format",
         type=_listed,
@@ -69,12 +66,7 @@ def _listed(text: str) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw the curves, and print the written paths and a summary.
-
-    Raises:
-        LightlibError: There is nothing to draw, an option is invalid, a package is missing, or a file cannot be
-            written.
-    """
+    """Draw the curves, and print the written paths and a summary."""
     _check(options)
     runs = _read(options.runs)
     names = chosen(runs, options.metrics)
@@ -111,8 +103,6 @@ def _check(options: argparse.Namespace) -> None:
             expected="a number from 0 (no smoothing) to below 1.",
             fix="--smooth 0.6",
         )
-    if options.x not in AXES:
-        raise UnknownNameError("x-axis", options.x, AXES, fix="--x step, --x epoch or --x time.")
     if not options.format:
         raise MisconfigurationException("--format is empty.", expected="png, html or both.", fix="--format png,html")
     for name in options.format:
@@ -151,12 +141,7 @@ def _read(given: Sequence[str]) -> list[Run]:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Return the shortest path endings that are unique. A log file is named by its folder.
-
-    Example:
-        >>> _names(["/logs/a/version_0", "/logs/b/version_0/metrics.csv"])
-        ['a/version_0', 'b/version_0']
-    """
+    """Return the shortest path endings that are unique. A log file is named by its folder."""
     full = [path if is_url(path) else os.path.abspath(path).replace(os.sep, "/") for path in paths]
     folders = [path.rpartition("/")[0] if path.endswith(".csv") or "tfevents" in path else path for path in full]
     split = [folder.rstrip("/").split("/") for folder in folders]
