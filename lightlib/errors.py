@@ -118,7 +118,9 @@ def shown(value: object) -> str:
 
 def closest(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the known name that is most like `name`, or `otherwise` when none is near."""
-    return next(iter(_matches(name, known)), otherwise)
+    known = list(known)
+    same = [one for one in known if one.casefold() == name.casefold()]
+    return next(iter(same or difflib.get_close_matches(name, known, n=1)), otherwise)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -128,9 +130,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _hint(meant: str) -> str:
     return f" Did you mean {meant!r}?" if meant else ""
-
-
-def _matches(name: str, known: Iterable[str]) -> list[str]:
-    known = list(known)
-    same = [one for one in known if one.casefold() == name.casefold()]
-    return same[:1] or difflib.get_close_matches(name, known, n=1)

@@ -21,13 +21,6 @@ def attributes(
         package: Its `__name__`.
         files: By public name: the file of the package that defines it, or ``"file:other_name"`` for an alias.
         packages: Files and packages within it that are public names themselves.
-
-    Example:
-        >>> get, names = attributes("lightlib.loggers", {"CSVLogger": "csv"}, ["csv"])
-        >>> get("CSVLogger").__name__, get("csv").__name__
-        ('CSVLogger', 'lightlib.loggers.csv')
-        >>> [name for name in names() if not name.startswith("__")]
-        ['CSVLogger', 'csv']
     """
     within = frozenset(packages)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from importlib import metadata
 from importlib.metadata import EntryPoint, PackageNotFoundError, version
+from pkgutil import resolve_name
 from typing import Any
 
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest
@@ -174,7 +175,8 @@ def path(group: str, name: str) -> str:
         return f"{_installed(name, modules.split('|'))}:{attribute}"
     if name in plugins:
         return plugins[name].value.partition("[")[0].strip()
-    kind, argument, near = _singular(group), _ARGUMENTS.get(group), closest(name, names(group))
+    kind = "strategy" if group == "strategies" else group.removesuffix("s")
+    argument, near = _ARGUMENTS.get(group), closest(name, names(group))
     fix = f"Trainer({argument}={near!r})" if near and argument else ""
     raise UnknownNameError(kind, name, names(group), fix=fix)
 
@@ -221,10 +223,6 @@ def _plugins(group: str) -> dict[str, EntryPoint]:
     return found
 
 
-def _singular(group: str) -> str:
-    return "strategy" if group == "strategies" else group.removesuffix("s")
-
-
 def _installed(name: str, modules: list[str]) -> str:
     """Return the first of several modules that can be imported, or the only one."""
     package = _PACKAGES.get(modules[0].partition(".")[0])
@@ -235,11 +233,9 @@ def _installed(name: str, modules: list[str]) -> str:
         try:
             importlib.import_module(top)
             importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != top:
-                raise _broken(name, package, module, error) from error
         except Exception as error:  # what a package does when it is imported is up to it: it may look for a device
-            raise _broken(name, package, module, error) from error
+            if not isinstance(error, ModuleNotFoundError) or error.name != top:
+                raise _broken(name, package, module, error) from error
         else:
             return module
     raise MisconfigurationException(
@@ -264,10 +260,8 @@ def _import(name: str, place: str) -> Callable[..., Any]:
     """Return the object at ``"module:attribute"``; other versions of the package may lack it."""
     module, _, attribute = place.partition(":")
     top = module.partition(".")[0]
-    loaded: Any = importlib.import_module(module)
     try:
-        for part in attribute.split("."):
-            loaded = getattr(loaded, part)
+        loaded: Callable[..., Any] = resolve_name(place)
     except AttributeError as error:
         if top not in (*_PACKAGES, "torch"):
             raise
@@ -277,7 +271,7 @@ def _import(name: str, place: str) -> Callable[..., Any]:
             expected=f"a version of {package} that has it.",
             fix=f"pip install --upgrade {package}, or choose another name.",
         ) from error
-    return loaded  # type: ignore[no-any-return]
+    return loaded
 
 
 def _version(package: str) -> str:

@@ -155,18 +155,7 @@ def warn(message: str, category: type[Warning] = LightlibWarning) -> None:
 
 
 class Once:
-    """Logs or warns once per key. `info_once` and `warn_once` are the process's own; an object may have another.
-
-    Example:
-        >>> once = Once()
-        >>> for loss in ("nan", "inf"):
-        ...     with warnings.catch_warnings(record=True) as caught:
-        ...         warnings.simplefilter("always")
-        ...         once.warn("not finite", f"The loss is {loss}.")
-        ...     print(len(caught))
-        1
-        0
-    """
+    """Logs or warns once per key. `info_once` and `warn_once` are the process's own; an object may have another."""
 
     def __init__(self) -> None:
         self._keys: set[Hashable] = set()
