@@ -63,7 +63,7 @@ def with_hyperparameters(
 
 
 def _settings(words: Sequence[str], parser: argparse.ArgumentParser, sources: Sources) -> Invocation:
-    """Return a command line with its configuration files, which the parser reads later and whose errors it reports."""
+    """Return a command line with its configuration files; the parser reads them again and reports their errors."""
     files, given = Sources(sources.verbs), Invocation(parser, argv=words)
     for config in (one.value for one in given.flags if one.key == "config" and one.value):
         with contextlib.suppress(OSError, ValueError):

@@ -18,7 +18,7 @@ _PLAIN = (bool, int, float, str)
 
 
 def recorded(configured: Callable[[], Mapping[str, Any]], key: str) -> Callable[..., Any]:
-    """Return an instantiator: while an object is built, `save_hyperparameters` keeps what was `configured` for it.
+    """Return an instantiator: while an object is built, `save_hyperparameters` keeps its configuration.
 
     So a checkpoint holds class paths and plain values, also where `__init__` gets objects that were built for it.
     `key` is ``"model"`` or ``"data"``, the place in the configuration.

@@ -123,10 +123,14 @@ def read_run(path: str, name: str) -> Run:
             expected="files that this user may read.",
             fix="look at the permissions of the folder and its files.",
         ) from error
-    run.curves = {**from_events.curves, **run.curves}
-    run.epoch_ends = run.epoch_ends or from_events.epoch_ends
-    run.seconds, run.notes = from_events.seconds, run.notes + from_events.notes
-    return run
+    return Run(
+        name,
+        path,
+        {**from_events.curves, **run.curves},
+        run.epoch_ends or from_events.epoch_ends,
+        from_events.seconds,
+        run.notes + from_events.notes,
+    )
 
 
 def _open(path: str) -> BinaryIO:

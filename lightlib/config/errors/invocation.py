@@ -88,7 +88,7 @@ class Invocation:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        """What was given, in order: the files, then the options."""
+        """The settings in their order: those of the files, then the options."""
         files = (setting for document in self.sources.documents for setting in self._settings_in(document))
         return [*files, *self.flags]
 

@@ -111,7 +111,7 @@ class Document:
             )
 
     def _check_events(self) -> None:
-        """Check what must be known before the nodes are composed, which recurses."""
+        """Check the depth and the tags before the nodes are composed, which recurses."""
         unprintable = yaml.reader.Reader.NON_PRINTABLE.search(self.text)
         if unprintable:
             line = self.text.count("\n", 0, unprintable.start())
@@ -154,7 +154,7 @@ class Document:
         return value
 
     def _enter(self, node: yaml.Node) -> None:
-        """Count a value, and refuse one that contains itself or is too much with what stands above it."""
+        """Count a value, and refuse one that contains itself, is one too many or too deep."""
         if any(node is one for one in self._above):
             fix = "write the value out instead of the alias."
             self._fail(*_position(node), "this value contains itself.", "values that end.", fix)
