@@ -134,6 +134,10 @@ CASES = {
         'keeper.hours' (on the command line) is on the wrong side of the sub-command.
           Expected: options after the sub-command; --config before it for a file with its section, after it for another.
           Fix: zoo clean --keeper.hours=3""",
+    "--keeper.hours=3": """
+        'keeper.hours' (on the command line) is on the wrong side of the sub-command.
+          Expected: options after the sub-command; --config before it for a file with its section, after it for another.
+          Fix: zoo feed --keeper.hours=3""",
     "-c before.yaml feed": """
         'keeper.hours' (before.yaml, line 2) is on the wrong side of the sub-command.
           Expected: options after the sub-command; --config before it for a file with its section, after it for another.

@@ -29,8 +29,10 @@ def unknown_key(groups: Mapping[str, str], message: ParserMessage, invocation: I
     early = groups.get("before") or (invocation.parser is invocation.main and invocation.verbs and not verb)
     if verb and section in invocation.verbs:
         return _wrong_side(section, invocation, f"--config FILE {verb}")
+    if early:
+        invocation = invocation.of_verb(invocation.verb or next(iter(invocation.verbs)))
     if early and key.partition(".")[0] in {known.partition(".")[0] for known in invocation.options()}:
-        return _wrong_side(key, invocation, f"{invocation.verb or next(iter(invocation.verbs))} --config FILE")
+        return _wrong_side(key, invocation, f"{invocation.verb} --config FILE")
     return _unknown_key(key, invocation)
 
 
