@@ -37,6 +37,7 @@ __all__ = [
     "open_for_reading",
     "remove",
     "remove_leftovers",
+    "rename",
     "size_of",
     "with_retries",
     "write",
@@ -198,6 +199,19 @@ def remove(path: str | os.PathLike[str]) -> None:
     with aside(target) as hidden:
         os.rename(target, hidden)  # from here on the name is free
         local.discard(hidden)
+
+
+def rename(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
+    """Rename a file or a folder on the same file system: in one step on a disk, by copying on a store.
+
+    If that fails with a `CheckpointWriteError`, both are unchanged.
+    """
+    source, target = os.fspath(old), os.fspath(new)
+    if is_remote(source):
+        copy(source, target)
+        remove(source)
+        return
+    local.rename(local_path(source), local_path(target))
 
 
 def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
