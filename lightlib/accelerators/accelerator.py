@@ -14,8 +14,6 @@ from lightlib.errors import MisconfigurationException
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Accelerator"]
-
 
 class Accelerator(ABC):
     """One kind of device. It knows the hardware, but not processes, strategies or the run.

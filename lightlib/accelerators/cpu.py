@@ -11,8 +11,6 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import process_count
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["CPUAccelerator"]
-
 
 class CPUAccelerator(Accelerator):
     """The CPU. ``devices`` is the number of processes.

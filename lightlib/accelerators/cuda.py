@@ -19,8 +19,6 @@ from lightlib.accelerators.devices import device_indices
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import PossibleUserWarning, warn
 
-__all__ = ["CUDAAccelerator", "find_usable_cuda_devices"]
-
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 
-__all__ = ["device_indices", "process_count"]
-
 _EXPECTED = "an int >= 1 (how many), -1 or 'auto' (all), a list of indices [0, 2], or a string '2', '0,2' or '-1'."
 _FIX = "Trainer(devices='auto'), devices=2 for two of them, or devices=[0, 2] for these two."
 

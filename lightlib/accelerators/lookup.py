@@ -11,8 +11,6 @@ from lightlib import registry
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import ArgumentTypeError
 
-__all__ = ["by_priority", "known", "made", "of"]
-
 _cache: dict[str, Accelerator] = {}  # by type of device
 
 

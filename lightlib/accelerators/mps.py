@@ -11,8 +11,6 @@ import torch
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import device_indices
 
-__all__ = ["MPSAccelerator"]
-
 
 class MPSAccelerator(Accelerator):
     """The GPU of an Apple machine. There is never more than one.

@@ -12,8 +12,6 @@ from lightlib.accelerators.lookup import by_priority, made
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest
 from lightlib.report import info
 
-__all__ = ["choose", "unused"]
-
 _NOT_SUPPORTED = ("tpu", "hpu", "xla")
 
 

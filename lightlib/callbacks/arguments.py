@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException
 
-__all__ = ["check_int"]
-
 
 def check_int(owner: str, name: str, value: object, least: int, fix: str = "", meaning: str = "") -> None:
     """Check that `value` is an int of at least `least`.

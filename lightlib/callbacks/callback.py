@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["PRIORITIES", "Callback", "priority_of"]
-
 PRIORITIES: dict[str, int] = {
     "highest": 0,
     "very_high": 10,

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["EarlyStopping", "EarlyStoppingReason"]
-
 
 class EarlyStoppingReason(Enum):
     """Why `EarlyStopping` ended a run."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["GradientAccumulationScheduler"]
-
 
 class GradientAccumulationScheduler(Callback):
     """Accumulates gradients over more or fewer batches from certain epochs on.

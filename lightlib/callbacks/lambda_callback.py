@@ -8,8 +8,6 @@ from typing import Any
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import ArgumentTypeError, nearest
 
-__all__ = ["LambdaCallback"]
-
 _HOOKS = tuple(
     name
     for name in vars(Callback)

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["LogHandlers"]
-
 
 class LogHandlers:
     """Redirects the output of handlers to another stream for a while.

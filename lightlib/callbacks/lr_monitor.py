@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["LearningRateMonitor"]
-
 
 class LearningRateMonitor(Callback):
     """Logs the learning rate of every optimizer, with or without a schedule.

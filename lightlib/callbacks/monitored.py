@@ -13,16 +13,6 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException, Unknow
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = [
-    "check_mode",
-    "check_monitor",
-    "final_at_epoch_end",
-    "missing",
-    "monitors_of",
-    "validates",
-    "warn_for_unlogged",
-]
-
 MODES = ("max", "min")
 _OF_VALIDATION = re.compile(r"val(id(ation)?)?([^a-z]|$)", re.IGNORECASE)
 _TYPING_MISTAKE = 0.88  # of 1: one letter of eight

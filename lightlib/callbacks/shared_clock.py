@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["SharedClock"]
-
 _BETWEEN_LOOKS = 1.0
 
 

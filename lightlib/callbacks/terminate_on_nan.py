@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["NonFiniteLossError", "TerminateOnNaN"]
-
 
 class NonFiniteLossError(LightlibError, ArithmeticError):
     """A loss is NaN or infinite."""

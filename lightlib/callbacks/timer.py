@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Timer"]
-
 _STAGES = ("train", "validate", "test")
 
 

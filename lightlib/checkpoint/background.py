@@ -11,8 +11,6 @@ from typing import Any
 from lightlib.checkpoint.staging import Buffers, staged
 from lightlib.errors import CheckpointWriteError
 
-__all__ = ["BackgroundWriter"]
-
 Call = Callable[[], object]
 
 

@@ -13,8 +13,6 @@ from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, closest, nearest
 
-__all__ = ["FORMATS", "exists", "kind_of", "label_of", "load", "missing", "save", "verify"]
-
 FORMATS = ("file", "directory")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["loader_states", "position"]
-
 
 def position(content: Mapping[str, Any], window: int = 1) -> dict[str, int]:
     """Return the position of the run: completed epochs, batches in this epoch and in total, steps, last validation.

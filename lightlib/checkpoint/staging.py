@@ -16,8 +16,6 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.lookup import of
 from lightlib.checkpoint.directory.tensors import dtensor_type
 
-__all__ = ["Buffers", "staged"]
-
 ALIGNMENT = 64  # bytes; torch reads and writes full cache lines
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
 

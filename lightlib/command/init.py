@@ -10,8 +10,6 @@ from pathlib import Path
 
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest
 
-__all__ = ["EPILOG", "TEMPLATES", "add_arguments", "run", "write"]
-
 TEMPLATES = {
     "classifier": "a convolutional network that classifies drawn shapes",
     "lm": "a small transformer that writes text, character by character",

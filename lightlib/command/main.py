@@ -16,8 +16,6 @@ from lightlib import errors
 from lightlib.errors import LightlibError, closest, nearest
 from lightlib.version import __version__
 
-__all__ = ["main"]
-
 RUNS = ("fit", "validate", "test", "predict")
 HELP = """usage: lightlib COMMAND [options]
 

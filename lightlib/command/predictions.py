@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["PredictionFiles"]
-
 FOLDER = "predictions"
 
 

@@ -18,8 +18,6 @@ from lightlib.command.predictions import PredictionFiles
 from lightlib.core.trainer import Trainer
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["run"]
-
 # Allowed in every configuration, in addition to `--allow`: nothing here builds or calls an object by its name.
 _HARMLESS = (
     "lightlib.accelerators",

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-__all__ = ["construct", "is_building", "let_through"]
-
 T = TypeVar("T")
 _building: ContextVar[bool] = ContextVar("building", default=False)
 

@@ -9,8 +9,6 @@ from typing import Any
 from lightlib.config import names
 from lightlib.config.yaml.file import ConfigError, dump, loader
 
-__all__ = ["TAKEN_BY_TRAINER", "with_class_paths", "words_with_class_paths"]
-
 _NO_NAMES = ("null", "none", "true", "false")
 # Arguments for which the Trainer itself takes names: only names of classes are replaced, and `csv` stays `csv`.
 TAKEN_BY_TRAINER = {

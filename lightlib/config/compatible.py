@@ -14,8 +14,6 @@ from lightlib.config.build import construct, is_building, let_through
 from lightlib.launch.environment.environment import Environment
 from lightlib.precision.precision import Precision
 
-__all__ = ["CompatibleParser"]
-
 _NEW = hasattr(ArgumentParser, "instantiate")  # since 4.49; `instantiate_classes` before that
 _SCOPED = _NEW and "instantiators" in inspect.signature(ArgumentParser.instantiate).parameters  # since 4.53
 _SKIP = "skip_unset" if _NEW else "skip_none"

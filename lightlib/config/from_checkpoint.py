@@ -19,8 +19,6 @@ from lightlib.config.names import translated
 from lightlib.config.yaml.file import Sources
 from lightlib.errors import LightlibError
 
-__all__ = ["with_hyperparameters"]
-
 _MARKS = (BY_COMMAND_LINE, "lightning.pytorch.cli.instantiate_module")
 
 

@@ -12,8 +12,6 @@ from jsonargparse import ActionConfigFile, DefaultHelpFormatter  # type: ignore[
 
 from lightlib.registry import BUILT_IN
 
-__all__ = ["HelpFormatter", "plain_text"]
-
 WIDEST, NARROWEST, INDENT = 100, 40, 6
 SENTENCES = 2  # of the description of an argument
 _ROLE = re.compile(r":[\w:]+:`(?:(?P<text>[^`<]+?) ?<[^`]*>|~?(?P<path>[^`]*))`")

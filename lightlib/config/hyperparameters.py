@@ -11,8 +11,6 @@ from lightlib.config.build import construct
 from lightlib.config.compatible import CompatibleParser
 from lightlib.core.values.hparams import given_hyperparameters
 
-__all__ = ["BY_COMMAND_LINE", "instantiate_module", "recorded"]
-
 BY_COMMAND_LINE = "lightlib.cli.instantiate_module"  # marks such hyperparameters in a checkpoint
 _PLAIN = (bool, int, float, str)
 

@@ -13,8 +13,6 @@ import jsonargparse
 from lightlib.config.names import translated
 from lightlib.config.yaml.file import ConfigError, loader
 
-__all__ = ["MODE", "handed_over", "with_unix_lines"]
-
 MODE = "lightlib"
 _parsed: ContextVar[Mapping[str, Any]] = ContextVar("parsed", default={})  # noqa: B039  it is never changed
 

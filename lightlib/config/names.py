@@ -16,8 +16,6 @@ from lightlib import registry
 from lightlib.config.yaml.file import load
 from lightlib.errors import MisconfigurationException, UnknownNameError, nearest
 
-__all__ = ["class_path", "translate", "translated"]
-
 # The package that holds the classes of a group by name, and their base class.
 _GROUPS: dict[str, tuple[str, str]] = {
     "accelerators": ("lightlib.accelerators", "lightlib.accelerators:Accelerator"),

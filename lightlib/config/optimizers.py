@@ -15,19 +15,6 @@ from lightlib.config.errors.places import Places
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 
-__all__ = [
-    "SCHEDULERS",
-    "Classes",
-    "LRSchedulerCallable",
-    "OptimizerCallable",
-    "ReduceLROnPlateau",
-    "automatic",
-    "configured_optimizers",
-    "instantiate_class",
-    "reject_scheduler_alone",
-    "with_class_path",
-]
-
 
 class ReduceLROnPlateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
     """torch's scheduler of this name, with the metric that it monitors.

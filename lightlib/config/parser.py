@@ -27,8 +27,6 @@ from lightlib.core.module.module import Module
 from lightlib.core.trainer import Trainer
 from lightlib.errors import ArgumentTypeError, LightlibError, shown
 
-__all__ = ["LightningArgumentParser"]
-
 T = TypeVar("T")
 _KINDS = (Trainer, Module, DataModule, Callback)
 _YAML = (MODE, "yaml", "omegaconf", "omegaconf+")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["SaveConfigCallback"]
-
 
 class ConfigExistsError(MisconfigurationException, RuntimeError):
     """There is a configuration of another run."""

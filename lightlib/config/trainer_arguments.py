@@ -15,8 +15,6 @@ from lightlib.callbacks.callback import Callback
 from lightlib.config.parser import LightningArgumentParser
 from lightlib.core.setup.plugins import callbacks_in
 
-__all__ = ["build_callbacks", "is_object", "with_callbacks", "with_objects"]
-
 _PLAIN = (bool, int, float, str, Enum, Mapping, Namespace, os.PathLike, timedelta)
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from lightlib.report import warn
 
-__all__ = ["CheckpointFile", "CheckpointUploads", "runs_with_checkpoints"]
-
 
 @dataclass(frozen=True)
 class CheckpointFile:

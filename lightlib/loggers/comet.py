@@ -14,8 +14,6 @@ from lightlib.report import described, rank_zero_only
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["CometLogger"]
-
 
 class CometLogger(Logger):
     """Logs to Comet. Needs ``pip install 'lightlib[comet]'``; the package is imported at first use.

@@ -19,8 +19,6 @@ from lightlib.loggers.logger import number, prefixed, rank_zero_experiment
 from lightlib.loggers.version_logger import HPARAMS_FILE, VersionLogger
 from lightlib.report import info, rank_zero_only, warn
 
-__all__ = ["CSVLogger", "ExperimentWriter"]
-
 
 class CSVLogger(VersionLogger):
     """Writes one row per `log_metrics` into ``save_dir/name/version_N/metrics.csv``, next to ``hparams.yaml``.

@@ -10,8 +10,6 @@ from lightlib.loggers import log_files
 from lightlib.loggers.log_files import below
 from lightlib.loggers.version_logger import HPARAMS_FILE
 
-__all__ = ["begin_with", "cut", "rename_all", "sizes", "wait_for_a_later_name"]
-
 _SECOND = re.compile(r"tfevents\.(\d+)\.")
 
 _MARK = "tfevents"  # TensorBoard reads files with this in their names

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from lightlib.loggers.logger import Logger
 
-__all__ = ["Fanout"]
-
 
 class Fanout:
     """All loggers of a run as one. False when there are none.

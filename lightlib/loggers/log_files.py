@@ -10,20 +10,6 @@ from lightlib import safe_files
 from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.errors import MisconfigurationException
 
-__all__ = [
-    "below",
-    "cut",
-    "file_names",
-    "filesystem",
-    "flush",
-    "folder_names",
-    "free_name",
-    "is_url",
-    "remove",
-    "replace",
-    "size_of",
-]
-
 
 def is_url(path: str) -> bool:
     r"""Return whether `path` is a URL such as ``s3://bucket/logs``, for fsspec.

@@ -15,16 +15,6 @@ from lightlib.report import described, rank_zero_only
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = [
-    "DummyExperiment",
-    "DummyLogger",
-    "Logger",
-    "missing_package",
-    "number",
-    "prefixed",
-    "rank_zero_experiment",
-]
-
 L = TypeVar("L")
 T = TypeVar("T")
 

@@ -16,8 +16,6 @@ from lightlib.loggers.log_files import below
 from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
 from lightlib.report import described, rank_zero_only, warn
 
-__all__ = ["MLFlowLogger"]
-
 _DIRECTORY = "./mlruns"
 _STATUS = {"success": "FINISHED", "finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 _PARAMS_PER_CALL, _METRICS_PER_CALL, _VALUE_LENGTH = 100, 1000, 250  # limits that every server accepts

@@ -7,8 +7,6 @@ from typing import Any
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.logger import DummyLogger
 
-__all__ = ["NeptuneLogger"]
-
 
 class NeptuneLogger(DummyLogger):
     """Cannot be used: neptune.ai has closed its service.

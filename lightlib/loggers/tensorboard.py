@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["TensorBoardLogger"]
-
 
 class TensorBoardLogger(VersionLogger):
     """Writes event files to ``save_dir/name/version_N``, for ``tensorboard --logdir save_dir``.

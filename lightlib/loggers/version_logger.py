@@ -17,8 +17,6 @@ from lightlib.loggers.log_files import below, filesystem, is_url, replace
 from lightlib.loggers.logger import Logger
 from lightlib.report import described, rank_zero_only
 
-__all__ = ["HPARAMS_FILE", "VersionLogger", "check_inside"]
-
 HPARAMS_FILE = "hparams.yaml"
 
 

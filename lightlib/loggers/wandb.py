@@ -16,8 +16,6 @@ from lightlib.report import described, rank_zero_only, warn
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["WandbLogger"]
-
 _STEP = "trainer/global_step"
 
 

@@ -10,8 +10,6 @@ from torch.optim.optimizer import ParamsT
 
 from lightlib.optim.per_parameter import PerParameter
 
-__all__ = ["LAMB"]
-
 
 class LAMB(PerParameter):
     """LAMB (layer-wise adaptive moments): for large batches. Every parameter tensor is a layer.

@@ -10,8 +10,6 @@ from torch.optim.optimizer import ParamsT
 
 from lightlib.optim.per_parameter import PerParameter
 
-__all__ = ["LARS"]
-
 
 class LARS(PerParameter):
     """LARS (layer-wise adaptive rate scaling): for large batches. Every parameter tensor is a layer.

@@ -10,8 +10,6 @@ from torch.optim.optimizer import ParamsT
 
 from lightlib.optim.per_parameter import PerParameter
 
-__all__ = ["Lion"]
-
 
 class Lion(PerParameter):
     """Lion (evolved sign momentum): one momentum, of which only the sign counts.

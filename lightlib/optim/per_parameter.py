@@ -14,8 +14,6 @@ from torch.optim.optimizer import ParamsT
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
-__all__ = ["PerParameter"]
-
 _EXAMPLES: dict[str, Any] = {
     "lr": 0.001,
     "betas": (0.9, 0.99),

@@ -20,8 +20,6 @@ from lightlib.precision.scaler import LossScaler, Scaler
 from lightlib.report import PossibleUserWarning, warn
 from lightlib.tree import map_children
 
-__all__ = ["Precision", "cast_floating", "named"]
-
 M = TypeVar("M", bound=nn.Module)
 _AUTOCAST_DTYPES = (torch.float16, torch.bfloat16)
 _CASTS: dict[torch.dtype, Callable[[nn.Module], nn.Module]] = {

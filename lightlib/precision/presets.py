@@ -10,8 +10,6 @@ import torch
 from lightlib.errors import ArgumentTypeError, UnknownNameError
 from lightlib.precision.precision import Precision
 
-__all__ = ["DoublePrecision", "HalfPrecision", "MixedPrecision"]
-
 
 class MixedPrecision(Precision):
     """Parameters in float32, operations cast one by one by autocast.

@@ -11,8 +11,6 @@ from torch.optim import Optimizer
 
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, UnknownNameError
 
-__all__ = ["LossScaler", "Scaler"]
-
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

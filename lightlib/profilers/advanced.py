@@ -11,8 +11,6 @@ from lightlib import safe_files
 from lightlib.errors import MisconfigurationException
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
 
-__all__ = ["AdvancedProfiler"]
-
 
 class AdvancedProfiler(Profiler):
     """Measures every function call, per action. Python runs several times slower meanwhile.

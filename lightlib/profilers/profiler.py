@@ -15,8 +15,6 @@ from lightlib.errors import MisconfigurationException, nearest
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["PassThroughProfiler", "Profiler", "not_started", "started_twice"]
-
 
 class Profiler(ABC):
     """Base of all profilers: `start` and `stop` mark where an action begins and ends, `summary` returns the result.

@@ -18,8 +18,6 @@ from lightlib import report, safe_files
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
 
-__all__ = ["PyTorchProfiler"]
-
 _STEPS = {
     "validate": ".validation_step",
     "test": ".test_step",

@@ -8,8 +8,6 @@ from time import monotonic, perf_counter
 
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
 
-__all__ = ["SimpleProfiler"]
-
 
 class SimpleProfiler(Profiler):
     """Measures the duration of every action by the wall clock.

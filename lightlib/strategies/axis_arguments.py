@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 from lightlib.errors import ArgumentTypeError
 from lightlib.strategies.axes.axis import Axis
 
-__all__ = ["axis_of", "checked", "transform_of"]
-
 A = TypeVar("A", bound=Axis)
 
 

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from lightlib.checkpoint.directory.tensors import LazyTensor
 
-__all__ = ["with_parameters"]
-
 
 def with_parameters(
     module: nn.Module, tensors: Mapping[str, Any], known: Collection[str] = ()

@@ -13,8 +13,6 @@ from torch.optim import Optimizer
 
 from lightlib.strategies.axes.axis import LocalParameters
 
-__all__ = ["clip"]
-
 
 def clip(optimizer: Optimizer, value: float, algorithm: str, local: Sequence[LocalParameters] = ()) -> Tensor | None:
     """Clip the gradients of `optimizer` in place; return their norm before, when the algorithm is ``"norm"``.

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies.axes.axis import Axis
 
-__all__ = ["check_combination", "filled", "in_order"]
-
 
 def filled(sizes: Mapping[str, int], world_size: int) -> dict[str, int]:
     """Return the sizes, with -1 replaced by the rest of `world_size`.

@@ -11,8 +11,6 @@ from torch.optim import Optimizer
 from lightlib.callbacks.summary.held_memory import local_part, reshard
 from lightlib.tree import tensors_in
 
-__all__ = ["memory_of"]
-
 
 def memory_of(module: nn.Module, optimizers: Iterable[Optimizer] | Optimizer = ()) -> dict[str, int]:
     """Return the bytes that this process holds of parameters, gradients and optimizer state.

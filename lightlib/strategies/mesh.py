@@ -39,8 +39,6 @@ from lightlib.strategies.single import in_context
 from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.torch_private import flattened_mesh, found_inf
 
-__all__ = ["MeshStrategy"]
-
 _FORMATS = ("file", "directory")
 _LAUNCHERS = ("subprocess", "spawn", "fork", "forkserver")
 

@@ -20,8 +20,6 @@ from lightlib.strategies.group.collectives import Collectives, SingleProcess
 from lightlib.strategies.strategy import Backward, Strategy
 from lightlib.tree import to_device
 
-__all__ = ["SingleDeviceStrategy", "clip", "in_context"]
-
 
 class SingleDeviceStrategy(Strategy):
     """Trains on one device.

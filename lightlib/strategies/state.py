@@ -14,23 +14,6 @@ from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.strategies.by_parameter import with_parameters
 from lightlib.tree import map_tensors
 
-__all__ = [
-    "entries_by_name",
-    "gathered",
-    "has_dtensors",
-    "load_module_state",
-    "load_optimizer_state",
-    "mark_placed",
-    "module_state",
-    "numbered",
-    "optimizer_state",
-    "place_parameter_tensors",
-    "placed_by",
-    "refuse_placed",
-    "renamed",
-    "sharded_optimizer_state",
-]
-
 _MARK = "_placed_by"
 
 

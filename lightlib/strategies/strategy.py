@@ -19,8 +19,6 @@ from lightlib.precision.precision import Precision
 from lightlib.strategies.group.collectives import Collectives, SingleProcess
 from lightlib.tree import to_device
 
-__all__ = ["Backward", "Strategy"]
-
 _OF_A_RUN = (
     "module",
     "training_step",

@@ -19,8 +19,6 @@ from lightlib.testing.module import BATCH, QUIET, SAMPLES, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 from lightlib.tree import to_device
 
-__all__ = ["ACCELERATOR_CHECKS", "check_accelerator"]
-
 _STEPS, _TOLERANCE = 8, 1e-5
 
 

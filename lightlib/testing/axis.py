@@ -23,8 +23,6 @@ from lightlib.testing.kit import failure, in_processes, selected, shared_folder,
 from lightlib.testing.module import BATCH, QUIET, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 
-__all__ = ["AXIS_CHECKS", "check_axis"]
-
 _CLIP, _REPLICAS = 0.05, 2
 
 

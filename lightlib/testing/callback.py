@@ -26,8 +26,6 @@ from lightlib.core.trainer import Trainer
 from lightlib.testing.kit import SavesOnce, check_class, equal, failure, selected
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, BoringModule, samples
 
-__all__ = ["CALLBACK_CHECKS", "check_callback"]
-
 _EPOCHS = 4
 
 

@@ -23,20 +23,6 @@ from lightlib.strategies.strategy import Strategy
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = [
-    "SAVED_AT",
-    "SavesOnce",
-    "check_class",
-    "equal",
-    "failure",
-    "in_processes",
-    "relative_error",
-    "selected",
-    "shared_folder",
-    "through_file",
-    "worst_weight",
-]
-
 SAVED_AT = 6  # optimizer steps: in the middle of the second epoch of 4
 
 

@@ -21,8 +21,6 @@ from lightlib.loggers.logger import Logger
 from lightlib.testing.kit import check_class, failure, through_file
 from lightlib.testing.module import QUIET, BoringModule
 
-__all__ = ["LOGGER_CHECKS", "check_logger"]
-
 
 def check_logger(make_logger: Callable[[Path], Logger]) -> None:
     """Fail unless a logger meets the expectations of the Trainer.

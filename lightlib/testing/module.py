@@ -11,8 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightlib.core.module.module import Module
 from lightlib.strategies.axes.plan import ParallelPlan
 
-__all__ = ["BATCH", "EVALUATED", "QUIET", "SAMPLES", "BoringModule", "samples"]
-
 _WIDTH, _LENGTH = 16, 4
 BATCH, SAMPLES, EVALUATED = 24, 96, 37
 QUIET: dict[str, Any] = {

@@ -14,8 +14,6 @@ from torch.optim import Optimizer
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["PlainLoop"]
-
 
 class PlainLoop:
     """The reference loop: every plugin must reach its result.

@@ -25,8 +25,6 @@ from lightlib.testing.kit import SavesOnce, in_processes, relative_error, select
 from lightlib.testing.module import BATCH, EVALUATED, QUIET, SAMPLES, BoringModule, samples
 from lightlib.testing.plain import PlainLoop
 
-__all__ = ["CHECKS", "check_strategy"]
-
 
 def check_strategy(
     make: Callable[[], Strategy],

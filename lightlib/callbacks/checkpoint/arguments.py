@@ -12,8 +12,6 @@ from lightlib.checkpoint.formats import FORMATS
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
-__all__ = ["check_arguments", "check_link"]
-
 
 def check_arguments(
     monitor: str | None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from lightlib.callbacks.callback import Callback
 
-__all__ = ["Checkpoint"]
-
 
 class Checkpoint(Callback):
     """Base of all callbacks that save checkpoints.

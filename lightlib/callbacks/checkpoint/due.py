@@ -18,8 +18,6 @@ from lightlib.errors import nearest
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Due"]
-
 
 @dataclass
 class Due:

@@ -20,19 +20,6 @@ from lightlib.errors import CheckpointError, LightlibError, MisconfigurationExce
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = [
-    "CheckpointFolder",
-    "absolute",
-    "all_ranks_can_save",
-    "check_writable",
-    "default_folder",
-    "is_inside",
-    "is_of_the_user",
-    "label_at",
-    "labels_in",
-    "on_rank_zero",
-]
-
 T = TypeVar("T")
 
 

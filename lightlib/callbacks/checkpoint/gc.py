@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["CheckpointGC", "sweep"]
-
 LIST = "checkpoints.json"  # in each run's folder, for the other runs of its experiment
 DEEPEST = 6  # folders between the root of an experiment and the checkpoints of a run
 

@@ -17,8 +17,6 @@ from lightlib.callbacks.checkpoint.top_k import TopK
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import OURS
 
-__all__ = ["Ledger", "Recorded", "as_number", "numbers_of", "without_outsiders", "write_yaml"]
-
 T = TypeVar("T")
 
 

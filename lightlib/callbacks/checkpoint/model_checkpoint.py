@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["ModelCheckpoint"]
-
 
 class ModelCheckpoint(Checkpoint):
     """Saves checkpoints while training, and keeps the best ones by a logged metric.

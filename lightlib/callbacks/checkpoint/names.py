@@ -13,8 +13,6 @@ import torch
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["CheckpointNames", "check_template", "fields"]
-
 _FIELD = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
 _NOT_IN_A_NAME = re.compile(r'[\x00-\x1f/\\<>:"|?*]')
 _WRITTEN_NUMBER = r"[-+0-9.,_%eEnaifNAIF]*"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["OnExceptionCheckpoint"]
-
 
 class OnExceptionCheckpoint(Checkpoint):
     """Saves a checkpoint when an exception or Ctrl-C ends training; a `fit` that ends well removes it again.

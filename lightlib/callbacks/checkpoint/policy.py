@@ -7,8 +7,6 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = ["Saved", "retained"]
-
 K = TypeVar("K", bound=Hashable)
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Saves", "notify_loggers"]
-
 
 class Saves:
     """Saves of one callback, each complete or undone before the next one begins, now or in the background.

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-__all__ = ["TopK"]
-
 
 @dataclass(frozen=True)
 class TopK:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["ProgressBar"]
-
 
 class ProgressBar(Callback):
     """Base of everything that shows progress; by itself it shows nothing.

@@ -8,8 +8,6 @@ from lightlib.callbacks.progress.text import Moment, line
 from lightlib.callbacks.progress.timed import TimedProgressBar
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["PlainProgressBar"]
-
 
 class PlainProgressBar(TimedProgressBar):
     """Progress as lines: one every `interval` seconds at most, the first after a second, and one for every epoch.

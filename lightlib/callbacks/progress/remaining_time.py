@@ -10,8 +10,6 @@ from lightlib.callbacks.timer import Timer
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["Pace", "Validations", "limit", "remaining_in_run"]
-
 _SMOOTHING_SECONDS = 3.0
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rich.live import Live  # optional: rich
     from rich.text import Text  # optional: rich
 
-__all__ = ["RichProgressBar", "RichProgressBarTheme"]
-
 _NARROWEST_BAR = 5
 _Words = list[tuple[str, str]]
 _Signs = tuple[str, str, str]  # a full and a half column of the bar, and one that is to come

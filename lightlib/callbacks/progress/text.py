@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Moment", "clock", "count", "facts", "line", "metric_words", "number", "speed"]
-
 
 @dataclass(frozen=True)
 class Moment:

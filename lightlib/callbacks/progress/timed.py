@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["TimedProgressBar"]
-
 
 class TimedProgressBar(ProgressBar, ABC):
     """A bar that is drawn by time: a batch costs one look at the clock, whatever a drawing costs.

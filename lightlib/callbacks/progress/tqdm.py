@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lightlib.core.module.module import Module
     from lightlib.core.trainer import Trainer
 
-__all__ = ["TQDMProgressBar"]
-
 _WIDE = "{desc}{bar} {n_fmt}/{total_fmt}{postfix}"
 _NARROW = "{desc}{n_fmt}/{total_fmt}{postfix}"
 _NARROWEST_BAR = 5

@@ -11,8 +11,6 @@ from torch.nn.parameter import UninitializedParameter
 
 from lightlib.tree import tensors_in
 
-__all__ = ["Held", "described", "expected_memory", "local_part", "reshard", "size", "three_digits"]
-
 # How many tensors of its parameter's size an optimizer of torch keeps, by the settings of the group.
 _TENSORS: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "ASGD": lambda group: 1,

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["OTHERS", "Layer", "merged"]
-
 OTHERS = "(other parameters)"
 _Size = Any  # list[int], a list of sizes, or "?" where there is no tensor
 

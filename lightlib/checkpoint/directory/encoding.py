@@ -17,8 +17,6 @@ from torch.nn.parameter import is_lazy
 from lightlib.checkpoint.directory.tensors import LazyTensor
 from lightlib.errors import CheckpointError, CheckpointWriteError
 
-__all__ = ["DEPTH", "DTYPES", "decode", "encode", "merged", "tensor_names"]
-
 DEPTH = 100  # levels of nested containers, when writing and when reading
 T = TypeVar("T")
 TAG, OF = "!", "of"  # an object with these two keys is not a dict of the user's

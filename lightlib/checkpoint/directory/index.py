@@ -18,8 +18,6 @@ from lightlib.checkpoint.directory.tensors import BLOCK, Chunk, damaged
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError
 
-__all__ = ["FORMAT", "Entry", "Index", "gap_in", "shard_name"]
-
 FORMAT = 2
 KIND = "checkpoint directory"
 LARGEST = 2**30  # bytes of an index

@@ -8,8 +8,6 @@ from typing import Any
 
 from torch import distributed
 
-__all__ = ["PeerFailure", "Peers", "attempted"]
-
 
 @dataclass
 class PeerFailure:

@@ -19,8 +19,6 @@ from torch import Tensor
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointError
 
-__all__ = ["BLOCK", "Chunk", "LazyTensor", "Shards", "damaged", "dtensor_type", "read_tensors"]
-
 BLOCK = 2**23  # bytes of a chunk with one checksum, so that reading a few rows need not read all
 Numbers = tuple[int, ...]
 

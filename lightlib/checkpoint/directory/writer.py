@@ -27,8 +27,6 @@ from lightlib.checkpoint.storage.label import Label
 from lightlib.checkpoint.storage.swap import put_in_place
 from lightlib.errors import CheckpointWriteError, LightlibError
 
-__all__ = ["save"]
-
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 

@@ -33,8 +33,6 @@ from lightlib.checkpoint.storage.content import OURS
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import ArgumentTypeError, CheckpointError, CheckpointWriteError, LightlibError, shown
 
-__all__ = ["label_of", "load", "not_plain", "save", "verify"]
-
 ZIP = b"PK\x03\x04"
 
 

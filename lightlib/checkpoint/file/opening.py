@@ -13,8 +13,6 @@ from typing import Any, BinaryIO
 from lightlib.checkpoint.file.read_errors import unreachable, unreadable
 from lightlib.checkpoint.storage import filesystem
 
-__all__ = ["IN_MEMORY", "opened"]
-
 IN_MEMORY = 2**26  # bytes up to which a remote file is copied into memory, not into a temporary file
 
 

@@ -11,8 +11,6 @@ from typing import Any, BinaryIO
 
 import torch
 
-__all__ = ["InvalidPickleError", "Refused", "check", "check_content", "first_foreign", "is_real_shortage"]
-
 DEEPEST = 200  # levels of containers; the deepest of real checkpoints have about 20
 MOST = 10**7  # values to which a file may expand by repeating a list
 PICKLES_OF_OLD_FILES = 5  # before 1.6 torch wrote pickles one after the other instead of a zip file

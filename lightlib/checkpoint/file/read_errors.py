@@ -14,8 +14,6 @@ from lightlib.checkpoint.file import pickles
 from lightlib.checkpoint.file.records import CorruptionError
 from lightlib.errors import CheckpointError, CheckpointWriteError, shown
 
-__all__ = ["needs_trust", "not_a_checkpoint", "not_picklable", "refused", "unreachable", "unreadable"]
-
 _COMPLETE_FILE = "a complete file that Trainer.save_checkpoint or Lightning wrote."
 _ANOTHER = "use another checkpoint; this one is truncated, damaged, or not a checkpoint."
 _PLAIN_VALUES = "tensors and plain values, which is all that lightlib writes."

@@ -19,19 +19,6 @@ import torch
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "CorruptionError",
-    "FullDigestWriter",
-    "Record",
-    "RecordWriter",
-    "SharedReader",
-    "UnknownZipLayout",
-    "check_data",
-    "digest",
-    "layout",
-    "without_checksums",
-]
-
 LOCAL, CENTRAL, DESCRIPTOR, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x07\x08", b"PK\x05\x06"
 HEADER_SIZE, END_SIZE = 30, 22
 STREAMED = 1 << 3  # the flag of a record whose checksum and sizes follow its bytes

@@ -16,8 +16,6 @@ from torch import Tensor
 from lightlib.checkpoint.storage import filesystem
 from lightlib.errors import CheckpointError, CheckpointWriteError, MisconfigurationException
 
-__all__ = ["NOTED", "SUFFIX", "load", "outline", "save"]
-
 SUFFIX = ".safetensors"
 NOTED = ("epoch", "global_step")  # values of a checkpoint that are written with the weights
 _MAX_HEADER = 100_000_000  # bytes; the limit of the format

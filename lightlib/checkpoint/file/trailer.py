@@ -14,8 +14,6 @@ from typing import Any, BinaryIO
 from lightlib.checkpoint.file.records import END, CorruptionError
 from lightlib.checkpoint.storage.label import Label
 
-__all__ = ["NEWEST", "Trailer", "has_comment", "read", "writer"]
-
 NEWEST = 1
 _FOOT = b"\n%05d %08x lightlib checkpoint\n"  # size and CRC-32 of the text before it
 _FOOT_SIZE = len(_FOOT % (0, 0))

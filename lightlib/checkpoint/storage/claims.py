@@ -12,8 +12,6 @@ from lightlib import report, safe_files
 from lightlib.checkpoint.storage.store import is_remote, local_path
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["LOCK", "Claim", "claim"]
-
 LOCK = ".lightlib.lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _held: dict[tuple[int, str], Claim] = {}  # by process, so that a forked process holds none, and by folder

@@ -7,19 +7,6 @@ from typing import Any, Final, TypedDict, cast
 
 from torch import Tensor
 
-__all__ = [
-    "CALLBACK_TENSORS",
-    "FORMAT",
-    "INTERRUPTED",
-    "OURS",
-    "SHARDED",
-    "Content",
-    "LightlibState",
-    "RankState",
-    "lightlib_state",
-    "sharded_and_rest",
-]
-
 OURS: Final = "lightlib"
 CALLBACK_TENSORS: Final = "callback_tensors"  # within it
 SHARDED: Final = ("state_dict", "optimizer_states")  # like the callbacks' tensors; read by each process as needed

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-__all__ = ["Label"]
-
 
 @dataclass(frozen=True)
 class Label:

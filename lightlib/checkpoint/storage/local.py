@@ -14,18 +14,6 @@ from typing import Any, ClassVar
 from lightlib.checkpoint.storage.store import local_path
 from lightlib.errors import CheckpointWriteError
 
-__all__ = [
-    "INDEX",
-    "PieceWriter",
-    "Writer",
-    "discard",
-    "flush_folder",
-    "free_space",
-    "make_folder",
-    "rename",
-    "write_error",
-]
-
 INDEX = "index.json"  # a directory without this file is not a checkpoint: it is written last and removed first
 # Bytes handed to the system at once. With 4 MiB or more, a third to a half of all saves took two to three times as long
 # on a virtual machine (Linux 6.18, ext4); the additional time was CPU time of writing, not disk time.

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from lightlib import report
 
-__all__ = ["ATTEMPTS", "StoreError", "is_transient", "reason_of", "with_retries"]
-
 T = TypeVar("T")
 
 ATTEMPTS = 6

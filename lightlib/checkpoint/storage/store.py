@@ -11,19 +11,6 @@ from typing import Any, BinaryIO, cast
 
 from lightlib.checkpoint.storage.retries import with_retries
 
-__all__ = [
-    "exists",
-    "file_system",
-    "is_folder",
-    "is_object_store",
-    "is_remote",
-    "local_path",
-    "names_in",
-    "object_info",
-    "open_for_reading",
-    "size_of",
-]
-
 # Stores in which an object appears when its upload is completed; in other stores it is written under a temporary name.
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "obs", "tos", "cos"})
 LARGEST_READ = 2**26  # bytes of one request

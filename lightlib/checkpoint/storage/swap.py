@@ -11,8 +11,6 @@ import secrets
 from lightlib.checkpoint.storage.local import discard, flush_folder, rename
 from lightlib.errors import CheckpointWriteError
 
-__all__ = ["exchanged", "put_in_place"]
-
 _HERE = -100  # AT_FDCWD: relative paths are relative to the working directory
 _EXCHANGE = 2  # RENAME_EXCHANGE
 _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY}

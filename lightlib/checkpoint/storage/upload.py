@@ -17,8 +17,6 @@ from lightlib.checkpoint.storage.retries import StoreError, reason_of, with_retr
 from lightlib.checkpoint.storage.store import file_system, is_object_store, names_in, object_info, size_of
 from lightlib.errors import CheckpointWriteError, LightlibError, MisconfigurationException
 
-__all__ = ["check_writable", "copied_within", "remove", "write"]
-
 PIECE = 2**23  # bytes handed over at once, so that a store never buffers more than one part plus one piece
 
 

@@ -16,8 +16,6 @@ from lightlib.checkpoint.tools.inspection import inspect, plural, shown_name, si
 from lightlib.errors import CheckpointError, CheckpointWriteError, LightlibError, MisconfigurationException
 from lightlib.report import LightlibWarning
 
-__all__ = ["add_commands", "main", "run"]
-
 _EXAMPLES = """examples:
   {program} inspect checkpoints/last.ckpt
   {program} inspect s3://bucket/run/last.ckpt --json

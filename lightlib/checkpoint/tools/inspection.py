@@ -18,8 +18,6 @@ from lightlib.errors import CheckpointError
 from lightlib.report import MASK, is_secret
 from lightlib.tree import children
 
-__all__ = ["Inspection", "Part", "TensorInfo", "inspect", "plural", "size_text"]
-
 _TO_RESUME = ("optimizer_states", "lr_schedulers", "callbacks")
 _LARGEST = 5
 

@@ -21,8 +21,6 @@ from lightlib.checkpoint.tools.inspection import plural, size_text
 from lightlib.errors import CheckpointWriteError, MisconfigurationException, UnknownNameError, closest
 from lightlib.tree import map_tensors
 
-__all__ = ["DTYPES", "FORMATS", "Verified", "consolidate", "convert", "export", "load", "verify"]
-
 FORMATS = ("file", "directory", "safetensors")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
 

@@ -22,8 +22,6 @@ from lightlib.command.doctor import facts
 from lightlib.command.doctor.facts import Package, first_line
 from lightlib.errors import LightlibError
 
-__all__ = ["TESTED_TORCH", "Check", "examine"]
-
 TESTED_TORCH = "2.13"
 _LITTLE_SPACE = 2**30
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  looked at, not written to

@@ -14,8 +14,6 @@ from typing import Any
 from lightlib.command.doctor import facts
 from lightlib.command.doctor.checks import Check, examine
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 EPILOG = """The last line counts the warnings and failures; the exit status is 1 when a check has failed, else 0.
 Nothing is sent, and nothing stays on the disk. `lightlib env` prints the part that a bug report needs.
 """

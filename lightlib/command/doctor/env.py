@@ -6,9 +6,6 @@ import argparse
 
 from lightlib.command.doctor import facts
 
-__all__ = ["EPILOG", "run"]
-
-
 EPILOG = "Secrets are masked. Paste the output unchanged; `lightlib doctor` looks for problems."
 
 

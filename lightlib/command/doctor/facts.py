@@ -22,8 +22,6 @@ from typing import Any
 from lightlib import report
 from lightlib.version import __version__
 
-__all__ = ["Package", "environment", "first_line", "groups", "packages", "processors", "quiet", "size"]
-
 # By pip's names, of which the module's has underscores in place of dashes.
 REQUIRED = ("torch", "torchmetrics", "fsspec", "jsonargparse", "packaging", "rich", "tensorboard")
 OPTIONAL = (

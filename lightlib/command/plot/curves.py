@@ -15,8 +15,6 @@ from lightlib.errors import LightlibError, MisconfigurationException, closest
 from lightlib.loggers import event_files, log_files
 from lightlib.loggers.log_files import filesystem, is_url
 
-__all__ = ["Run", "find_runs", "read_run"]
-
 _CSV_NAME, _EVENTS_MARK = "metrics.csv", "tfevents"
 _DEPTH = 3  # as in logs/name/version_0
 _MOST_NOTES = 5  # on broken lines of one file

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from lightlib.command.plot.panels import HEAD, Panels, Row, traces
 
-__all__ = ["MARK", "draw_page"]
-
 MARK = '<meta name="generator" content="lightlib plot">'  # identifies our own pages
 _SCRIPT = re.compile(r"<script\b[^>]*>(.*?)</script>", re.DOTALL)
 _DASHES = ("dash", "solid", "dot", "dashdot", "longdashdot")

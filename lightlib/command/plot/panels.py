@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from lightlib.command.plot.curves import Run
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
-__all__ = ["AXES", "COLORS", "HEAD", "Line", "Panels", "Row", "chosen", "make_panels", "summary", "traces"]
-
 AXES = ("step", "epoch", "time")
 HEAD = ["run", "metric", "last", "best", "at step"]
 COLORS = ("#0072b2", "#d55e00", "#008a64", "#b5528a", "#8f6400", "#2b87b9", "#3d3d42", "#7a5cc0")

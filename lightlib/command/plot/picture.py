@@ -14,8 +14,6 @@ from lightlib.command.plot.panels import COLORS, Line, Panels, traces
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["MARK", "MOST_PANELS", "draw_picture"]
-
 MARK = "lightlib plot"  # in the file's metadata, identifies our own pictures
 MOST_PANELS = 60
 _STYLES = ("dashed", "solid", "dotted", "dashdot", (0, (6, 2, 1, 2, 1, 2)))

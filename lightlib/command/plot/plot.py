@@ -16,8 +16,6 @@ from lightlib.command.plot.panels import AXES, HEAD, Row, chosen, make_panels, s
 from lightlib.errors import LightlibError, MisconfigurationException, UnknownNameError
 from lightlib.loggers.log_files import is_url
 
-__all__ = ["EPILOG", "add_arguments", "run"]
-
 FORMATS = {"png": "matplotlib", "html": "plotly"}  # by the package that draws it
 _MARKS = {"png": picture.MARK, "html": page.MARK}
 _MOST_ROWS = 40

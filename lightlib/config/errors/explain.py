@@ -14,8 +14,6 @@ from lightlib.config.errors.parser_message import ParserMessage, parse_message
 from lightlib.config.yaml.file import ConfigError, Sources, load, text_of
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["explain"]
-
 Explanation = Callable[[Mapping[str, str], ParserMessage, Invocation], MisconfigurationException | None]
 _FILES = (".yaml", ".yml", ".json")
 

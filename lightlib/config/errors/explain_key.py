@@ -12,8 +12,6 @@ from lightlib.config.errors.invocation import Invocation, Setting, assignment, i
 from lightlib.config.errors.parser_message import ParserMessage
 from lightlib.errors import MisconfigurationException, closest
 
-__all__ = ["missing", "unknown_key", "unrecognized"]
-
 _MOST = 12  # keys listed in an error
 
 

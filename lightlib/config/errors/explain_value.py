@@ -9,8 +9,6 @@ from lightlib.config.errors.invocation import Invocation, Setting, assignment, i
 from lightlib.config.errors.parser_message import ParserMessage, split_types
 from lightlib.errors import MisconfigurationException, closest
 
-__all__ = ["type_names", "wrong_value"]
-
 _EXAMPLES = {"int": "10", "float": "0.1", "bool": "true", "str": "text", "NoneType": "null", "dict": "{name: …}"}
 # Reasons that only name the expected type.
 _WRONG_TYPE = re.compile(r"Expected an? (?:<|typing\.|member of)|Not a valid subclass|Cannot take a Union")

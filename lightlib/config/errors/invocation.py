@@ -14,8 +14,6 @@ from lightlib.config.yaml.document import Entry
 from lightlib.config.yaml.file import ConfigError, Document, Sources, text_of
 from lightlib.errors import closest
 
-__all__ = ["Invocation", "Setting", "assignment", "imported", "plain"]
-
 
 def plain(key: str) -> str:
     """Return a key as it is written on the command line: without `init_args` and the index in a list."""

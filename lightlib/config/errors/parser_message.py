@@ -6,8 +6,6 @@ import re
 import textwrap
 from dataclasses import dataclass, replace
 
-__all__ = ["ParserMessage", "parse_message", "split_types"]
-
 _KEY = re.compile(r'Parser key "([^"]+)"(?: element \d+)?:\s*(.*)')
 _HELP = re.compile(r"--([\w.]+)\.help: (.*)")
 _CALLED = re.compile(r"Type (.*?) expects a function or a callable class: ")

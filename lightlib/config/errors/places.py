@@ -11,8 +11,6 @@ from jsonargparse import Namespace
 from lightlib.config.errors.invocation import Invocation, imported, plain
 from lightlib.errors import LightlibError
 
-__all__ = ["Places", "key_of", "places_of"]
-
 _PLAIN = (bool, int, float, str)
 _CALL = re.compile(r"\bTrainer\((\w+=(?:'[^'()]*'|[\w.+-]+)(?:, \w+=(?:'[^'()]*'|[\w.+-]+))*)\)")
 _WORDS, _QUOTES = {"True": "true", "False": "false", "None": "null"}, "'"

@@ -10,8 +10,6 @@ import yaml
 
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["DEEPEST", "MOST_NODES", "ConfigError", "Document", "Dumper", "Entry"]
-
 DEEPEST = 100  # levels of mappings and lists within each other
 MOST_NODES = 100_000  # values in all, each alias counted as often as it is used
 

@@ -11,18 +11,6 @@ from lightlib.launch.environment.environment import Environment
 from lightlib.launch.environment.read_variables import Variables, read_checked
 from lightlib.launch.environment.variables import KUBEFLOW, LSF, MPI, PLAIN, PMI, SLURM, TORCHRUN
 
-__all__ = [
-    "by_hand",
-    "check_pair",
-    "kubeflow",
-    "lsf",
-    "mpi",
-    "plain",
-    "slurm",
-    "torchrun",
-    "warn_without_srun",
-]
-
 _SHELLS = ("bash", "sh", "zsh", "interactive")
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, fields, replace
 
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
 
-__all__ = ["EXPORTED", "Environment", "HeldPort", "free_port", "threads_per_process"]
-
 EXPORTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 _PORTS = range(10000, 30000)
 _TITLES = {

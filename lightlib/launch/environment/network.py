@@ -10,8 +10,6 @@ import struct
 from lightlib import report
 from lightlib.launch.environment.environment import Environment
 
-__all__ = ["choose_interface", "interface_to", "listening_socket"]
-
 _GLOO = "GLOO_SOCKET_IFNAME"
 _CHOSEN = "LIGHTLIB_GLOO_SOCKET_IFNAME"  # our choice, to distinguish it from the user's
 _ANYWHERE = "192.0.2.1"  # an address for documentation: selects the default route

@@ -12,8 +12,6 @@ from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.environment.variables import TORCHRUN, Names
 
-__all__ = ["Variables", "check_arguments", "integer", "read", "read_checked", "required"]
-
 Variables = Mapping[str, str]
 _DEFAULT_PORT = 29500
 _SLURM_TASKS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE")

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
-__all__ = ["SLURMEnvironment"]
-
 
 class SLURMEnvironment:
     """Passed as ``Trainer(plugins=SLURMEnvironment())``: on a signal the run is saved and its job requeued.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["KUBEFLOW", "LSF", "MPI", "NAMES", "OWN", "PLAIN", "PMI", "SLURM", "TORCHRUN", "Names"]
-
 
 @dataclass(frozen=True)
 class Names:

@@ -12,8 +12,6 @@ from lightlib.launch.environment.detect import LAUNCHED, PARENT
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.start.output import Output
 
-__all__ = ["FOLLOW_PARENT", "INTERRUPTED", "Child", "how_it_ended"]
-
 INTERRUPTED = (130, 143, -signal.SIGINT)
 # The new process asks Linux to be killed when its parent dies, and then becomes the program. Python's `preexec_fn`
 # could ask as well, but runs Python code after a fork, which is not safe with other threads.

@@ -6,8 +6,6 @@ import signal
 import threading
 from typing import Any
 
-__all__ = ["INTERRUPT", "DeferredInterrupt"]
-
 
 class DeferredInterrupt:
     """Holds Ctrl-C back until all processes are started: Python would ignore one raised in a callback of a fork."""

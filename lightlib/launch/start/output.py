@@ -11,8 +11,6 @@ import time
 from collections import deque
 from typing import IO
 
-__all__ = ["Output"]
-
 _KEPT = 200
 _TORCHS_TAG = re.compile(r"^\[rank\d+\]: ")
 

@@ -13,8 +13,6 @@ from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.start.child import FOLLOW_PARENT
 
-__all__ = ["check_one_machine", "command_of_program", "is_interactive", "is_shell"]
-
 
 def is_shell() -> bool:
     """Return whether this is a notebook or a Python shell, in which more code may follow the current one."""

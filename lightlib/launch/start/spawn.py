@@ -25,8 +25,6 @@ from lightlib.launch.start.deferred_interrupt import INTERRUPT
 from lightlib.launch.start.spawned_process import ProcessFailure, read_end, read_failure, read_result, run_function
 from lightlib.launch.start.start_methods import check_fork, check_guard, pickled
 
-__all__ = ["METHODS", "Patience", "ProcessFailedError", "launch_function"]
-
 T = TypeVar("T")
 METHODS = ("spawn", "fork", "forkserver")
 _STOPPED = (130, 143)  # by Ctrl-C, by SIGTERM

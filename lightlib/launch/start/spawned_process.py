@@ -19,8 +19,6 @@ from lightlib.launch.environment.detect import ENDED, LAUNCHED, PARENT
 from lightlib.launch.environment.environment import Environment
 from lightlib.launch.start.deferred_interrupt import INTERRUPT
 
-__all__ = ["ProcessFailure", "read_end", "read_failure", "read_result", "run_function"]
-
 
 @dataclass(frozen=True)
 class ProcessFailure:

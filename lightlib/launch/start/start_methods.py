@@ -13,8 +13,6 @@ from typing import Any
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.start.program import is_interactive
 
-__all__ = ["check_fork", "check_guard", "pickled"]
-
 
 def check_fork() -> None:
     """Refuse a fork where the system has none, or after CUDA was used."""

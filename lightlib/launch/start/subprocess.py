@@ -25,8 +25,6 @@ from lightlib.launch.environment.environment import Environment, HeldPort, threa
 from lightlib.launch.start.child import Child, how_it_ended
 from lightlib.launch.start.program import check_one_machine, command_of_program
 
-__all__ = ["SubprocessLauncher", "launched_processes"]
-
 OnDeath = Callable[[int, int, str], None]
 
 _FOLDER = os.getcwd()  # where the program was started; it may change its working directory before the launch

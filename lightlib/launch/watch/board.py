@@ -12,8 +12,6 @@ from torch import distributed
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # torch's stubs do not export it
 
-__all__ = ["Board", "StoreGoneError"]
-
 T = TypeVar("T")
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from lightlib.launch.watch.board import Board
 
-__all__ = ["MORE", "EndOfData"]
-
 MORE = -1  # in place of a number of batches: the rank has more of them
 
 

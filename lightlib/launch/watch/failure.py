@@ -22,17 +22,6 @@ from lightlib.launch.environment.detect import ENDED
 from lightlib.launch.start.child import how_it_ended
 from lightlib.launch.watch.timing import PRODUCTION, Timing
 
-__all__ = [
-    "Failure",
-    "OtherRankError",
-    "chain",
-    "end_process",
-    "exit_code",
-    "is_echo",
-    "is_timeout",
-    "write_error_file",
-]
-
 MAX_TEXT = 60_000  # characters of a traceback
 # Errors of gloo, NCCL and the store when another process is gone or does not arrive.
 _GONE = (

@@ -7,8 +7,6 @@ import time
 
 from lightlib.launch.watch.failure import Failure
 
-__all__ = ["FirstFailure"]
-
 
 class FirstFailure:
     """The first failure of a run that this rank knows of; the first one that it learns counts."""

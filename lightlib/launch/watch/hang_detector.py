@@ -11,8 +11,6 @@ from lightlib.launch.watch.board import Board
 from lightlib.launch.watch.hang_report import RankLocation, cpu_clock, cpu_seconds, location_of_thread, verdict
 from lightlib.launch.watch.stop_point import Position
 
-__all__ = ["HangDetector"]
-
 
 class HangDetector:
     """Detects hangs for the watch; used by the watch thread.

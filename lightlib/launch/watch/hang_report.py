@@ -19,8 +19,6 @@ from types import FrameType
 
 import torch
 
-__all__ = ["RankLocation", "cpu_clock", "cpu_seconds", "location_of_error", "location_of_thread", "verdict"]
-
 _TORCH = str(Path(torch.__file__).parent)
 _OWN = str(Path(__file__).resolve().parents[2])
 _PATHS = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), _TORCH, _OWN}

@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from lightlib.launch.watch.board import Board
 
-__all__ = ["END", "Position", "StopConsensus", "next_after"]
-
 Position = tuple[int, ...]
 END: Position = (sys.maxsize,)  # after every boundary: the run ends by itself
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from lightlib.launch.watch.board import Board
 from lightlib.launch.watch.stop_point import Position, StopConsensus
 
-__all__ = ["KINDS", "StopRequests"]
-
 KINDS = ("stop", "terminate", "interrupt")
 _CODES = {"terminate": 143, "interrupt": 130}
 

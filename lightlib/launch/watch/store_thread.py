@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from lightlib.launch.watch.board import StoreGoneError
 
-__all__ = ["StoreThread"]
-
 
 class StoreThread:
     """A daemon thread that repeats a step. Other threads hand it their calls of the store, which may never answer.

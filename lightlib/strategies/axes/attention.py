@@ -19,8 +19,6 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.autograd_collectives import gathered, to_heads, to_sequence
 from lightlib.torch_private import ring_dispatch
 
-__all__ = ["Attention", "Exchanged", "Ring", "replaced", "require_fused"]
-
 _TORCHS = functional.scaled_dot_product_attention
 
 

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-__all__ = ["all_to_all", "gathered", "scaled_gradient", "shard_of", "to_heads", "to_sequence"]
-
 _Operation = Callable[[Tensor], Tensor]
 
 

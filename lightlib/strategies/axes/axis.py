@@ -18,8 +18,6 @@ from lightlib.strategies.axes.plan import ParallelPlan
 from lightlib.strategies.group.collectives import Collectives
 from lightlib.torch_private import flattened_mesh
 
-__all__ = ["Axis", "AxisContext", "LocalParameters", "Step"]
-
 Step = Callable[..., Any]
 
 

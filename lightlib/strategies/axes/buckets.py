@@ -14,8 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from lightlib import report
 from lightlib.torch_private import has_gradient_hooks, set_gradient_sync, shadowed
 
-__all__ = ["BucketOrder"]
-
 
 class BucketOrder:
     """Makes a resumed run reduce its gradients in the same buckets as the run that it continues.

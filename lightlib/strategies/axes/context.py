@@ -18,8 +18,6 @@ from lightlib.strategies.axes.plan import blocks_of
 from lightlib.torch_private import shadowed
 from lightlib.tree import map_tensors, named_children, with_children
 
-__all__ = ["Context", "offset", "positions"]
-
 _METHODS = ("all_to_all", "ring")
 _MIX_TOKENS = (nn.RNNBase, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.modules.batchnorm._BatchNorm)  # noqa: SLF001
 _rank = 0  # along the sequence, while a step runs

@@ -7,8 +7,6 @@ from typing import Any
 
 from lightlib.errors import ArgumentTypeError, UnknownNameError, shown
 
-__all__ = ["communication_hook"]
-
 Hook = Callable[[Any, Any], Any]
 
 

@@ -13,8 +13,6 @@ from lightlib.strategies.axes.axis import AxisContext
 from lightlib.strategies.axes.materialize import Construction, fill
 from lightlib.strategies.axes.shard import Sharded, sharded_roots
 
-__all__ = ["ByHand"]
-
 
 class ByHand(Sharded):
     """Replaces the axes that shard parameters, where `configure_model` did it: it changes no layer.

@@ -18,8 +18,6 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.group.collectives import Collectives
 from lightlib.torch_private import RESETS, give_memory, reset_of
 
-__all__ = ["Construction", "fill", "on_meta"]
-
 
 @dataclass
 class Construction:

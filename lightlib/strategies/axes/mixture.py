@@ -11,8 +11,6 @@ from torch import Tensor, distributed, nn
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.axes.autograd_collectives import all_to_all, scaled_gradient
 
-__all__ = ["MixtureOfExperts"]
-
 
 class MixtureOfExperts(nn.Module):
     """Each token goes through the `top_k` experts that the router scores highest, and the results are added up.

@@ -8,8 +8,6 @@ from torch.optim import Optimizer
 
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["refuse_all_at_once", "refuse_on_parts"]
-
 _BY_WHOLE_PARAMETERS = {
     torch.optim.Adafactor: "its second moments are norms of rows and columns",
     torch.optim.Rprop: "it sets the gradients that have changed their sign by an index",

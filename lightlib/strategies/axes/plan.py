@@ -12,8 +12,6 @@ from torch import nn
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.strategies.axes.mixture import MixtureOfExperts
 
-__all__ = ["ParallelPlan", "blocks_of", "matching", "no_such_module", "plan_of"]
-
 
 @dataclass(frozen=True)
 class ParallelPlan:

@@ -18,8 +18,6 @@ from lightlib.strategies.axes.hooks import communication_hook
 from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
 from lightlib.torch_private import set_gradient_sync
 
-__all__ = ["Replicate"]
-
 Wrapper = Callable[..., DistributedDataParallel]
 
 

@@ -25,8 +25,6 @@ from lightlib.strategies.axes.plan import blocks_of
 from lightlib.torch_private import is_view, shadowed
 from lightlib.tree import map_tensors
 
-__all__ = ["Shard", "Sharded", "own_memory", "sharded_roots"]
-
 
 class Sharded(Axis):
     """Base of the axes that run steps with FSDP2's hooks: those of the `roots`, of which the module may be one."""

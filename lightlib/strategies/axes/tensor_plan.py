@@ -15,17 +15,6 @@ from torch.func import functional_call
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.strategies.axes.plan import matching
 
-__all__ = [
-    "STYLES",
-    "automatic_plan",
-    "check_styles",
-    "head_counts",
-    "no_plan",
-    "patterns",
-    "resolved",
-    "transformer_plan",
-]
-
 STYLES = ("colwise", "rowwise", "sequence", "vocab", "replicate")
 _PROJECTIONS = tuple(
     {f"{prefix}{letter}{suffix}" for prefix, suffix in (("", ""), ("", "_proj"), ("w", ""), ("to_", ""), ("", "_lin"))}

@@ -16,8 +16,6 @@ from lightlib.report import PossibleUserWarning, warn
 from lightlib.strategies.axes.axis import Axis, AxisContext
 from lightlib.strategies.axes.plan import blocks_of, container_of
 
-__all__ = ["ActivationCheckpoint", "Compile"]
-
 
 class ActivationCheckpoint(Axis):
     """Blocks keep only their inputs for backward, which runs their forward again: less memory, about a third more time.

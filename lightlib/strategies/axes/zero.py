@@ -8,8 +8,6 @@ from typing import Any
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
-__all__ = ["shard_state"]
-
 
 def shard_state(optimizer: Optimizer, group: Any) -> Optimizer:
     """Return an optimizer of the same kind that steps a shard of the parameters, and sends them to the `group`.

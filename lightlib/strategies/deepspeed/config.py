@@ -10,8 +10,6 @@ from typing import Any
 
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, shown
 
-__all__ = ["from_options", "merged", "read", "resolved", "stage_of", "with_defaults"]
-
 STAGES = (0, 1, 2, 3)
 DEVICES = ("cpu", "nvme", "none")
 _AUTO = "auto"

@@ -16,8 +16,6 @@ from lightlib.precision.precision import Precision
 from lightlib.precision.scaler import Scaler
 from lightlib.strategies.clip import clip
 
-__all__ = ["EngineOptimizer", "EnginePrecision", "EngineScaler", "Root"]
-
 M = TypeVar("M", bound=nn.Module)
 
 

@@ -12,8 +12,6 @@ from lightlib.errors import CheckpointError
 from lightlib.strategies.deepspeed.engine import EngineOptimizer
 from lightlib.strategies.state import entries_by_name, numbered, renamed
 
-__all__ = ["is_sharded", "load_module_state", "load_optimizer_state", "module_state", "optimizer_state", "set_masters"]
-
 
 def is_sharded(module: nn.Module) -> bool:
     """Whether ZeRO-3 has taken the parameters of `module` apart."""

@@ -35,8 +35,6 @@ from lightlib.strategies.strategy import Backward, Strategy
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
 
-__all__ = ["DeepSpeedStrategy", "named"]
-
 _NVME = {"remote_device": "nvme", "offload_params_device": "nvme", "offload_optimizer_device": "nvme"}
 _NAMED: dict[str, dict[str, Any]] = {
     "deepspeed": {},

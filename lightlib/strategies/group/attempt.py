@@ -15,8 +15,6 @@ from lightlib.launch.watch.board import Board, StoreGoneError
 from lightlib.launch.watch.failure import Failure, end_process, write_error_file
 from lightlib.strategies.group.waiting import Waiting, named
 
-__all__ = ["agree_on_attempt", "ended_if_replaced"]
-
 _LATEST = "lightlib/attempt"
 _SECONDS_BETWEEN_LOOKS = 0.25
 _own: set[str] = set()  # earlier attempts of this process, which may make a second group

@@ -11,8 +11,6 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.lookup import of
 from lightlib.errors import MisconfigurationException
 
-__all__ = ["Collectives", "ProcessGroup", "SingleProcess"]
-
 T = TypeVar("T")
 _OPERATIONS = ("mean", "avg", "sum", "min", "max")
 

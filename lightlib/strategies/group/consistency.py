@@ -13,8 +13,6 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.group.collectives import Collectives
 from lightlib.torch_private import non_persistent_buffers
 
-__all__ = ["check_equal", "load_own_buffers", "own_buffers", "share_buffers", "share_values"]
-
 
 def check_equal(module: nn.Module, collectives: Collectives) -> None:
     """Refuse modules that differ between ranks in a name, shape, dtype or trainability; all ranks raise.

@@ -21,8 +21,6 @@ from lightlib.strategies.group.attempt import ended_if_replaced
 from lightlib.strategies.group.collectives import Collectives, ProcessGroup
 from lightlib.strategies.group.rendezvous import meet, meeting_place
 
-__all__ = ["DEFAULT_TIMEOUT", "join", "refuse_without_collectives", "store"]
-
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 _met: list[tuple[Any, str]] = []
 _MARGIN = timedelta(seconds=20)  # the watch names the process that hangs before torch gives up

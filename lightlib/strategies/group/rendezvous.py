@@ -22,8 +22,6 @@ from lightlib.launch.environment.network import listening_socket
 from lightlib.strategies.group.attempt import agree_on_attempt
 from lightlib.strategies.group.waiting import POLL, Waiting, named
 
-__all__ = ["meet", "meeting_place", "wait_for_all"]
-
 _SECONDS_TO_CONNECT = 5.0
 _MARK = secrets.token_hex(8)  # identifies this program: process ids repeat between containers
 

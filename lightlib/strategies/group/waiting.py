@@ -10,8 +10,6 @@ from lightlib import report
 from lightlib.errors import LightlibError
 from lightlib.launch.environment.detect import Environment
 
-__all__ = ["POLL", "Waiting", "named"]
-
 POLL = 0.02
 _LONGEST_POLL = 0.5
 _SHARE = 0.1

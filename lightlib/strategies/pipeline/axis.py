@@ -23,8 +23,6 @@ from lightlib.strategies.pipeline.stage import keep
 from lightlib.strategies.pipeline.training import Training
 from lightlib.tree import to_device
 
-__all__ = ["Pipeline"]
-
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 

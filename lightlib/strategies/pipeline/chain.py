@@ -12,8 +12,6 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.strategies.pipeline.stage import Call, Stage
 from lightlib.tree import map_tensors, tensors_in
 
-__all__ = ["Chain"]
-
 Observer = Callable[[int, Any, Any], None]
 
 

@@ -18,8 +18,6 @@ from lightlib.errors import MisconfigurationException
 from lightlib.strategies.pipeline.stage import AbsentLayer, AbsentLayerError, Call
 from lightlib.torch_private import answered, flattened, shadowed
 
-__all__ = ["RULE", "Cut"]
-
 RULE = "in a pipeline, a step calls the pipelined part exactly once, and no parameter is used before that call."
 _NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "<frozen")
 

@@ -15,8 +15,6 @@ from lightlib.strategies.pipeline.chain import Chain
 from lightlib.strategies.pipeline.stage import Call, Stage
 from lightlib.torch_private import flattened, structured
 
-__all__ = ["SCHEDULES", "Engine", "Kind", "in_one_piece", "kind_of", "micro_batches", "placed", "shape_of"]
-
 
 @dataclass(frozen=True)
 class Kind:

@@ -13,8 +13,6 @@ from torch import nn
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.strategies.axes.plan import ParallelPlan, no_such_module
 
-__all__ = ["CONTAINERS", "Split", "Unit", "balance", "find_split", "outside", "plain_sequential"]
-
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 

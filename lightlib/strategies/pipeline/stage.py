@@ -17,8 +17,6 @@ from lightlib.strategies.pipeline.split import CONTAINERS, Split, Unit, outside
 from lightlib.torch_private import shadowed
 from lightlib.tree import map_tensors
 
-__all__ = ["AbsentLayer", "AbsentLayerError", "Call", "Stage", "keep"]
-
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 

@@ -23,8 +23,6 @@ from lightlib.strategies.pipeline.stage import Call
 from lightlib.torch_private import gather_groups, reduce_gradients
 from lightlib.tree import split, tensors_in
 
-__all__ = ["Training"]
-
 _KEPT = 8  # engines; the oldest is dropped when there are more shapes
 
 
