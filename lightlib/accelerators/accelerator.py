@@ -83,11 +83,12 @@ class Accelerator(ABC):
     def setup_device(self, device: torch.device) -> None:
         """Make `device` the current one of this process, before anything is put on it."""
 
-    def _refuse_others(self, device: torch.device) -> None:
-        if device.type != self.name():
+    def _refuse_others(self, device: torch.device, kind: str) -> None:
+        """Raise for a device of another type; a subclass may have another name than its device's type."""
+        if device.type != kind:
             raise MisconfigurationException(
                 f"The {self.name().upper()} accelerator was given the device {str(device)!r}.",
-                expected=f"a device of type {self.name()!r}.",
+                expected=f"a device of type {kind!r}.",
                 fix=f"Trainer(accelerator={device.type!r})",
             )
 

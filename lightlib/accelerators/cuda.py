@@ -82,7 +82,7 @@ class CUDAAccelerator(Accelerator):
 
     def setup_device(self, device: torch.device) -> None:
         """Make `device` the current GPU of this process."""
-        self._refuse_others(device)
+        self._refuse_others(device, "cuda")
         torch.cuda.set_device(device)
 
     def teardown(self) -> None:
