@@ -91,12 +91,13 @@ class LogWriter:
 
     def _check_values(self, values: Mapping[str, float]) -> None:
         """Warn about the first value that is not finite; the loss has the name ""."""
-        strange = None if self._warned else next((name for name in values if not math.isfinite(values[name])), None)
-        if strange is not None:
-            self._warned, progress = True, self._run.progress
-            position = f"epoch {progress.epoch}, batch {progress.epoch_batch - 1}, step {progress.step}"
-            subject = f"the logged value {strange!r}" if strange else "the loss"
-            report.warn(f"{subject} is {values[strange]} at {position} (seen when logging). {_HOW_TO_FIND}")
+        if self._warned or all(map(math.isfinite, values.values())):
+            return
+        strange = next(name for name, value in values.items() if not math.isfinite(value))
+        self._warned, progress = True, self._run.progress
+        position = f"epoch {progress.epoch}, batch {progress.epoch_batch - 1}, step {progress.step}"
+        subject = f"the logged value {strange!r}" if strange else "the loss"
+        report.warn(f"{subject} is {values[strange]} at {position} (seen when logging). {_HOW_TO_FIND}")
 
     def _warn_if_nothing_was_written(self) -> None:
         """Warn if the first epoch ends before any step value has reached the loggers."""
