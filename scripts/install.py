@@ -70,8 +70,9 @@ class Progress:
 
 def short(text: str) -> str:
     """Return the name and size of a file or package, without its address and the reason for it."""
-    name, size = re.match(r"(\S+)(?:.*(\(\d[\d.]* [kMG]?B\)))?", text).groups()  # type: ignore[union-attr]
-    return " ".join(filter(None, [name.rsplit("/", 1)[-1], size]))
+    name = text.partition(" ")[0].rpartition("/")[2]
+    size = re.search(r"\(\d[\d.]* [kMG]?B\)", text)
+    return f"{name} {size[0]}" if size else name
 
 
 def main(python: str, *arguments: str) -> int:
@@ -79,10 +80,15 @@ def main(python: str, *arguments: str) -> int:
     command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *arguments]
     lines = []
     pip = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    with Progress() as progress:
-        for line in pip.stdout or ():
-            lines.append(line)
-            progress.read(line.strip())
+    try:
+        with Progress() as progress:
+            for line in pip.stdout or ():
+                lines.append(line)
+                progress.read(line.strip())
+    except KeyboardInterrupt:  # Ctrl-C reaches pip as well
+        pip.wait()
+        print("Stopped. Run the same command again to continue.", flush=True)
+        return 130
     if pip.wait():
         print("".join(lines), f"pip ended with exit status {pip.returncode}: {' '.join(command)}", sep="", flush=True)
     else:
