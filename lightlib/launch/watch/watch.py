@@ -163,9 +163,8 @@ class Watch:
         """On rank 0, which may host the store, wait for the ranks that are in the run, and report how it ended."""
         self.stop()
         if not self._left:
-            self._thread.run(
-                lambda: None
-            )  # the store was slow: without this the launcher would report the rank missing
+            # The store was slow: without this the launcher would report the rank missing.
+            self._thread.run(lambda: None)
         if self.rank == 0 and self._first.failure is None and self._round:
             self._linger()
             if (failure := self.look()) is not None:
