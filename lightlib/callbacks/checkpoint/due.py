@@ -86,7 +86,8 @@ class Due:
         return self.validated_value is not None and torch.equal(self.validated_value, value)
 
     def _report_missing(self, trainer: Trainer, monitor: str, logged: set[str], once: report.Once) -> None:
-        if self.validated_at_step is not None if validates(trainer) else self.epoch_ended:
+        should_exist = self.validated_at_step is not None if validates(trainer) else self.epoch_ended
+        if should_exist:
             raise missing(
                 "ModelCheckpoint",
                 monitor,
