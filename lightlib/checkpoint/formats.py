@@ -9,6 +9,7 @@ from typing import Any
 from lightlib.checkpoint.directory import reader
 from lightlib.checkpoint.file import archive, safetensors
 from lightlib.checkpoint.file.read_errors import unreachable
+from lightlib.checkpoint.lightning_upgrades import upgraded
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
 from lightlib.errors import CheckpointError, closest, nearest
@@ -34,8 +35,19 @@ def exists(path: str | os.PathLike[str]) -> bool:
         raise unreachable(str(path), error) from error
 
 
-def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, Any]:
+def read(path: str, map_location: Any = None, trust: bool = False) -> dict[str, Any]:
+    """Read a checkpoint as `load` does, or a file that holds any other dict, such as the state of one module.
+
+    Raises:
+        CheckpointError: It is missing, damaged, or has objects that need `trust`.
+    """
+    return load(path, map_location, trust, of_any_kind=True)
+
+
+def load(path: Any, map_location: Any = None, trust: bool = False, *, of_any_kind: bool = False) -> dict[str, Any]:
     """Read a checkpoint, as `archive.load`; tensors of a directory are read later, to the device where they are needed.
+
+    One that an old version of Lightning wrote comes in the layout of Lightning 2.6.
 
     Raises:
         CheckpointError: It is missing, damaged, not a checkpoint, or has objects that need `trust`.
@@ -46,7 +58,7 @@ def load(path: Any, map_location: Any = None, trust: bool = False) -> dict[str, 
     if kind == "safetensors":
         return safetensors.load(path)
     try:
-        return archive.load(path, map_location, trust=trust)
+        return upgraded(archive.load(path, map_location, trust=trust, of_any_kind=of_any_kind))
     except FileNotFoundError as error:  # a broken link, or removed meanwhile
         raise missing(path) from error
 

@@ -26,18 +26,20 @@ def position(content: Mapping[str, Any], window: int = 1) -> dict[str, int]:
     fit = _fit_loop(content)
     batches = fit.get("epoch_loop.batch_progress", {})
     validation = fit.get("epoch_loop.val_loop.batch_progress", {})
+    optimizers = max(len(content.get("optimizer_states", ())), 1)
+    step = -(-int(content.get("global_step", 0)) // optimizers)  # Lightning adds up the steps of all optimizers
     done, total = (int(batches.get(span, {}).get("processed", 0)) for span in ("current", "total"))
+    total = total if batches else step * window
     begun = int(fit.get("epoch_progress", {}).get("current", {}).get("started", content.get("epoch", 0) + 1))
     ended = batches.get("is_last_batch", True)
     validating = validation.get("current", {}).get("ready", 0) > 0 and not validation.get("is_last_batch", True)
     validated = not validating and batches.get("current", {}).get("completed", 0) == done
     again = 0 if ended else done % window
-    optimizers = max(len(content.get("optimizer_states", ())), 1)
     return {
         "epoch": begun if ended else max(begun - 1, 0),
         "epoch_batch": 0 if ended else done - again,
         "batch": total - again,
-        "step": -(-int(content.get("global_step", 0)) // optimizers),  # Lightning adds up the steps of all optimizers
+        "step": step,
         "validated": total if ended or validated else total - 1,
     }
 

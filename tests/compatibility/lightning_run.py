@@ -73,6 +73,7 @@ class Record:
     module: Any
     trainer: Any
     stopping: Any
+    best: Any = None  # a ModelCheckpoint
     batches: list[tuple[int, int]] = field(default_factory=list)  # (epoch, which batch)
     steps: list[int] = field(default_factory=list)  # global_step before each batch
     validations: list[tuple[int, int]] = field(default_factory=list)  # (epoch, global_step)
@@ -141,8 +142,14 @@ def numbers(framework: Any, stateful: bool) -> Any:
     return Numbers
 
 
-def train(framework: Any, name: str, folder: Path | None = None, ckpt_path: Path | None = None) -> Record:
-    """Train the run `name`, from the start or a checkpoint; save it in every hook if `folder` is given."""
+def train(
+    framework: Any, name: str, folder: Path | None = None, ckpt_path: Path | None = None, best: Path | None = None
+) -> Record:
+    """Train the run `name`, from the start or a checkpoint; save it in every hook if `folder` is given.
+
+    Args:
+        best: The folder of a ModelCheckpoint; None for none.
+    """
     arguments, build = RUNS[name]
 
     class Saves(framework.Callback):  # type: ignore[misc]
@@ -150,30 +157,33 @@ def train(framework: Any, name: str, folder: Path | None = None, ckpt_path: Path
             if folder is not None:
                 trainer.save_checkpoint(str(folder / f"{place}.ckpt"))
 
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        def on_train_batch_end(
+            self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, *_: Any
+        ) -> None:
             self.batch = batch_idx
             self.save(trainer, f"{trainer.current_epoch}-{batch_idx}-batch")
 
         def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
             self.save(trainer, f"{trainer.current_epoch}-{getattr(self, 'batch', 0)}-validation")
 
-        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:  # outputs before 1.4
             self.save(trainer, f"{trainer.current_epoch}-epoch")
 
     stopping = framework.callbacks.EarlyStopping("v", patience=100, check_on_train_epoch_end=False)
+    saving = [framework.callbacks.ModelCheckpoint(str(best), monitor="v")] if best is not None else []
     trainer = framework.Trainer(
         accelerator="cpu",
         devices=1,
         max_epochs=EPOCHS,
         logger=False,
-        enable_checkpointing=False,
+        enable_checkpointing=bool(saving),
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        callbacks=[stopping, Saves()],
+        callbacks=[stopping, Saves(), *saving],
         **arguments,
     )
-    record = Record(None, trainer, stopping)
+    record = Record(None, trainer, stopping, *saving)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         record.module = network(framework, record, build.get("manual", False))()

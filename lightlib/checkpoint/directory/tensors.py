@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 import zlib
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -215,9 +216,8 @@ def read_tensors(tree: Any) -> Any:
     """Return `tree` (nested dicts, lists, tuples, …) with each `LazyTensor` read, on the CPU."""
     if isinstance(tree, LazyTensor):
         return tree.read()
-    if isinstance(tree, dict):
-        read = {key: read_tensors(value) for key, value in tree.items()}
-        return read if type(tree) is dict else type(tree)(read)
+    if type(tree) in (dict, OrderedDict):  # the classes of a trusted file may hold more than their items
+        return type(tree)((key, read_tensors(value)) for key, value in tree.items())
     if type(tree) in (list, tuple, set, frozenset):
         return type(tree)(read_tensors(value) for value in tree)
     return tree

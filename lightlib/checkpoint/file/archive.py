@@ -5,10 +5,12 @@ torch.load and Lightning read it. docs/decisions/0017-checkpoint-files.md has th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from io import BytesIO
 from typing import IO, Any, BinaryIO, cast
 
@@ -83,7 +85,13 @@ def save(content: Mapping[str, Any], path: str | os.PathLike[str], label: Label)
 
 
 def load(
-    path: Any, map_location: Any = None, trust: bool = False, *, mmap: bool = False, check: bool = True
+    path: Any,
+    map_location: Any = None,
+    trust: bool = False,
+    *,
+    mmap: bool = False,
+    check: bool = True,
+    of_any_kind: bool = False,
 ) -> dict[str, Any]:
     """Read a file after comparing it with its checksums. No code in it is run unless `trust` allows it.
 
@@ -93,6 +101,7 @@ def load(
         trust: Also accept Python objects that can only be read by running code that the file names.
         mmap: Leave tensors in a local file until they are used, so that unused ones need no memory. The file must not
             be written while they are in use; lightlib replaces files and never writes into them.
+        of_any_kind: Also accept a dict without weights under ``"state_dict"``.
         check: False skips the checksums, so that with ``map_location="meta"`` little more than the names is read.
 
     Raises:
@@ -112,12 +121,14 @@ def load(
         except (CheckpointError, FileNotFoundError, torch.OutOfMemoryError):
             raise
         except pickles.Refused as error:
-            raise refused(name, error.args[0], error.args[1]) from None
+            kind, place = error.args
+            raise refused(name, _needing_trust(file, (kind,)) or [(place, kind)]) from None
         except Exception as error:  # a damaged file may make torch raise anything
             if pickles.is_real_shortage(error, file.seek(0, os.SEEK_END)):
                 raise
-            raise unreadable(name, error, trust, lambda: _pickles(file)) from (None if needs_trust(error) else error)
-    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), Mapping):
+            cause = None if needs_trust(error) else error
+            raise unreadable(name, error, trust, partial(_needing_trust, file)) from cause
+    if not isinstance(content, dict) or not (of_any_kind or isinstance(content.get("state_dict"), Mapping)):
         raise not_a_checkpoint(name, path, content)
     return content
 
@@ -181,6 +192,16 @@ def _pickles(file: BinaryIO) -> Iterator[BinaryIO]:
             if not file.read(1):
                 return
             file.seek(here)
+
+
+def _needing_trust(file: BinaryIO, kinds: Collection[str]) -> list[tuple[str, str]]:
+    """Return the objects that torch does not load without trust: paths and classes; `kinds` are some of the classes."""
+    unsafe = {*kinds, *(kind.rpartition(".")[2] for kind in kinds)}  # torch shortens the name in its message
+    if _starts_as_zip(file):
+        file.seek(0)
+        with contextlib.suppress(Exception):  # a damaged file may make torch raise anything; then `kinds` are shown
+            unsafe |= {*torch.serialization.get_unsafe_globals_in_checkpoint(file)}
+    return pickles.foreign(_pickles(file), unsafe)
 
 
 def _check(file: BinaryIO) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickletools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -160,7 +160,7 @@ def check(files: Iterable[BinaryIO]) -> None:
             raise
         for name, path, call in _calls(root):
             if name in NOT_CALLED or (name in ENCODERS and not _stands_for_bytes(call)):
-                raise Refused(name.replace("__builtin__", "builtins"), path)
+                raise Refused(_of_python_3(name), path)
 
 
 def _within(root: Any) -> Iterator[_Node]:
@@ -228,15 +228,25 @@ def _calls(root: Any) -> Iterator[tuple[str, str, _Node]]:
                     todo.append((path if within else path + key, within, part, node))
 
 
-def first_foreign(files: Iterable[BinaryIO], wanted: str = "") -> tuple[str, str] | None:
-    """Return the name and the path, ``['a'][1]``, of the first object that is `wanted`, or else not torch's."""
-    stem = wanted.rpartition(".")[2]
+def foreign(files: Iterable[BinaryIO], names: Collection[str] = ()) -> list[tuple[str, str]]:
+    """Return the objects of classes with these `names`, else of classes that are not torch's: their paths and classes.
+
+    A name is complete or its last part alone. A path is ``['a'][1]``; of an object its own class is returned only.
+    """
+    found: dict[tuple[str, str], None] = {}
+    objects: set[str] = set()
     with contextlib.suppress(InvalidPickleError):
         for file in files:
-            for name, path, _ in _calls(_read(_Bounded(file))):
-                if name.rpartition(".")[2] == stem if wanted else not _known(name):
-                    return name, path
-    return None
+            for name, path, above in _calls(_read(_Bounded(file))):
+                wanted = (name in names or name.rpartition(".")[2] in names) if names else not _known(name)
+                if wanted and path not in objects:
+                    found[path, _of_python_3(name)] = None
+                    objects |= {path} if above.kind in _OBJECTS else set()
+    return list(found)
+
+
+def _of_python_3(name: str) -> str:
+    return name.replace("__builtin__", "builtins")
 
 
 def _known(name: str) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import torch
 
@@ -17,37 +17,65 @@ from lightlib.errors import CheckpointError, CheckpointWriteError, shown
 _COMPLETE_FILE = "a complete file that Trainer.save_checkpoint or Lightning wrote."
 _ANOTHER = "use another checkpoint; this one is truncated, damaged, or not a checkpoint."
 _PLAIN_VALUES = "tensors and plain values, which is all that lightlib writes."
+_SHOWN = 6  # of the objects that need trust
+_LIGHTNINGS = ("lightning", "pytorch_lightning", "lightning_fabric")
 _TRUST = (
     "if you trust the source of the file, pass trust=True to lightlib.checkpoint.load, or weights_only=False to fit "
     "and load_from_checkpoint; it may run any code."
 )
 
 
-def refused(name: str, kind: str, path: str) -> CheckpointError:
-    """Return the error for a file with an object that needs trust, of the class or function `kind`."""
-    at = f" at {path}" if path else ""
-    return CheckpointError(
-        f"{name} has a Python object{at} that can only be loaded by running code: {kind}.",
-        expected=_PLAIN_VALUES,
-        fix=_TRUST,
-    )
+def refused(name: str, objects: Sequence[tuple[str, str]]) -> CheckpointError:
+    """Return the error for a file with objects that need trust: the path of each, and its class or function."""
+    if len(objects) == 1:
+        ((path, kind),) = objects
+        what = f"a Python object{f' at {path}' if path else ''} that can only be loaded by running code: {kind}"
+    else:
+        shown_ones = ", ".join(f"{path} ({kind})" if path else kind for path, kind in objects[:_SHOWN])
+        more = f" and {len(objects) - _SHOWN} more" if len(objects) > _SHOWN else ""
+        what = f"Python objects that can only be loaded by running code: {shown_ones}{more}"
+    return CheckpointError(f"{name} has {what}.", expected=_PLAIN_VALUES, fix=_TRUST)
 
 
 def unreadable(
-    name: str, error: Exception, trusted: bool = False, pickle_files: Callable[[], Iterator[BinaryIO]] | None = None
+    name: str,
+    error: Exception,
+    trusted: bool = False,
+    needing_trust: Callable[[Collection[str]], Sequence[tuple[str, str]]] | None = None,
 ) -> CheckpointError:
-    """Return the error for a file that raised `error`; `pickle_files` serves to locate an object that needs trust."""
-    if needs_trust(error) and pickle_files is not None:
+    """Return the error for a file that raised `error`.
+
+    Args:
+        needing_trust: Returns the objects in the file that need trust, from the name that torch has refused.
+    """
+    if needs_trust(error) and needing_trust is not None:
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
-        kind = named[1] if named else ""
-        found = pickles.first_foreign(pickle_files(), kind) or (kind, "")
-        if found[0]:
-            return refused(name, kind or found[0], found[1])
+        kinds = [named[1]] if named else []
+        if found := needing_trust(kinds) or [("", kind) for kind in kinds]:
+            return refused(name, found)
+    if trusted and isinstance(error, (ImportError, AttributeError)):
+        return _missing_class(name, error)
     fix = _ANOTHER
     if isinstance(error, RuntimeError) and "map_location" in str(error):
         fix = 'pass map_location="cpu": it was saved on a device that this machine does not have.'
     return CheckpointError(
         f"{name} could not be read as a checkpoint: {_reason(error, trusted)}.", expected=_COMPLETE_FILE, fix=fix
+    )
+
+
+def _missing_class(name: str, error: ImportError | AttributeError) -> CheckpointError:
+    """Return the error for a trusted file with objects of a class that this process cannot import."""
+    module = (getattr(error, "name", None) or "") if isinstance(error, ImportError) else ""
+    root = module.partition(".")[0]
+    fix = "run it where the classes of these objects can be imported by the same names."
+    if root in _LIGHTNINGS:
+        fix = "start the program by `lightlib compat run …`, or call lightlib.compat.install() first."
+    elif root:
+        fix = f"install `{root}`, or add its folder to PYTHONPATH."
+    return CheckpointError(
+        f"{name} holds objects of classes that cannot be imported: {error}.",
+        expected="the packages and modules of the program that wrote the file.",
+        fix=fix,
     )
 
 

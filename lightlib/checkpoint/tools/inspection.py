@@ -11,6 +11,7 @@ import torch
 
 from lightlib.checkpoint import formats, lightning
 from lightlib.checkpoint.file import archive, safetensors
+from lightlib.checkpoint.lightning_upgrades import upgraded
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.checkpoint.storage.label import Label
@@ -157,7 +158,8 @@ def inspect(path: str | os.PathLike[str], trust: bool = False) -> Inspection:
     elif kind == "directory":
         content, size = formats.load(name), filesystem.size_of(name)
     else:
-        content, size = archive.load(name, map_location="meta", trust=trust, check=False), filesystem.size_of(name)
+        content = upgraded(archive.load(name, map_location="meta", trust=trust, check=False))
+        size = filesystem.size_of(name)
     try:
         return _inspection(name, kind, size, content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
