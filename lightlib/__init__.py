@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from lightlib import lazy
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from lightlib import checkpoint as checkpoint
     from lightlib import cli as cli
     from lightlib import errors as errors
+    from lightlib import fabric as fabric
     from lightlib import launch as launch
     from lightlib import loggers as loggers
     from lightlib import optim as optim
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
     from lightlib.data.combined import CombinedLoader
     from lightlib.data.seed import isolate_rng, seed_everything
+    from lightlib.fabric.fabric import Fabric
     from lightlib.strategies.axes.plan import ParallelPlan
 
 __all__ = [
     "Callback",
     "CombinedLoader",
     "DataModule",
+    "Fabric",
     "LightningDataModule",
     "LightningModule",
     "Module",
@@ -50,6 +54,7 @@ _get, _names = lazy.attributes(
         "Callback": "callbacks.callback",
         "CombinedLoader": "data.combined",
         "DataModule": "core.module.datamodule",
+        "Fabric": "fabric.fabric",
         "LightningDataModule": "core.module.datamodule:DataModule",
         "LightningModule": "core.module.module:Module",
         "Module": "core.module.module",
@@ -59,10 +64,12 @@ _get, _names = lazy.attributes(
         "seed_everything": "data.seed",
     },
     (
-        "accelerators", "callbacks", "checkpoint", "cli", "errors", "launch", "loggers", "optim", "precision",
+        "accelerators", "callbacks", "checkpoint", "cli", "errors", "fabric", "launch", "loggers", "optim", "precision",
         "profilers", "strategies", "testing",
     ),
 )  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers see the imports above
     __getattr__, __dir__ = _get, _names
+    if lazy.LightningPaths not in sys.meta_path:
+        sys.meta_path.append(lazy.LightningPaths)

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use, so that `import lightlib` stays light (PEP 562)."""
+"""Names and paths that are imported on first use, so that `import lightlib` stays light."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["attributes"]
+__all__ = ["LightningPaths", "attributes", "lightning_names"]
+
+_DIRECT = "lightlib.compat.direct"  # imported when a name or module is missing: it may import everything
 
 
 def attributes(
@@ -28,7 +32,7 @@ def attributes(
         if name in within:
             return _import(f"{package}.{name}")
         if name not in files:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            return _of_lightning(package, name)
         file, _, original = files[name].partition(":")
         value = getattr(_import(f"{package}.{file}"), original or name)
         setattr(sys.modules[package], name, value)
@@ -39,6 +43,38 @@ def attributes(
         return sorted({*own, *files, *within})
 
     return get, names
+
+
+def lightning_names(module: str) -> Callable[[str], Any]:
+    """Return `__getattr__` for a module in which Lightning has names that ours defines in other places.
+
+    Args:
+        module: Its `__name__`.
+    """
+    return partial(_of_lightning, module)
+
+
+def _of_lightning(module: str, name: str) -> Any:
+    if name.startswith("_") or module.partition(".")[0] != "lightlib":
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    try:
+        value = _import(_DIRECT).attribute(module, name)
+    except AttributeError:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}") from None
+    setattr(sys.modules[module], name, value)
+    return value
+
+
+class LightningPaths:
+    """Import finder, the last one: gives Lightning's modules below `lightlib` for which there is no file."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        """Return the spec of such a module, None for any other."""
+        if not name.startswith("lightlib."):
+            return None
+        spec: ModuleSpec | None = importlib.import_module(_DIRECT).find_spec(name)
+        return spec
 
 
 def _import(module: str) -> ModuleType:

@@ -19,7 +19,10 @@ from typing import Any
 
 from lightlib.errors import MisconfigurationException, UnknownNameError, closest
 
-__all__ = ["BUILT_IN", "entry_points", "get", "names", "path"]
+__all__ = ["BUILT_IN", "entry_points", "get", "names", "path", "register", "substitute_by", "substituted", "unregister"]
+
+_registered: dict[tuple[str, str], Callable[..., Any]] = {}  # by group and name, added while the program runs
+_substitutes: list[Callable[[str, str], Callable[..., Any] | None]] = []
 
 
 def _from(module: str, names: str, prefix: str = "") -> dict[str, str]:
@@ -145,6 +148,9 @@ def get(group: str, name: str) -> Callable[..., Any]:
         >>> get("accelerators", "cpu").__name__, get("optimizers", "LARS").__module__
         ('CPUAccelerator', 'lightlib.optim.lars')
     """
+    other = substituted(group, name)
+    if other is not None:
+        return other
     place = path(group, name)
     if name in BUILT_IN[group]:
         found = _import(name, place)
@@ -183,7 +189,40 @@ def path(group: str, name: str) -> str:
 
 def names(group: str) -> list[str]:
     """Return all names known in `group`, sorted."""
-    return sorted({*BUILT_IN[group], *_plugins(group)})
+    return sorted({*BUILT_IN[group], *_plugins(group), *(name for kind, name in _registered if kind == group)})
+
+
+def register(group: str, name: str, factory: Callable[..., Any]) -> None:
+    """Add a name while the program runs, or give it another meaning; spawned processes do not know it.
+
+    Args:
+        group: One of the keys of :data:`BUILT_IN`.
+        name: The name, which takes precedence over a built-in one.
+        factory: The class or function; called without arguments for accelerators, strategies and precisions.
+
+    Example:
+        >>> from lightlib.accelerators import CPUAccelerator
+        >>> register("accelerators", "mine", CPUAccelerator)
+        >>> get("accelerators", "mine").__name__, unregister("accelerators", "mine")
+        ('CPUAccelerator', True)
+    """
+    _registered[group, name] = factory
+
+
+def unregister(group: str, name: str) -> bool:
+    """Remove a name that `register` has added, and return whether there was one."""
+    return _registered.pop((group, name), None) is not None
+
+
+def substitute_by(find: Callable[[str, str], Callable[..., Any] | None]) -> None:
+    """Ask `find` first, which returns the meaning of a name in a group, or None; a second call changes nothing."""
+    if find not in _substitutes:
+        _substitutes.append(find)
+
+
+def substituted(group: str, name: str) -> Callable[..., Any] | None:
+    """Return the substitute of a built-in name; None if there is none."""
+    return _registered.get((group, name)) or _substitute(group, name)
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
@@ -221,6 +260,10 @@ def _plugins(group: str) -> dict[str, EntryPoint]:
             )
         found[point.name] = point
     return found
+
+
+def _substitute(group: str, name: str) -> Callable[..., Any] | None:
+    return next((found for find in _substitutes if (found := find(group, name)) is not None), None)
 
 
 def _installed(name: str, modules: list[str]) -> str:

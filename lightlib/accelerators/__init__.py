@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from lightlib import lazy
 from lightlib.accelerators.accelerator import Accelerator as Accelerator
 from lightlib.accelerators.cpu import CPUAccelerator as CPUAccelerator
 from lightlib.accelerators.cuda import CUDAAccelerator as CUDAAccelerator
@@ -17,3 +20,7 @@ __all__ = [
     "choose",
     "find_usable_cuda_devices",
 ]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -75,6 +75,10 @@ class Accelerator(ABC):
     def name() -> str:
         """Return the name that ``Trainer(accelerator=…)`` takes."""
 
+    @classmethod
+    def register_accelerators(cls, accelerator_registry: Any) -> None:
+        """Register this class in a registry of Lightning's kind; nothing by default."""
+
     @staticmethod
     def why_unavailable() -> tuple[str, str]:
         """Return where such a device was looked for, and how to fix it when there is none."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from lightlib import lazy
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import process_count
 from lightlib.errors import MisconfigurationException
@@ -68,3 +69,7 @@ class CPUAccelerator(Accelerator):
         """Return ``'cpu'`` with the architecture, such as ``'cpu (x86_64)'``."""
         machine = platform.machine()
         return f"cpu ({machine})" if machine else "cpu"
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -10,10 +10,11 @@ import weakref
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from lightlib import lazy
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import device_indices
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
@@ -215,3 +216,7 @@ def _driver() -> str:
     if shutil.which("nvidia-smi"):
         return "an NVIDIA driver is installed (nvidia-smi)"
     return "an AMD driver is installed (/dev/kfd)" if Path("/dev/kfd").exists() else ""
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from lightlib import lazy
 from lightlib.accelerators.accelerator import Accelerator
 from lightlib.accelerators.devices import device_indices
 
@@ -92,3 +93,7 @@ class MPSAccelerator(Accelerator):
 
     def synchronize(self) -> None:
         torch.mps.synchronize()
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from lightlib import report
+from lightlib import lazy, report
 from lightlib.callbacks.callback import Callback
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 
@@ -186,3 +186,7 @@ def _seconds(duration: str | timedelta | Mapping[str, float] | None) -> float | 
             fix="Timer(timedelta(hours=12))",
         )
     return length.total_seconds()
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -1,1 +1,10 @@
 """The run: from the user's module to the order of events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lightlib import lazy
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

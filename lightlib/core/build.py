@@ -11,13 +11,16 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.conventions import active
 from lightlib.core.check import (
     check_hooks_of_several_loaders,
     check_optimization,
     check_schedulers,
+    step_of_any_loaders,
     step_with_loader,
 )
-from lightlib.core.metrics.reduction import Reduction, in_parts
+from lightlib.core.late_loading import before_hooks
+from lightlib.core.metrics.reduction import EachValue, Reduction, in_parts
 from lightlib.core.metrics.results import Results
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
@@ -34,6 +37,7 @@ from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.save import RunIdentity
 from lightlib.core.run import loop
 from lightlib.core.run.hooks import STEPS, Hooks, scoped
+from lightlib.core.run.lightning_order import clear_and_backward, step_of_counted_batch, then_schedules
 from lightlib.core.run.optimization import Optimization
 from lightlib.core.run.parts import PREDICT, TEST, Evaluations, Stage
 from lightlib.core.run.run import Run
@@ -42,6 +46,7 @@ from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.setup.loaders import check_loaders
 from lightlib.core.setup.plugins import accumulation_of, largest_batch, plan_of
 from lightlib.core.setup.settings import Settings
+from lightlib.data.combined import CombinedLoader, flatten
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import Prefetch
 from lightlib.data.resumable_loader import batch_size_of_loader
@@ -86,8 +91,11 @@ class Builder:
     _evaluated_in: int = 0
 
     def __post_init__(self) -> None:
-        reduce_table = reduce_value = None
-        if self.strategy.world_size > 1:
+        reduce_table: Callable[[Any], None] | None = None
+        reduce_value = by_strategy = self.strategy.extension.reduce
+        if by_strategy is not None:
+            reduce_table = EachValue(by_strategy)
+        elif self.strategy.world_size > 1:
             reduce_table = Reduction(self.strategy, self.module.get_submodule)
             reduce_value = lambda value, how: self.strategy.data.reduce(value, reduce_op=how)  # noqa: E731
         self.results = Results(self._attribute_of, reduce_table, reduce_value, compiled=self.compiler is not None)
@@ -119,15 +127,16 @@ class Builder:
                 self.sources[name] = self.timed(self.datamodule if by_data else self.module, method, source)
 
     def hooks(self) -> Hooks:
-        return Hooks(self.trainer, self.module, self.callbacks, self.wrap, Module)
+        before, more = before_hooks(self.trainer, self.eval_data), self.strategy.extension.hooks
+        return Hooks(self.trainer, self.module, self.callbacks, self.wrap, Module, before, more)
 
     def place(self, num_loaders: dict[str, int]) -> None:
         """Place the module on its device and bind its steps."""
         steps = {}
         owner = type(self.module).__name__
         for name in STEPS:
-            loaders = num_loaders.get(name.removesuffix("_step"), 1)
-            method = step_with_loader(method_of(self.module, Module, name), loaders, owner)
+            method, loaders = method_of(self.module, Module, name), num_loaders.get(name.removesuffix("_step"), 1)
+            method = step_with_loader(method, loaders, owner) if loaders else step_of_any_loaders(method, owner)
             if self.compiler is not None and overrides(self.module, Module, name):
                 method = self.compiler(method)
             steps[name] = self.wrap(owner, name, method)
@@ -141,6 +150,15 @@ class Builder:
         self.strategy.setup(self.module, steps)
 
     # data
+    def process_loaders(self) -> None:
+        """Let the strategy replace each loader, where it wants to."""
+        change = self.strategy.extension.loader
+        if change is None:
+            return
+        for name, source in self.sources.items():
+            if source is not None:
+                self.sources[name] = partial(_changed, source, change)
+
     def share(self) -> DataShard | None:
         """Return the shard of the data that this process reads; None with one process."""
         strategy = self.strategy
@@ -167,7 +185,9 @@ class Builder:
         if "on_before_batch_transfer" in owners:
             calls.append(owners["on_before_batch_transfer"])
         device = strategy.root_device
-        if "transfer_batch_to_device" in owners:
+        if self.strategy.extension.move is not None:
+            calls.append(self.strategy.extension.move)
+        elif "transfer_batch_to_device" in owners:
             transfer = owners["transfer_batch_to_device"]
             calls.append(lambda batch, loader: transfer(batch, device, loader))
         elif device.type != "cpu" or torch.accelerator.is_available():
@@ -193,6 +213,7 @@ class Builder:
             )
         move, settings = self.move(), self.settings
         prefetch = None
+        late = active().loads_late
         hooked = any(overrides(self.module, DataHooks, n) for n in _TRANSFERS) or (
             self.datamodule is not None and any(overrides(self.datamodule, DataModule, n) for n in _TRANSFERS)
         )
@@ -207,8 +228,10 @@ class Builder:
             prefetch=prefetch,
             share=self.share(),
             largest=largest_batch(settings.global_batch_size, self.strategy.data_size),
+            loads_late=late,
         )
-        check_loaders(data.given, "train")
+        if not late:
+            check_loaders(data.given, "train")
         if settings.global_batch_size is not None:
             given = [batch_size_of_loader(loader) for loader in data.given]
             accumulate, explanation = accumulation_of(
@@ -236,13 +259,16 @@ class Builder:
                 epoch=lambda: self.trainer.current_epoch, within_fit=within_fit, sequential=overfits,
             )  # fmt: skip
             check_loaders(data.given, key, may_shuffle=overfits)
+            if not data.num_loaders and within_fit:
+                self.sources[key] = None
+                report.info("val_dataloader returned no loaders: this run does not validate.")
             self.evaluations[key], self._evaluated_in = data, epoch
         return self.evaluations[key]
 
     # optimization
     def plan(self, num_batches: float) -> Plan:
         has_val = self.sources["val"] is not None and bool(self.settings.limit_val_batches)
-        return plan_of(self.settings, num_batches, has_val)
+        return plan_of(self.settings, num_batches, has_val, self.loaded is None or self.loaded.is_loaded)
 
     def run(
         self,
@@ -284,17 +310,18 @@ class Builder:
 
     def _optimization(self, stage: str, progress: Progress, hooks: Hooks, train_data: TrainData | None) -> Optimization:
         module, settings, strategy = self.module, self.settings, self.strategy
-        window = Window(strategy.data if strategy.world_size > 1 else None)
+        scaler = strategy.precision.loss_scaler(strategy.root_device.type) if stage == "fit" else None
+        counts_none = active().counts_all and scaler is None  # a scaler cannot step without gradients
+        window = Window(strategy.data if strategy.world_size > 1 else None, counts_none)
         clip_defaults = settings.gradient_clip_val, settings.gradient_clip_algorithm
         if stage != "fit":
             none = Schedules([], step_scheduler, dict)
             return Optimization(module, strategy, hooks, window, none, clip_defaults, module.backward)
-        plan = self.plan(train_data.num_batches if train_data is not None else 0)
+        plan = self.plan(train_data.expected_batches if train_data is not None else 0)
         check_optimization(module, settings)
         given, configs = self.timed(module, "configure_optimizers", configure)(module, plan)
         check_schedulers(module, configs)
         optimizers = [strategy.optimizer(optimizer) for optimizer in given]
-        scaler = strategy.precision.loss_scaler(strategy.root_device.type)
         if scaler is not None and strategy.shares_overflow:
             scaler.share_overflow_by(partial(strategy.share_overflow, scaler.grad_scaler))
         by_user = overrides(module, Module, "backward")
@@ -303,23 +330,25 @@ class Builder:
             strategy,
             hooks,
             window,
-            self._schedules(configs),
+            self._schedules(configs, progress),
             clip_defaults,
             scoped(self.results, "backward", module.backward) if by_user else torch.Tensor.backward,
             optimizers,
             scaler=scaler,
             zero_grad=self._zero_grad(progress, optimizers),
             clip=self._clip(clip_defaults),
+            cleared_first=[] if active().clears_late else optimizers,
         )
-        self._choose_optimization(optimization, plan, given)
+        self._choose_optimization(optimization, plan, given, progress)
         return optimization
 
-    def _schedules(self, configs: list[SchedulerConfig]) -> Schedules:
+    def _schedules(self, configs: list[SchedulerConfig], progress: Progress) -> Schedules:
         module = self.module
         by_user = overrides(module, Module, "lr_scheduler_step")
         step = scoped(self.results, "lr_scheduler_step", module.lr_scheduler_step) if by_user else step_scheduler
         metrics = lambda: self.results.callback_metrics  # noqa: E731
-        return Schedules(configs, step, metrics, module.automatic_optimization, self.strategy.reduce)
+        counted = step_of_counted_batch(step, progress) if by_user and active().counts_all else None
+        return Schedules(configs, step, metrics, module.automatic_optimization, self.strategy.reduce, counted)
 
     def _clip(self, defaults: tuple[float | None, str | None]) -> Callable[[Any], None] | None:
         if defaults[0] is None and not overrides(self.module, Module, "configure_gradient_clipping"):
@@ -328,7 +357,9 @@ class Builder:
         clip = scoped(self.results, "configure_gradient_clipping", method)
         return lambda optimizer: clip(optimizer, *defaults)
 
-    def _choose_optimization(self, optimization: Optimization, plan: Plan, given: list[Any]) -> None:
+    def _choose_optimization(
+        self, optimization: Optimization, plan: Plan, given: list[Any], progress: Progress
+    ) -> None:
         module, scaler, optimizers = self.module, optimization.scaler, optimization.optimizers
         # Where a strategy replaces an optimizer, the replacement decides how it is stepped.
         closures = {closure_of(user) for user, stepped in zip(given, optimizers, strict=True) if user is stepped}
@@ -356,18 +387,31 @@ class Builder:
         if run_batch is not loop.automatic:
             note_step = optimization.window.note_step
             removable += [optimizer.register_step_post_hook(note_step) for optimizer in optimizers]
-        backward: Callable[..., Any] = partial(loop.backward, optimization)
-        if self.profiler is not None:
-            run_batch = _profiled(self.profiler, "run_training_batch", run_batch)
-            backward = _profiled(self.profiler, f"[Strategy]{type(self.strategy).__name__}.backward", backward)
+        if not module.automatic_optimization and active().counts_all:
+            removable += [optimizer.register_step_post_hook(progress.count_step) for optimizer in optimizers]
         optimization.call(
             run_batch=run_batch,
-            backward=backward,
+            backward=partial(loop.backward, optimization),
             manual_backward=partial(loop.manual_backward, optimization),
             step_method=step_method,
             handles=[LightningOptimizer(o, partial(step, optimization), module.toggled_optimizer) for o in optimizers],
             removable=removable,
         )
+        if self.strategy.extension.steer is not None:
+            self.strategy.extension.steer(optimization)
+        self._wrap(optimization)
+
+    def _wrap(self, optimization: Optimization) -> None:
+        """Put Lightning's order and the profiler around the calls, whether or not the strategy replaced them."""
+        run_batch, backward = optimization.run_batch, optimization.backward
+        if active().steps_early and optimization.schedules.may_step_early:
+            run_batch = then_schedules(run_batch)
+        if active().clears_late:
+            backward = partial(clear_and_backward, optimization, backward)
+        if self.profiler is not None:
+            run_batch = _profiled(self.profiler, "run_training_batch", run_batch)
+            backward = _profiled(self.profiler, f"[Strategy]{type(self.strategy).__name__}.backward", backward)
+        optimization.wrap(run_batch, backward)
 
     def _zero_grad(self, progress: Progress, optimizers: list[Any]) -> Callable[[Any], None]:
         module = self.module
@@ -395,6 +439,15 @@ def _needs_closure(optimizers: list[Any]) -> MisconfigurationException:
         expected="an optimizer that steps without a closure.",
         fix="use precision='bf16-mixed' or '32-true', which do not scale the loss, or another optimizer.",
     )
+
+
+def _changed(source: Source, change: Callable[[Any], Any]) -> Any:
+    """Return the loaders of a source, each of them changed."""
+    given = source()
+    if given is None or isinstance(given, CombinedLoader):
+        return given and given.with_loaders([change(loader) for loader in given.flattened])
+    loaders, rebuild = flatten(given)
+    return rebuild([change(loader) for loader in loaders])
 
 
 def _chained(calls: list[Callable[[Any, int], Any]]) -> Callable[[Any, int], Any]:

@@ -9,9 +9,11 @@ from typing import Any
 from torch import nn
 
 from lightlib.callbacks.callback import Callback
+from lightlib.conventions import inspect_callback, tolerate
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import fixed_parameters, overrides
 from lightlib.core.run.hooks import warn_for_misspelt_hooks
+from lightlib.core.setup.lightning_objects import fix_for_lightnings, root_of_lightning
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 
 
@@ -41,10 +43,8 @@ def check_module(model: Any, verb: str) -> Module:
         return model
     if isinstance(model, type):
         what, fix = f"the class {model.__name__}", f"trainer.fit({model.__name__}())"
-    elif any(cls.__name__ == "LightningModule" for cls in type(model).__mro__):
-        root = next(cls.__module__.split(".")[0] for cls in type(model).__mro__ if cls.__name__ == "LightningModule")
-        what = f"a LightningModule of `{root}` ({type(model).__name__})"
-        fix = f"import it from lightlib: `import lightlib as L` instead of `import {root} as L`."
+    elif foreign := fix_for_lightnings(model):
+        what, fix = f"a LightningModule of `{root_of_lightning(model)}` ({type(model).__name__})", foreign
     elif isinstance(model, nn.Module):
         what, fix = f"a torch.nn.Module ({type(model).__name__})", "subclass lightlib.Module and add training_step."
     else:
@@ -65,15 +65,18 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             raise ArgumentTypeError(
                 f"callbacks holds {shown(callback)}.",
                 expected="instances of lightlib.Callback.",
-                fix="subclass lightlib.Callback, or use lightlib.callbacks.LambdaCallback.",
+                fix=fix_for_lightnings(callback)
+                or "subclass lightlib.Callback, or use lightlib.callbacks.LambdaCallback.",
             )
         if sum(other is callback for other in callbacks) > 1:
-            raise MisconfigurationException(
+            twice = MisconfigurationException(
                 f"callbacks holds one {type(callback).__name__} object twice.",
                 expected="every callback once; otherwise its hooks are called twice.",
                 fix="leave one out.",
             )
+            tolerate(twice, "its hooks are called twice")
         warn_for_misspelt_hooks(callback, Callback)
+        inspect_callback(callback)
     stateful = [c for c in callbacks if overrides(c, Callback, "state_dict") or overrides(c, Callback, "sharded_state")]
     keys = [c.state_key for c in stateful]
     for key in keys:
@@ -85,8 +88,8 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             )
 
 
-def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> None:
-    """Refuse a module without a method that `stage` calls."""
+def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> bool:
+    """Refuse a module without a method that `stage` calls. Return whether a fit may validate."""
     warn_for_misspelt_hooks(module, Module)
     name, call = type(module).__name__, f"Trainer.{stage}"
     steps = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}
@@ -95,25 +98,33 @@ def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> 
         raise _lacks(name, steps[stage], call, " (or `forward`, which it calls)" if stage == "predict" else "")
     _refuse_unknown_arguments(module, steps[stage])
     if stage != "fit":
-        return
+        return True
     if not overrides(module, Module, "configure_optimizers"):
         raise _lacks(name, "configure_optimizers", call)
     defined = overrides(module, Module, "validation_step")
     if not val_wanted or not (defined or has_val):
-        return
+        return True
     if not defined:
-        raise MisconfigurationException(
-            f"There are validation loaders, but {name} has no validation_step.",
-            expected="both or neither.",
-            fix=f"define {name}.validation_step(self, batch, batch_idx), or leave out the loaders.",
+        tolerate(
+            MisconfigurationException(
+                f"There are validation loaders, but {name} has no validation_step.",
+                expected="both or neither.",
+                fix=f"define {name}.validation_step(self, batch, batch_idx), or leave out the loaders.",
+            ),
+            "nothing is validated",
         )
+        return False
     if not has_val:
-        raise MisconfigurationException(
-            f"{name} has a validation_step, but there are no validation loaders.",
-            expected="both or neither.",
-            fix="pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
+        tolerate(
+            MisconfigurationException(
+                f"{name} has a validation_step, but there are no validation loaders.",
+                expected="both or neither.",
+                fix="pass val_dataloaders (or define val_dataloader), or Trainer(limit_val_batches=0).",
+            ),
+            "nothing is validated",
         )
     _refuse_unknown_arguments(module, "validation_step")
+    return True
 
 
 def _lacks(name: str, needed: str, call: str, more: str = "") -> MisconfigurationException:
@@ -198,6 +209,18 @@ def step_with_loader(method: Callable[..., Any], num_loaders: int, owner: str) -
     if takes == 2 and num_loaders > 1:
         return lambda batch, i, dataloader_idx: method(batch, dataloader_idx=dataloader_idx)
     return method
+
+
+def step_of_any_loaders(method: Callable[..., Any], owner: str) -> Callable[..., Any]:
+    """Adapt `method` as :func:`step_with_loader` does, at its first call: only then the number of loaders is known."""
+    adapted: list[Callable[..., Any]] = []
+
+    def step(batch: Any, *where: int) -> Any:
+        if not adapted:
+            adapted.append(step_with_loader(method, len(where), owner))
+        return adapted[0](batch, *where)
+
+    return step
 
 
 def check_hooks_of_several_loaders(owners: Iterable[tuple[Any, type, int]], stage: str, loaders: int) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightlib import report
 from lightlib.accelerators.resolve import unused
 from lightlib.checkpoint.storage.content import lightlib_state
+from lightlib.conventions import active
 from lightlib.core.build import Builder
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
@@ -42,17 +42,18 @@ def check_source(fn: TrainerFn, sources: Mapping[str, Any]) -> None:
 
 
 def loader_count(builder: Builder, stage: Stage, fn: TrainerFn) -> int:
-    """Return the number of loaders of an evaluation stage; 1 if it does not run."""
+    """Return the number of loaders of an evaluation stage; 1 if it does not run, 0 if it is not known yet."""
     key, fits = stage.key, fn is TrainerFn.FITTING
     runs = stage.name == "validation" and bool(builder.settings.limit_val_batches) if fits else stage.state == fn.value
     if not runs or builder.sources[key] is None:
         return 1
+    if fits and active().loads_late:
+        return 0
     count = builder.eval_data(stage).num_loaders
-    if not count:
+    if not count and not (fn is not TrainerFn.FITTING and active().lenient):
         builder.sources[key] = None
         check_source(fn, builder.sources)
-        report.info("val_dataloader returned no loaders: this run does not validate.")
-    return count
+    return count or 1
 
 
 def prepare_loggers(trainer: Trainer, fn: TrainerFn, origin: ResumeSource) -> Fanout:

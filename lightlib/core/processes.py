@@ -1,10 +1,10 @@
-"""The processes of a Trainer: started and connected on its first call, and watched while it runs."""
+"""The processes of a Trainer or a Fabric: started and connected on first use, and watched."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from lightlib import report
 from lightlib.core.run.run import Run
@@ -12,18 +12,22 @@ from lightlib.core.run.signals import Signals
 from lightlib.launch.start.subprocess import SubprocessLauncher
 from lightlib.launch.watch.failure import Failure, OtherRankError, end_process, is_echo
 from lightlib.launch.watch.watch import Watch
-
-if TYPE_CHECKING:
-    from lightlib.core.trainer import Trainer
+from lightlib.strategies.strategy import Strategy
 
 _DEFAULT_TIMEOUT = timedelta(minutes=30)
 _watch: list[Watch] = []  # one per process, however many Trainers it has
 
 
-class Processes:
-    """A Trainer's connection to the other processes."""
+class _Owner(Protocol):
+    """A Trainer or a Fabric."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    strategy: Strategy
+
+
+class Processes:
+    """The connection of a Trainer or a Fabric to the other processes."""
+
+    def __init__(self, trainer: _Owner) -> None:
         self._trainer = trainer
         self._ready = False
         self._run: Run | None = None
@@ -38,10 +42,10 @@ class Processes:
         """Start the other processes unless a launcher has, connect to them, and set up the device; once."""
         if self._ready:
             return
-        trainer, strategy, launcher = self._trainer, self._trainer.strategy, None
+        strategy, launcher = self._trainer.strategy, None
         if strategy.world_size > 1 and not strategy.environment.launched and strategy.launcher == "subprocess":
             launcher = SubprocessLauncher(strategy.environment, strategy.forked)
-            strategy.connect(trainer.accelerator, trainer.devices, trainer.precision_plugin, launcher.launch())
+            strategy.connect(strategy.accelerator, list(strategy.devices), strategy.precision, launcher.launch())
             launcher.meets = True
             launcher.on_death(partial(_report_death, launcher))
         if strategy.world_size > 1 and not _watch:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from lightlib.conventions import assigned, internal, tolerate
 from lightlib.core.metrics.results import Results
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
@@ -26,6 +27,8 @@ _INTERNALS = {  # of Lightning's Trainer, and their public counterparts here
     "validate_loop": "`trainer.num_val_batches`",
     "test_loop": "`trainer.num_test_batches`",
     "predict_loop": "`trainer.num_predict_batches`",
+    "_callback_connector": "`trainer.callbacks`",
+    "_signal_connector": "`trainer.received_sigterm`",
     "lightning_optimizers": "`module.optimizers()`",
     "tuner": "a tuner callback",
     "lr_schedulers": "`trainer.lr_scheduler_configs`",
@@ -78,7 +81,7 @@ class TrainerLimits(_Limits):
             if name in _SETTINGS and "settings" in self.__dict__:
                 return getattr(self.settings, name)
             hint = f" `{name}` is internal to Lightning; read {_INTERNALS[name]}." if name in _INTERNALS else ""
-            raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}.{hint}")
+            return internal(self, name, f"'{type(self).__name__}' object has no attribute {name!r}.{hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SETTINGS:
@@ -90,7 +93,7 @@ class TrainerLimits(_Limits):
                 if self.progress.epoch_batch:  # a new accumulation begins with the next epoch
                     plan = replace(plan, accumulate=run.plan.accumulate)
                 run.use_plan(plan)
-        else:
+        elif name not in _INTERNALS or not assigned(self, name, value):
             object.__setattr__(self, name, value)
 
 
@@ -105,8 +108,8 @@ class RunViews(TrainerLimits):
 
     @property
     def global_step(self) -> int:
-        """Batches in which an optimizer stepped."""
-        return self.progress.step
+        """Batches in which an optimizer stepped; with compat, the steps of all optimizers."""
+        return self.progress.step + self.progress.more
 
     @property
     def plan(self) -> Plan | None:
@@ -222,6 +225,11 @@ class RunViews(TrainerLimits):
         return self._num_batches("val")
 
     @property
+    def enable_validation(self) -> bool:
+        """Whether the fit validates: the module has the step, there are loaders, and the limit is not 0."""
+        return any(self.num_val_batches) and self.limit_val_batches > 0
+
+    @property
     def num_test_batches(self) -> list[float]:
         """Test batches, per loader."""
         return self._num_batches("test")
@@ -259,12 +267,14 @@ class RunViews(TrainerLimits):
             return total
         if settings.max_epochs in (None, -1):
             return math.inf if settings.max_steps == -1 else settings.max_steps
-        raise MisconfigurationException(
+        error = MisconfigurationException(
             f"estimated_stepping_batches was read before fit: with max_epochs={settings.max_epochs} it depends on the "
             "number of training batches.",
             expected="to be read in configure_optimizers, or later.",
             fix="move it into configure_optimizers, or use a schedule factory: lambda optimizer, total_steps: ….",
         )
+        tolerate(error, "it is max_steps")
+        return settings.max_steps
 
     @property
     def _trained(self) -> Run | None:

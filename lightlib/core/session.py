@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightlib import report
 from lightlib.checkpoint.storage.content import INTERRUPTED
+from lightlib.conventions import active
 from lightlib.core import check
 from lightlib.core.build import Builder
 from lightlib.core.metrics.results import table
@@ -34,7 +35,7 @@ from lightlib.core.resume.fingerprint import compare
 from lightlib.core.resume.restore import restore, restore_weights
 from lightlib.core.resume.save import RunIdentity, SaveRequest
 from lightlib.core.resume.source import ResumeSource, find_origin
-from lightlib.core.run.hooks import FrozenCallbacks, Hooks, in_priority
+from lightlib.core.run.hooks import FrozenCallbacks, Hooks, each, in_priority, nothing
 from lightlib.core.run.parts import PREDICT, TEST, VALIDATION
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
@@ -72,6 +73,7 @@ class Session(SessionState):
         self._trainer_callbacks: list[Any] = []  # without the module's
         self._merged_callbacks: tuple[Any, ...] = ()
         self._once = report.Once()
+        self._printers: dict[str, Callable[[list[dict[str, float]], str], None]] = {}
         self._compiler: Callable[..., Any] | None = None
 
     @property
@@ -99,6 +101,8 @@ class Session(SessionState):
         module = self._module_for(fn, model)
         if datamodule is None and module is self.module and all(value is None for value in given.values()):
             datamodule = self.datamodule
+        if trainer.strategy.extension.begin is not None:
+            trainer.strategy.extension.begin(module)
         self.processes.ready()
         self.processes.begin(self.signals)
         try:
@@ -159,7 +163,7 @@ class Session(SessionState):
             datamodule.trainer = trainer
         self._merge_callbacks(module)
         sources = {
-            name: find(name, given.get(f"{name}_dataloaders"), module, datamodule)
+            name: find(name, given.get(f"{name}_dataloaders"), module, datamodule, fn is not TrainerFn.FITTING)
             for name in ("train", "val", "test", "predict")
         }
         self.builder = builder = Builder(
@@ -175,9 +179,11 @@ class Session(SessionState):
             self.processes.watch,
         )
         builder.time_sources(given)
+        builder.process_loaders()
         module._results = builder.results  # noqa: SLF001  `self.log` reads it directly
         val_wanted = bool(trainer.settings.limit_val_batches) and not holds_nothing(given.get("val_dataloaders"))
-        check.check_steps(module, stage, sources["val"] is not None, val_wanted)
+        if not check.check_steps(module, stage, sources["val"] is not None, val_wanted):
+            sources["val"] = None
         check_source(fn, sources)
         loggers = prepare_loggers(trainer, fn, origin)
         self._share_log_dir()
@@ -294,7 +300,7 @@ class Session(SessionState):
             return False
         run = self.run
         assert run is not None
-        if run.train_data is not None and not run.progress.batch:
+        if run.train_data is not None and run.train_data.is_loaded and not run.progress.batch:
             explain_batch(error, run.train_data.given, run.results.train.batch)
         cause = self.signals.received if self._signal_ended_workers(error) else error
         assert cause is not None
@@ -393,9 +399,10 @@ class Session(SessionState):
             run.end()
         guard(trainer.strategy.teardown)
         if self.hooks is not None:
-            if self.datamodule is not None:
+            complete = status is not TrainerStatus.INTERRUPTED or active().teardown_always
+            if self.datamodule is not None and complete:
                 guard(method_of(self.datamodule, DataModule, "teardown"), fn)
-            guard(self.hooks.teardown, fn)
+            guard(self.hooks.teardown if complete else self._teardown_of_lightlibs, fn)
         Fanout(trainer.loggers).finalize("failed" if errors else word)
         if self.profiler is not None:
             guard(self.profiler.describe)
@@ -410,9 +417,23 @@ class Session(SessionState):
         if errors:
             raise errors[0]
 
+    def _teardown_of_lightlibs(self, fn: TrainerFn) -> None:
+        """Call `teardown` of lightlib's own callbacks and of plugins, which close files; Lightning skips the rest."""
+        own = (callback for callback in self.callbacks if type(callback).teardown.__module__.startswith("lightlib."))
+        calls = [partial(callback.teardown, self.trainer, self.module) for callback in own]
+        each([*calls, self.trainer.strategy.extension.hooks.get("teardown", nothing)])(fn)
+
     def print_metrics(self, metrics: list[dict[str, float]], verbose: bool) -> None:
         if verbose and self.state.fn is not None and self.trainer.is_global_zero and any(metrics):
-            print(table(metrics, self.state.fn.value))  # noqa: T201  the user passed verbose=True
+            show = self._printers.get(self.state.fn.value)
+            if show is not None:
+                show(metrics, self.state.fn.value)
+            else:
+                print(table(metrics, self.state.fn.value))  # noqa: T201  the user passed verbose=True
+
+    def print_by(self, fn: str, show: Callable[[list[dict[str, float]], str], None]) -> None:
+        """Print the metrics of ``"validate"`` or ``"test"`` by the user's function."""
+        self._printers[fn] = show
 
 
 def _attach(callback: Any, module: Module | None) -> None:

@@ -30,6 +30,8 @@ from lightlib.core.session import Session
 from lightlib.core.setup.arguments import checked_call
 from lightlib.core.setup.plugins import (
     Plugin,
+    arguments_of,
+    attach_plugins,
     environment_of,
     loggers_of,
     plugins_of,
@@ -169,6 +171,7 @@ class Trainer(TrainerViews):
         self.settings = Settings.of(arguments)
         self.default_root_dir = _root(default_root_dir)
         self.num_nodes = integer("num_nodes", num_nodes, 1)
+        accelerator, devices, plugins = arguments_of(strategy, accelerator, devices, plugins)
         self.accelerator, self.devices = choose(accelerator, devices)
         environment = environment_of(devices, self.devices, self.num_nodes, plugins)
         if devices == "auto" and environment.local_size != len(self.devices):
@@ -177,6 +180,7 @@ class Trainer(TrainerViews):
         self.precision_plugin = precision_of(plugins_of(plugins, precision))
         self.strategy.connect(self.accelerator, self.devices, self.precision_plugin, environment)
         self.strategy.sync_batchnorm = bool(sync_batchnorm)
+        attach_plugins(plugins, self.strategy)
         report.rank_zero_only.rank = environment.rank
         self.profiler = profiler_of(profiler)
         wanted = False if self.settings.barebones else logger

@@ -145,7 +145,7 @@ class EvalData:
         for batch, i, loader in self.combined.read(self._begin) if shared is None else shared:
             seen.add(loader)
             yield (batch if move is None else move(batch, loader)), i, loader
-        wanted = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits) > 0 else ()
+        wanted = range(self.num_loaders) if self.num_loaders > 1 else (0,) if min(limits, default=0) > 0 else ()
         for loader in wanted:
             another_read = self._share is not None and getattr(self._source(loader), "spare", END) is not END
             if loader not in seen and limits[loader] > 0 and not another_read:

@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightlib import report
+from lightlib.conventions import tolerate
 from lightlib.data.combined import Place
 from lightlib.data.generators import states_of
 from lightlib.data.lengths import nothing_read, refuse_other_ends
@@ -22,6 +23,8 @@ from lightlib.data.train_loaders import TrainLoaders
 from lightlib.errors import MisconfigurationException
 
 Move = Callable[[Any, int], Any]
+# The attributes that are known once the loaders have been requested.
+_OF_LOADERS = ("loaded", "loaders", "given", "sources", "num_batches", "_ahead_of_device")
 
 
 def _read_nothing() -> Any:
@@ -52,9 +55,12 @@ class TrainData:
         prefetch: Prefetch | None = None,
         share: DataShard | None = None,
         largest: int | None = None,
+        number: int = 0,
+        loads_late: bool = False,
     ) -> None:
         self._source, self._limit, self._move, self._reload_every = source, limit, move, reload_every
         self._sequential, self._prefetch, self._share, self._largest = sequential, prefetch, share, largest
+        self._number = number
         self._loaded_at = 0
         self._loaded_with: Mapping[str, Any] | None = None
         self.loading: Callable[[], Mapping[str, Any] | None] = lambda: None
@@ -72,7 +78,26 @@ class TrainData:
         self.position = 0
         self.exhausted = False
         self.waited = 0.0
-        self.load()
+        if not loads_late:
+            self.load()
+
+    if not TYPE_CHECKING:  # type checkers must report unknown names
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _OF_LOADERS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            self.load()  # it is late, and needed now
+            return getattr(self, name)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the loaders have been requested."""
+        return "loaded" in self.__dict__
+
+    @property
+    def expected_batches(self) -> float:
+        """Batches per epoch; until the loaders have been requested 0 without a batch, else `inf`."""
+        return self.num_batches if self.is_loaded else math.inf if self._limit else 0
 
     def note_loading(
         self,
@@ -84,20 +109,27 @@ class TrainData:
 
     def load(self) -> None:
         """Request the loaders from the user and determine their lengths."""
-        self.loaded = loaded = TrainLoaders(self._source(), self._limit, self._sequential, self._share, self._largest)
+        self.loaded = loaded = TrainLoaders(
+            self._source(), self._limit, self._sequential, self._share, self._largest, self._number
+        )
         self.loaders, self.given, self.sources = loaded.loaders, loaded.given, loaded.sources
         self.num_batches = loaded.num_batches
         self._seed = loaded.seed if self._seed is None else self._seed
         self._ahead_of_device = self._prefetch is not None and loaded.may_prefetch
 
-    def start_epoch(self, epoch: int, batch: int) -> None:
-        """Start epoch `epoch` at its batch number `batch`, which is not 0 when the run was resumed within it."""
+    def reload_if_due(self, epoch: int) -> bool:
+        """Request the loaders again every n epochs. Return whether they were."""
         due = bool(self._reload_every) and epoch - self._loaded_at >= self._reload_every
         if due:
             self._loaded_with, self._loaded_at = self.loading(), epoch
             self.load()
             self._load_generators(self._restored)
-        elif self._restored is not None and self._loaded_at:  # a resumed run has loaded those of epoch 0
+        return due
+
+    def start_epoch(self, epoch: int, batch: int) -> None:
+        """Start epoch `epoch` at its batch number `batch`, which is not 0 when the run was resumed within it."""
+        if not self.reload_if_due(epoch) and self._restored is not None and self._loaded_at:
+            # a resumed run has loaded those of epoch 0
             with self.as_loading(self._loaded_with):
                 self.load()
             self._load_generators(self._restored)
@@ -125,7 +157,7 @@ class TrainData:
             self._read = self._first_read(iterator)
         self._workers_started = True
         if self.exhausted and not batch:
-            raise nothing_read("training", f"epoch {epoch}")
+            tolerate(nothing_read("training", f"epoch {epoch}"), "the epoch ends without a batch")
 
     def _begin(self) -> Iterator[Any]:
         if self.loaded.is_single:
@@ -286,7 +318,8 @@ class TrainData:
     def close(self) -> None:
         """Stop the workers; the position can still be read."""
         self._drop_iterator()
-        self.loaded.stop_workers()
+        if self.is_loaded:
+            self.loaded.stop_workers()
 
     def _drop_iterator(self) -> None:
         self._iterator, self._ahead, self._read = None, END, _read_nothing

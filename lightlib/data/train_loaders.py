@@ -33,6 +33,7 @@ class TrainLoaders:
 
     Args:
         largest: The largest batch size; larger batches become smaller ones.
+        number: Of the first loader, among those whose workers must not draw the same random numbers.
 
     Attributes:
         sources: The source that reads each of them, in the same order.
@@ -47,7 +48,13 @@ class TrainLoaders:
     """
 
     def __init__(
-        self, loaders: Any, limit: float, sequential: bool, share: DataShard | None, largest: int | None
+        self,
+        loaders: Any,
+        limit: float,
+        sequential: bool,
+        share: DataShard | None,
+        largest: int | None,
+        number: int = 0,
     ) -> None:
         self.loaders, self._share, self._limit = loaders, share, limit
         combined = combine(loaders, "max_size_cycle")
@@ -55,7 +62,7 @@ class TrainLoaders:
         self.given = given = combined.flattened
         if largest is not None:
             given = [with_smaller_batches(loader, largest) for loader in given]
-        read = [resumable_loader(loader, sequential, share, number=i) for i, loader in enumerate(given)]
+        read = [resumable_loader(loader, sequential, share, number=i) for i, loader in enumerate(given, number)]
         self.combined = combined.with_loaders(read)
         self.sources = [Source(loader, users) for loader, users in zip(read, given, strict=True)]
         warn_if_not_resumable(given)

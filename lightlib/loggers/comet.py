@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from lightlib import lazy
 from lightlib.loggers.checkpoint_files import runs_with_checkpoints
 from lightlib.loggers.hyperparameters import flatten
 from lightlib.loggers.log_files import below
@@ -141,3 +142,7 @@ class CometLogger(Logger):
     def __getstate__(self) -> dict[str, Any]:
         start = {**self._start, "experiment_key": self.version}
         return {**self.__dict__, "_start": start, "_experiment": None}
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -92,7 +92,8 @@ class CSVLogger(VersionLogger):
         step = self._next_step if step is None else int(step)
         self._next_step = step + 1
         self.experiment.log_metrics(prefixed(metrics, self._prefix), step)
-        if self._flushed_step is None or abs(step - self._flushed_step) >= self._flush_every:
+        every_row = self._flush_every == 1  # also a second one of the same step
+        if every_row or self._flushed_step is None or abs(step - self._flushed_step) >= self._flush_every:
             self.save()
             self._flushed_step = step
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from lightlib import lazy
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.loggers.log_files import below
 from lightlib.report import described, rank_zero_only
@@ -221,7 +222,7 @@ class DummyLogger(Logger):
         return iter(())
 
 
-def rank_zero_experiment(function: Callable[[L], T]) -> Callable[[L], T]:
+def rank_zero_experiment(fn: Callable[[L], T]) -> Callable[[L], T]:
     """Decorator of `experiment`: processes other than rank zero get an object that does nothing.
 
     Example:
@@ -234,9 +235,9 @@ def rank_zero_experiment(function: Callable[[L], T]) -> Callable[[L], T]:
         'the connection'
     """
 
-    @functools.wraps(function)
+    @functools.wraps(fn)
     def experiment(self: L) -> T:
-        return function(self) if rank_zero_only.rank == 0 else cast(T, DummyExperiment())
+        return fn(self) if rank_zero_only.rank == 0 else cast(T, DummyExperiment())
 
     return experiment
 
@@ -278,3 +279,7 @@ def missing_package(logger: str, package: str, install: str, error: ImportError)
         expected=f"{package!r} installed in this environment.",
         fix=f"pip install {install}, or use another logger, for example Trainer(logger=CSVLogger('logs')).",
     )
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -7,8 +7,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from lightlib import lazy
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.checkpoint_files import CheckpointFile, CheckpointUploads, runs_with_checkpoints
 from lightlib.loggers.hyperparameters import flatten
@@ -265,3 +266,7 @@ def _accepted(name: str) -> str:
     """Return `name` with ``_`` in place of characters other than words and ``/ . - :``, and of ``..`` parts."""
     parts = re.sub(r"[^/\w.\- :]", "_", name).split("/")
     return "/".join("_" if part in ("", ".", "..") else part for part in parts)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -184,6 +184,10 @@ def named(name: str | int) -> Precision:
             fix="Trainer(precision='bf16-mixed')",
         )
     full = _SHORT.get(str(name), str(name))
+    substitute = registry.substituted("precision", full)
+    if substitute is not None:
+        found: Precision = substitute()
+        return found
     if full in _NAMED:
         param, compute, scales_loss = _NAMED[full]
         reduce = param if param is compute else torch.float32

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from torch.autograd.profiler import emit_nvtx as emit_nvtx_ranges
 from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerAction, profile, schedule
 
-from lightlib import report, safe_files
+from lightlib import lazy, report, safe_files
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.profilers.profiler import Profiler, not_started, started_twice
 
@@ -261,3 +261,7 @@ def _record_forward(module: nn.Module, name: str, profiler: PyTorchProfiler) -> 
             record.__exit__(None, None, None)
 
     return [module.register_forward_pre_hook(before), module.register_forward_hook(after, always_call=True)]
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

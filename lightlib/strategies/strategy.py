@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from lightlib.accelerators.accelerator import Accelerator
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.environment.detect import Environment
 from lightlib.precision.precision import Precision
+from lightlib.strategies.extension import Extension
 from lightlib.strategies.group.collectives import Collectives, SingleProcess
 from lightlib.tree import to_device
 
@@ -60,6 +62,7 @@ class Strategy(ABC):
         reads_parts: Whether `load_module_state`, `load_optimizer_state` and `place_parameter_tensors` take tensors that
             are still in a checkpoint directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read
             only their local shards.
+        extension: Changes of a run by a strategy or a plugin of another framework; set by `extend`.
         `tell`, `hear`: Return the message for ranks that did not see the loss of a batch; process it there. Set by the
             run, used by strategies with a loss on some processes only (a pipeline).
     """
@@ -93,6 +96,7 @@ class Strategy(ABC):
     in_parts: bool = False
     checkpoint_format: str = "file"
     reads_parts: bool = False
+    extension: Extension = Extension()
     tell: Callable[[], Any] = staticmethod(lambda: None)
     hear: Callable[[Any], None] = staticmethod(lambda message: None)
 
@@ -119,6 +123,14 @@ class Strategy(ABC):
         self.global_rank, self.world_size = environment.rank, environment.world_size
         self.local_rank, self.node_rank = environment.local_rank, environment.node_rank
         self.data = SingleProcess()
+
+    def extend(self, **changes: Any) -> None:
+        """Change some attributes of `extension`."""
+        self.extension = replace(self.extension, **changes)
+
+    def synchronize_batchnorm(self) -> None:
+        """Use the mean and variance over all processes, as with the Trainer's argument; before `setup`."""
+        self.sync_batchnorm = True
 
     def exchange_by(self, tell: Callable[[], Any], hear: Callable[[Any], None]) -> None:
         """Set the functions `tell` and `hear`."""

@@ -1,1 +1,10 @@
 """ModelCheckpoint and its parts: names, folders, the best files, removal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lightlib import lazy
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

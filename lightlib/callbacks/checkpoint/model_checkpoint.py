@@ -413,7 +413,9 @@ class ModelCheckpoint(Checkpoint):
     def _save_last_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         """Write the last checkpoint: a link to, or a copy of, the file that this save has written, or a new file."""
         path, saved, as_link = self.last_model_path, self._latest, self.save_last == "link"
-        if saved and self._saves.writer is not None:
+        if trainer.strategy.extension.store is not None:  # what it has written need not be a file
+            self._save_checkpoint(trainer, path)
+        elif saved and self._saves.writer is not None:
             make = filesystem.link if as_link else filesystem.copy
             self._take_name(trainer, path)
             self._saves.in_order(partial(make, saved, path) if trainer.is_global_zero else lambda: None)
@@ -467,8 +469,9 @@ class ModelCheckpoint(Checkpoint):
 
     def _remove_checkpoint(self, trainer: Trainer, filepath: str) -> None:
         """Remove one file. Override it to keep or to move it."""
+        store = trainer.strategy.extension.store
         if trainer.is_global_zero:
-            filesystem.remove(filepath)
+            (filesystem.remove if store is None else store.remove)(filepath)
 
     @staticmethod
     def _link_checkpoint(trainer: Trainer, filepath: str, linkpath: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
+from lightlib import lazy
 from lightlib.callbacks.progress.base import ProgressBar
 from lightlib.callbacks.progress.plain import PlainProgressBar
 from lightlib.callbacks.progress.rich import RichProgressBar, RichProgressBarTheme
@@ -50,3 +52,7 @@ def _in_notebook() -> bool:
 def _on_terminal() -> bool:
     plain = os.environ.get("NO_COLOR") or os.environ.get("CI") or os.environ.get("TERM") in ("dumb", "unknown")
     return not plain and sys.stdout is not None and sys.stdout.isatty()
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -17,7 +17,8 @@ from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.summary.held_memory import described, expected_memory, three_digits
-from lightlib.callbacks.summary.rows import OTHERS, Layer, merged
+from lightlib.callbacks.summary.rows import OTHERS, Layer, Listed, merged
+from lightlib.conventions import active
 from lightlib.errors import ArgumentTypeError, UnknownNameError
 from lightlib.tree import map_tensors
 
@@ -33,7 +34,7 @@ _NOT_COUNTED = "Not counted"
 _NUMBERS = ("Params", "FLOPs")  # columns
 
 
-class Summary:
+class Summary(Listed):
     """The layers of a module and their sizes.
 
     With an `example_input_array` on the module (a tensor, a tuple of arguments or a dict of keyword arguments), the
@@ -56,15 +57,15 @@ class Summary:
         (8, ['Linear', 'ReLU'])
     """
 
-    def __init__(self, module: nn.Module, max_depth: int = 1, run_example: bool = True) -> None:
-        if not isinstance(module, nn.Module):
+    def __init__(self, model: nn.Module, max_depth: int = 1, run_example: bool = True) -> None:
+        if not isinstance(model, nn.Module):
             raise ArgumentTypeError(
-                f"The module to summarize is {module!r}.", expected="a torch.nn.Module.", fix="summarize(module)"
+                f"The module to summarize is {model!r}.", expected="a torch.nn.Module.", fix="summarize(module)"
             )
         check_int("ModelSummary", "max_depth", max_depth, -1, meaning=": 1 for children, -1 for all")
-        self.module = module
+        self.module = model
         self.max_depth = max_depth
-        parameters = list(module.parameters())
+        parameters = list(model.parameters())
         sized = [parameter for parameter in parameters if not isinstance(parameter, UninitializedParameter)]
         self.uninitialized: bool = len(sized) < len(parameters)
         self.total_parameters: int = _count(sized)
@@ -76,7 +77,7 @@ class Summary:
         self.layers: list[Layer] = []
         self._rows: dict[nn.Module, Layer] = {}
         self._list_layers()
-        example = getattr(module, "example_input_array", None)
+        example = getattr(model, "example_input_array", None)
         if example is not None and run_example:
             self._run(example)
 
@@ -212,14 +213,14 @@ class Summary:
             layer.note_flops(sum(of_layer.values()) if of_layer else 0)
 
 
-def summarize(module: nn.Module, max_depth: int = 1) -> Summary:
-    """Return the :class:`Summary` of `module`.
+def summarize(lightning_module: nn.Module, max_depth: int = 1) -> Summary:
+    """Return the :class:`Summary` of a module.
 
     Example:
         >>> summarize(torch.nn.Linear(3, 2)).model_size
         3.2e-05
     """
-    return Summary(module, max_depth)
+    return Summary(lightning_module, max_depth)
 
 
 class ModelSummary(Callback):
@@ -366,7 +367,8 @@ def _like_parameters(example: Any, module: nn.Module) -> Any:
 
 @contextmanager
 def _untouched(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards modes, buffers and all random states are as before."""
+    """Evaluation mode inside; afterwards modes and buffers are as before, and by default random states."""
+    draws = active().draws_globally
     modules = list(module.modules())
     modes = [child.training for child in modules]
     buffers = [dict(child._buffers) for child in modules]  # noqa: SLF001 - the very objects must come back
@@ -375,8 +377,9 @@ def _untouched(module: nn.Module) -> Iterator[None]:
     numpy_state = numpy.random.get_state() if numpy else None
     devices = {parameter.device for parameter in module.parameters() if parameter.device.type not in {"cpu", "meta"}}
     with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=[]))
-        for device in devices:
+        if not draws:
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+        for device in devices if not draws else ():
             stack.enter_context(torch.random.fork_rng([device], device_type=device.type))
         try:
             for child in modules:
@@ -390,6 +393,7 @@ def _untouched(module: nn.Module) -> Iterator[None]:
             with torch.no_grad():
                 for buffer, value in values:
                     buffer.copy_(value)
-            random.setstate(python_state)
-            if numpy:
+            if not draws:
+                random.setstate(python_state)
+            if numpy and not draws:
                 numpy.random.set_state(numpy_state)

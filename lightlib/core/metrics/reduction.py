@@ -75,6 +75,23 @@ class Reduction:
         return value
 
 
+class EachValue:
+    """Reduces each value that was logged with `sync_dist` by a function, name by name and on every process."""
+
+    def __init__(self, reduce: Callable[[Any, str], Any]) -> None:
+        self._reduce = reduce
+
+    def __call__(self, table: Table) -> None:
+        """Set the reduced value of each slot that was logged per epoch and is not reduced yet."""
+        for slot in table.slots.values():
+            if slot.synced and slot.on_epoch and slot.count and not slot.shared and slot.metric is None:
+                slot.fold()
+                value = self._reduce(torch.as_tensor(slot.total, dtype=torch.float32), slot.reduction)
+                if slot.reduction == "mean":
+                    value = value / self._reduce(torch.tensor(slot.weight), slot.reduction)
+                slot.share(value)
+
+
 def _not_distributed() -> bool:
     return False
 

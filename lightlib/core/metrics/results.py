@@ -111,7 +111,7 @@ class Results:
         else:
             slot.add(value, 1.0)
         if self.reduce_value is not None:
-            slot.rank_zero = rank_zero_only
+            slot.rank_zero, slot.synced = rank_zero_only, sync_dist
             if sync_dist and slot.on_step and not rank_zero_only:
                 slot.last = self.reduce_value(slot.last, slot.reduction)
 

@@ -45,6 +45,7 @@ class Slot:
     weight: float = 0.0
     count: int = 0
     rank_zero: bool = False  # logged by the first process only
+    synced: bool = False  # logged with sync_dist
     shared: bool = False  # whether `value` is reduced over all processes
     value: Any = None
     step_name: str = field(init=False)

@@ -61,13 +61,15 @@ def _refuse_sharded(module: Module, name: str) -> None:
         )
 
 
-def _sample(module: Module, given: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _sample(
+    module: Module, given: Any, name: str, argument: str = "input_sample"
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     sample = module.example_input_array if given is None else given
     if sample is None:
         raise MisconfigurationException(
             f"{type(module).__name__}.{name} has no input to trace with.",
-            expected="`input_sample`, or `self.example_input_array` set in __init__.",
-            fix=f"module.{name}(path, input_sample=torch.randn(1, 28, 28))",
+            expected=f"`{argument}`, or `self.example_input_array` set in __init__.",
+            fix=f"module.{name}(path, {argument}=torch.randn(1, 28, 28))",
         )
     return arguments_of(to_device(sample, module.device))
 
@@ -111,6 +113,78 @@ def to_torch_export(module: Module, file_path: str | Path | None, input_sample: 
     if file_path is not None and not report.rank_zero_only.rank:
         torch.export.save(program, str(file_path))
     return program
+
+
+def to_torchscript(
+    module: Module, file_path: str | Path | None, method: str | None, example_inputs: Any, options: dict[str, Any]
+) -> Any:
+    """Compile `forward` with TorchScript; a file is written on rank zero only; see `Module.to_torchscript`."""
+    if method not in ("script", "trace"):
+        raise MisconfigurationException(
+            f"to_torchscript(method={method!r}): there is no such method.",
+            expected="'script', which reads the code, or 'trace', which runs it.",
+            fix='module.to_torchscript(method="trace", example_inputs=torch.randn(1, 28, 28))',
+        )
+    _refuse_sharded(module, "to_torchscript")
+    with evaluating(module):
+        if method == "script":
+            script = torch.jit.script(module, **options)
+        else:
+            args, kwargs = _sample(module, example_inputs, "to_torchscript", "example_inputs")
+            twin = scriptable(module, type(module))
+            script = torch.jit.trace(  # type: ignore[no-untyped-call]
+                twin, args or None, example_kwarg_inputs=kwargs or None, **options
+            )
+    if file_path is not None and not report.rank_zero_only.rank:
+        torch.jit.save(script, str(file_path))
+    return script
+
+
+def to_tensorrt(
+    module: Module,
+    file_path: Any,
+    input_sample: Any,
+    ir: str,
+    saving: dict[str, Any],
+    default_device: str | torch.device,
+    options: dict[str, Any],
+) -> Any:
+    """Compile `forward` with TensorRT; a file is written on rank zero only; see `Module.to_tensorrt`."""
+    try:
+        import torch_tensorrt  # optional: torch-tensorrt
+    except ImportError as error:
+        raise MisconfigurationException(
+            f"{type(module).__name__}.to_tensorrt needs the package torch-tensorrt, which is not installed.",
+            expected="torch-tensorrt, which brings NVIDIA's compiler.",
+            fix="pip install torch-tensorrt",
+        ) from error
+    if ir == "ts" and saving["output_format"] != "torchscript":
+        raise MisconfigurationException(
+            f"to_tensorrt(ir='ts', output_format={saving['output_format']!r}): TorchScript has one format.",
+            expected="output_format='torchscript' with ir='ts'.",
+            fix="module.to_tensorrt(path, ir='ts', output_format='torchscript')",
+        )
+    device, there = module.device, torch.device(default_device)
+    if device.type != "cuda" and there.type != "cuda":
+        raise MisconfigurationException(
+            f"to_tensorrt: the module is on {device}, and default_device={str(there)!r}.",
+            expected="a CUDA device: TensorRT compiles on it.",
+            fix="module.to_tensorrt(path, default_device='cuda')",
+        )
+    _refuse_sharded(module, "to_tensorrt")
+    try:
+        module.to(device if device.type == "cuda" else there)
+        args, kwargs = _sample(module, input_sample, "to_tensorrt")
+        with evaluating(module):
+            compiled = torch_tensorrt.compile(module, ir=ir, inputs=[*args, *kwargs.values()], **options)
+    finally:
+        module.to(device)
+    if file_path is not None and not report.rank_zero_only.rank:
+        if ir == "ts":
+            torch.jit.save(compiled, file_path)
+        else:
+            torch_tensorrt.save(compiled, file_path, inputs=[*args, *kwargs.values()], **saving)
+    return compiled
 
 
 def scriptable(module: Module, kind: type) -> Any:

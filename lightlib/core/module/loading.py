@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from lightlib import registry, report
 from lightlib.accelerators.lookup import known
 from lightlib.checkpoint import formats
 from lightlib.checkpoint.directory.tensors import read_tensors
+from lightlib.conventions import tolerate
 from lightlib.core.resume.restore import other_weights
 from lightlib.core.resume.source import check
 from lightlib.core.values.hparams import AttributeDict, with_attributes
@@ -73,7 +75,7 @@ def load_from_checkpoint(
     """
     content = read_tensors(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
-    module = _build(cls, content, hparams_file, kwargs, trust=weights_only is False)
+    module = build(cls, content, hparams_file, kwargs, trust=weights_only is False)
     if module.configure_model is not None:  # a method set to None counts as not defined
         module.configure_model()
     if module.on_load_checkpoint is not None:
@@ -104,7 +106,7 @@ def load_datamodule(
     """Build a new data module from its hyperparameters in a checkpoint and restore its state."""
     content = read_tensors(formats.load(checkpoint_path, map_location or _present_device, trust=weights_only is False))
     check(content, checkpoint_path)
-    datamodule = _build(cls, content, hparams_file, kwargs, trust=weights_only is False)
+    datamodule = build(cls, content, hparams_file, kwargs, trust=weights_only is False)
     if (state := content.get(cls.__qualname__)) is not None:
         datamodule.load_state_dict(state)
     return datamodule
@@ -120,15 +122,17 @@ def _present_device(storage: Any, location: str) -> Any:
     return storage if int(index or 0) >= count else None
 
 
-def _build(
+def build(
     cls: Any, content: dict[str, Any], hparams_file: str | Path | None, given: dict[str, Any], *, trust: bool
 ) -> Any:
+    """Build an object of `cls` with the hyperparameters of a checkpoint, which those `given` replace."""
     saved = content.get(cls.CHECKPOINT_HYPER_PARAMS_KEY)
     if saved is None:
         saved = next((content[key] for key in _OLD_KEYS if isinstance(content.get(key), Mapping)), {})
+    container: Any = saved
     saved = dict(saved)
     if hparams_file is not None:
-        saved = _hparams_of(hparams_file)
+        container = saved = _hparams_of(hparams_file)
     if (class_names := _classes_of_command_line(saved, given)) is not None:
         if trust and class_names:
             return registry.get("instantiators", saved["_instantiator"])(cls, {**saved, **given})
@@ -147,15 +151,28 @@ def _build(
     if name not in ("kwargs", "") and name in parameters:  # one object holds them all
         entries = {key: given[key] for key in given if key in saved and key not in parameters}
         rest = {key: value for key, value in given.items() if key not in entries}
-        arguments = {name: AttributeDict({**saved, **entries}), **rest}
+        arguments = {name: _with_entries(container, saved, entries), **rest}
     else:
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
         arguments = {k: v for k, v in {**saved, **given}.items() if takes_any or k in parameters or k in given}
+        for unknown in () if takes_any else [k for k in given if k not in parameters]:
+            tolerate(_not_buildable(cls, saved, arguments, TypeError()), "it is ignored")
+            del arguments[unknown]
     try:
         inspect.signature(cls).bind(**arguments)
     except TypeError as error:
         raise _not_buildable(cls, saved, arguments, error) from None
     return cls(**arguments)
+
+
+def _with_entries(container: Any, saved: dict[str, Any], entries: dict[str, Any]) -> Any:
+    """Return the one object that holds all hyperparameters, with other entries; a container of OmegaConf stays one."""
+    if type(container).__module__.partition(".")[0] != "omegaconf":
+        return AttributeDict({**saved, **entries})
+    changed = copy.copy(container)
+    for key, value in entries.items():
+        changed[key] = value
+    return changed
 
 
 def _classes_of_command_line(saved: Mapping[str, Any], given: Mapping[str, Any]) -> list[str] | None:

@@ -63,8 +63,8 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     # torch.jit.script must not compile these: no property is part of a model's computation.
     __jit_unused_properties__: ClassVar[list[str]] = [
-        "current_epoch", "device", "dtype", "global_rank", "global_step", "hparams", "hparams_initial", "local_rank",
-        "logger", "loggers", "on_gpu", "trainer",
+        "current_epoch", "device", "dtype", "fabric", "global_rank", "global_step", "hparams", "hparams_initial",
+        "local_rank", "logger", "loggers", "on_gpu", "trainer",
     ]  # fmt: skip
 
     _trainer: Trainer | None = None
@@ -191,7 +191,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Compute gradients in manual optimization: scale the loss if the precision needs it, and call the hooks."""
-        if self.automatic_optimization:
+        if self.automatic_optimization and self.fabric is None:
             raise MisconfigurationException(
                 f"{type(self).__name__} called manual_backward, but its automatic_optimization is True.",
                 expected="manual optimization.",
@@ -330,6 +330,20 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
     def trainer(self, trainer: Trainer | None) -> None:
         self._trainer = trainer
 
+    def _attach(self, trainer: Any, results: Results) -> None:
+        """Let the methods of this module use `trainer`, and `self.log` pass its values to `results`.
+
+        Args:
+            trainer: A Trainer, or a Fabric's stand-in for one.
+            results: Collects the logged values.
+        """
+        self._trainer, self._results = trainer, results
+
+    @property
+    def fabric(self) -> Any:
+        """The Fabric that has set up the module; None in a Trainer's run and outside of both."""
+        return getattr(self._trainer, "fabric", None)
+
     def _present_run(self) -> Any:
         if self.trainer.run is None:
             raise RuntimeError(
@@ -409,6 +423,10 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
 
     def configure_model(self) -> None:
         """Build (large) layers on the run's device and in its dtype. It is called for every stage, so build once."""
+        self.configure_sharded_model()
+
+    def configure_sharded_model(self) -> None:
+        """Build layers: the former name of `configure_model`, which calls it unless it is overridden itself."""
 
     def freeze(self) -> Self:
         """Let no parameter require a gradient, switch to evaluation mode, and return self."""
@@ -441,6 +459,47 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
             kwargs: Passed to torch.export.export, for instance ``dynamic_shapes``.
         """
         return export.to_torch_export(self, file_path, input_sample, kwargs)
+
+    def to_torchscript(
+        self,
+        file_path: str | Path | None = None,
+        method: str | None = "script",
+        example_inputs: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Compile `forward` with TorchScript, in evaluation mode, and return the ScriptModule. Torch has deprecated it.
+
+        Args:
+            file_path: The file to write. Default: none is written.
+            method: ``"script"`` or ``"trace"``.
+            example_inputs: The input to trace with. Default: `example_input_array`.
+            kwargs: Passed to torch.jit.script or torch.jit.trace.
+        """
+        return export.to_torchscript(self, file_path, method, example_inputs, kwargs)
+
+    def to_tensorrt(
+        self,
+        file_path: str | Path | IO[bytes] | None = None,
+        input_sample: Any = None,
+        ir: str = "default",
+        output_format: str = "exported_program",
+        retrace: bool = False,
+        default_device: str | torch.device = "cuda",
+        **compile_kwargs: Any,
+    ) -> Any:
+        """Compile `forward` with TensorRT, in evaluation mode, and return the compiled module.
+
+        Args:
+            file_path: The file to write. Default: none is written.
+            input_sample: The input to compile for. Default: `example_input_array`.
+            ir: ``"default"``, ``"dynamo"`` or ``"ts"``, as in torch_tensorrt.compile.
+            output_format: ``"exported_program"`` or, with ``ir="ts"``, ``"torchscript"``.
+            retrace: As in torch_tensorrt.save.
+            default_device: The GPU to compile on, if the module is not on one.
+            compile_kwargs: Passed to torch_tensorrt.compile.
+        """
+        saving = {"output_format": output_format, "retrace": retrace}
+        return export.to_tensorrt(self, file_path, input_sample, ir, saving, default_device, compile_kwargs)
 
 
 def gathered(data: Any, gather: Callable[[Tensor | float], Tensor]) -> Any:

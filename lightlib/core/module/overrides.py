@@ -11,11 +11,13 @@ from typing import Any
 def overrides(instance: object, base: type, name: str) -> bool:
     """Whether `instance` or its class defines `name` rather than inheriting it from `base`.
 
-    A method that is set to None is not defined: ``module.validation_step = None`` turns it off.
+    A method that is set to None is not defined: ``module.validation_step = None`` turns it off. Neither is one that is
+    set to the method of `base`: ``self.val_dataloader = super().val_dataloader``.
     """
     attributes: dict[str, Any] = getattr(instance, "__dict__", {})
     if name in attributes:
-        return attributes[name] is not None
+        given = attributes[name]
+        return given is not None and getattr(given, "__func__", given) is not getattr(base, name, None)
     method = getattr(type(instance), name, None)
     return method is not None and method is not getattr(base, name, None)
 

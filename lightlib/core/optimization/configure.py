@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from lightlib import report
+from lightlib.conventions import tolerate
 from lightlib.core.optimization.schedules import SchedulerConfig, check_schedule
 from lightlib.core.progress.plan import Plan
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest, shown
@@ -151,7 +152,7 @@ def _from_dicts(
     optimizers, configs = [], []
     for group in groups:
         fix = "return {'optimizer': optimizer, 'lr_scheduler': scheduler}"
-        _check_keys("configure_optimizers returned a dict with", group, _GROUP_KEYS, fix)
+        group = _known_keys("configure_optimizers returned a dict with", group, _GROUP_KEYS, fix)  # noqa: PLW2901
         optimizer = late.optimizer(group["optimizer"])
         optimizers.append(optimizer)
         if group.get("lr_scheduler") is not None:
@@ -162,22 +163,27 @@ def _from_dicts(
 def _config(given: Any, optimizer: Optimizer, late: _LateValues, monitor: str | None) -> SchedulerConfig:
     if not isinstance(given, Mapping):
         given = {"scheduler": given}
-    _check_keys("A scheduler's dict has", given, _KEYS, "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}")
+    fix = "{'scheduler': scheduler, 'interval': 'step', 'frequency': 1}"
+    given = _known_keys("A scheduler's dict has", given, _KEYS, fix)
     config = SchedulerConfig(**{**given, "scheduler": late.scheduler(given["scheduler"], optimizer)})
     config.monitor = config.monitor or monitor
     config.reduce_on_plateau = config.reduce_on_plateau or isinstance(config.scheduler, ReduceLROnPlateau)
     return config
 
 
-def _check_keys(where: str, given: Mapping[str, Any], keys: Sequence[str], fix: str) -> None:
-    """Refuse unknown keys, and a dict without the first of `keys`."""
+def _known_keys(where: str, given: Mapping[str, Any], keys: Sequence[str], fix: str) -> Mapping[str, Any]:
+    """Return the entries with known keys; refuse unknown ones, and a dict without the first of `keys`."""
     unknown = [key for key in given if key not in keys]
     if unknown or keys[0] not in given:
         near = nearest(str(unknown[0]), keys) if unknown else ""
         what = f"the unknown key {unknown[0]!r}.{near}" if unknown else f"no key {keys[0]!r}."
-        raise MisconfigurationException(
+        error = MisconfigurationException(
             f"{where} {what}", expected=f"keys among {', '.join(map(repr, keys))}.", fix=fix
         )
+        if keys[0] not in given:
+            raise error
+        tolerate(error, "it is ignored")
+    return {key: value for key, value in given.items() if key in keys}
 
 
 def _check_optimizers(optimizers: Sequence[Optimizer], module: Module) -> None:

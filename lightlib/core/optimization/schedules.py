@@ -10,6 +10,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from lightlib import report
+from lightlib.conventions import tolerate
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, nearest
@@ -32,12 +33,12 @@ class SchedulerConfig:
     """
 
     scheduler: Any
+    name: str | None = None
     interval: str = "epoch"
     frequency: int = 1
+    reduce_on_plateau: bool = False
     monitor: str | None = None
     strict: bool = True
-    name: str | None = None
-    reduce_on_plateau: bool = False
 
 
 class Schedules:
@@ -45,6 +46,7 @@ class Schedules:
 
     Attributes:
         by_step: Those that advance with optimizer steps in automatic optimization.
+        epoch_stepped: Whether those that advance with epochs and read no metric have done so for the running epoch.
     """
 
     def __init__(
@@ -54,33 +56,54 @@ class Schedules:
         metrics: Callable[[], Mapping[str, Any]],
         automatic: bool = True,
         mean: Callable[[Any], Any] = lambda value: value,
+        step_of_batch: Callable[[Any, Any], None] | None = None,
     ) -> None:
         self.configs = list(configs)
         self._automatic, self._mean = automatic, mean
         self.by_step = [config for config in configs if automatic and config.interval == "step"]
         self._by_epoch = [config for config in configs if automatic and config.interval == "epoch"]
-        self._step = step
+        self._step, self._step_of_batch = step, step_of_batch or step
+        self.epoch_stepped = False
         self._metrics = metrics
 
     def step_batch(self, progress: Progress) -> None:
         """Advance after an optimizer step, which `progress` does not count yet."""
         for config in self.by_step:
             if (progress.step + 1) % config.frequency == 0:
-                self._advance(config)
+                self._advance(config, self._step_of_batch)
 
     def step_epoch(self, progress: Progress) -> None:
         """Advance at the end of an epoch, which `progress` does not count yet."""
         for config in self._by_epoch:
-            if (progress.epoch + 1) % config.frequency == 0:
-                self._advance(config)
+            if (progress.epoch + 1) % config.frequency == 0 and not (
+                self.epoch_stepped and not config.reduce_on_plateau
+            ):
+                self._advance(config, self._step)
+        self.epoch_stepped = False
 
-    def _advance(self, config: SchedulerConfig) -> None:
+    def step_epoch_early(self, progress: Progress) -> None:
+        """Advance after the last batch of an epoch, before its hooks; plateau schedules wait for the metrics."""
+        for config in self._by_epoch:
+            if (progress.epoch + 1) % config.frequency == 0 and not config.reduce_on_plateau:
+                self._advance(config, self._step_of_batch)
+        self.epoch_stepped = True
+
+    def continue_epoch(self, stepped: bool) -> None:
+        """Continue an epoch of a run that was interrupted."""
+        self.epoch_stepped = stepped
+
+    @property
+    def may_step_early(self) -> bool:
+        """Whether a schedule advances with epochs and reads no metric."""
+        return any(not config.reduce_on_plateau for config in self._by_epoch)
+
+    def _advance(self, config: SchedulerConfig, step: Callable[[Any, Any], None]) -> None:
         if not config.reduce_on_plateau:
-            return self._step(config.scheduler, None)
+            return step(config.scheduler, None)
         metrics, monitor = self._metrics(), str(config.monitor)
         if monitor in metrics:
             value = metrics[monitor]  # step values differ between processes, but all need the same learning rate
-            return self._step(config.scheduler, self._mean(value) if config.interval == "step" else value)
+            return step(config.scheduler, self._mean(value) if config.interval == "step" else value)
         known = ", ".join(map(repr, metrics)) or "none"
         message = f"The scheduler {type(config.scheduler).__name__} reads {monitor!r}, which was not logged"
         if config.strict:
@@ -190,11 +213,13 @@ def _report_misfit(config: SchedulerConfig, plan: Plan) -> None:
             continue
         text = f"{name} is built for {total} steps ({attribute}={total}), but this run calls it {times}"
         if attribute == "total_steps" and total < calls:
-            raise MisconfigurationException(
+            error = MisconfigurationException(
                 f"{text}: it would raise an error at call {total + 1}.",
                 expected=f"{attribute}={calls} (it steps every {config.interval}).",
                 fix=f"'lr_scheduler': {{'scheduler': lambda optimizer, total_steps: {name}(optimizer, …, "
                 "total_steps=total_steps), 'interval': 'step'}",
             )
+            tolerate(error, "training begins, and ends with an error at that call")
+            continue
         ends = "stops before its end" if total > calls else "continues after its end"
         report.warn(f"{text}: it {ends}. Pass {attribute}={calls}, or another interval.", report.PossibleUserWarning)

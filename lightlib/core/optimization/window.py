@@ -32,20 +32,25 @@ class Window:
 
     Args:
         processes: The processes whose gradients are averaged; None with one process.
+        counts_none: Whether the window is closed by an optimizer step even if its batches had no loss.
 
     Attributes:
         planned: The number of batches that the window will have; 0 before the first window, because a run interrupted
             between two steps resumes within a window.
-        taken: The number of losses so far; a step that returned None does not count.
+        taken: The number of losses so far; a step that returned None counts only with `counts_none`.
         used: Whether an earlier window of this epoch had a loss.
         stepped: Whether an optimizer stepped during the last batch.
         loss: The loss as the user returned it, while its batch runs.
+        fresh: Whether the window has just been opened.
     """
 
-    __slots__ = ("loss", "losses", "planned", "processes", "stepped", "taken", "unit", "unit_of_all", "used", "weight")
+    __slots__ = (
+        "counts_none", "fresh", "loss", "losses", "planned", "processes", "stepped", "taken", "unit", "unit_of_all",
+        "used", "weight",
+    )  # fmt: skip
 
-    def __init__(self, processes: Collectives | None = None) -> None:
-        self.processes = processes
+    def __init__(self, processes: Collectives | None = None, counts_none: bool = False) -> None:
+        self.processes, self.counts_none = processes, counts_none
         self.unit_of_all: float | None = None  # the same on all processes, whose gradients are added before `close`
         self.stepped = False
         self.loss: Tensor | None = None
@@ -64,10 +69,15 @@ class Window:
 
     def open(self, planned: int) -> None:
         self.used |= self.losses > 0
-        self.planned = planned
+        self.planned, self.fresh = planned, True
         self.taken = self.losses = 0
         self.weight: Any = None
         self.unit: Any = None
+
+    def take_fresh(self) -> bool:
+        """Return whether the window has just been opened; False from the second call on."""
+        fresh, self.fresh = self.fresh, False
+        return fresh
 
     def note_step(self, *_: Any) -> None:
         """Note that an optimizer stepped; registered as a hook of optimizers."""
@@ -90,6 +100,7 @@ class Window:
         elif output is None:
             if self.processes is not None:
                 raise _skipped_on_one()
+            self.taken += self.counts_none
             return None
         elif isinstance(output, Mapping):
             if "weight" in output:

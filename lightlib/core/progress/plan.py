@@ -23,6 +23,7 @@ class Plan:
         validate_every_epochs: Validate in every n-th epoch only.
         sanity_batches: Validation batches before training, per loader.
         log_every: Optimizer steps between two writes to the loggers; 0 is never.
+        checks_always: Run the sanity check before a run that is resumed as well.
     """
 
     num_batches: float = math.inf
@@ -37,18 +38,21 @@ class Plan:
     validate_every_epochs: int = 1
     sanity_batches: float = 0
     log_every: int = 50
+    checks_always: bool = False
 
     def done(self, progress: Progress) -> bool:
         """Whether a limit is reached, or there is nothing to train on."""
-        return progress.step >= self.max_steps or progress.epoch >= self.max_epochs or self.num_batches == 0
+        steps = progress.step + progress.more
+        return steps >= self.max_steps or progress.epoch >= self.max_epochs or self.num_batches == 0
 
     def may_stop(self, progress: Progress) -> bool:
         """Whether a request for an early stop may be granted."""
-        return progress.epoch >= self.min_epochs and progress.step >= self.min_steps
+        return progress.epoch >= self.min_epochs and progress.step + progress.more >= self.min_steps
 
     def sanity_check_due(self, progress: Progress) -> bool:
         """Whether to run a few validation batches before training, which a resumed run does not."""
-        return self.validate_every is not None and self.sanity_batches > 0 and progress.batch == 0
+        due = self.validate_every is not None and self.sanity_batches > 0
+        return due and (progress.batch == 0 or self.checks_always)
 
     def validation_due(self, progress: Progress, exhausted: bool, stopping: bool, seconds: float) -> bool:
         """Whether to validate now.

@@ -19,6 +19,8 @@ class Progress:
         step: Batches in which an optimizer stepped, however many optimizers there are: Lightning's `global_step`.
         validated: The value of `batch` when validation last ended, so that a resumed run does not repeat it.
         begun: 1 after `on_train_epoch_start` of the running epoch, which a resumed run does not call again.
+        more: Optimizer steps beyond the first of each batch, where every optimizer's are counted, as Lightning does.
+        ahead: 1 while `more` counts the first step of the running batch as well.
     """
 
     epoch: int = 0
@@ -27,11 +29,29 @@ class Progress:
     step: int = 0
     validated: int = 0
     begun: int = 0
+    more: int = 0
+    ahead: int = 0
 
     def end_batch(self, stepped: bool) -> None:
         self.epoch_batch += 1
         self.batch += 1
         self.step += stepped
+        self.more -= self.ahead
+        self.ahead = 0
+
+    def count_step(self, *_: Any) -> None:
+        """Count a step of an optimizer at once; registered as a hook of optimizers."""
+        self.more += 1
+        self.ahead = 1
+
+    @contextmanager
+    def counting_ahead(self) -> Iterator[None]:
+        """Count the step of the running batch before its end."""
+        self.count_step()
+        try:
+            yield
+        finally:
+            self.more, self.ahead = self.more - 1, 0
 
     def note_epoch_start(self) -> None:
         """Note that `on_train_epoch_start` of the running epoch has been called."""
@@ -62,8 +82,9 @@ class Progress:
         self.load_state_dict(Progress().state_dict())
 
     def state_dict(self) -> dict[str, int]:
-        return asdict(self)
+        """Return the counters between two batches; `more` only if there are such steps."""
+        return {name: value for name, value in asdict(self).items() if name != "ahead" and (value or name != "more")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for field in fields(self):
-            setattr(self, field.name, int(state[field.name]))
+            setattr(self, field.name, int({"more": 0, "ahead": 0, **state}[field.name]))

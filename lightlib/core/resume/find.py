@@ -13,6 +13,7 @@ from lightlib.checkpoint import formats
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.content import INTERRUPTED
 from lightlib.checkpoint.storage.label import Label
+from lightlib.conventions import tolerate
 from lightlib.core.progress.states import TrainerFn
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
 
@@ -88,6 +89,8 @@ def resolve_path(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any)
             expected="'auto', 'best', 'last' or a path.",
             fix=f"trainer.{fn.value}(module, ckpt_path='last')",
         )
+    if trainer.strategy.extension.store is not None:  # where it is, and whether, only the store knows
+        return Found(name, by_path=os.fspath(given) != "best")
     if not formats.exists(name):
         raise formats.missing(name)
     label = _Seen(name).label
@@ -149,11 +152,13 @@ def _last(trainer: Trainer, fn: TrainerFn) -> Found:
         _say_nothing_found("last", folders)
         return Found(skips=True)
     where = f" in {_listed(folders)}" if folders else ""
-    raise CheckpointError(
+    missing = CheckpointError(
         f"ckpt_path='last', but there is no last checkpoint{where}.",
         expected="a file last*.ckpt of a ModelCheckpoint with save_last=True.",
         fix="pass a path, or ckpt_path='auto' to start from nothing when there is none.",
     )
+    tolerate(missing, "the call starts from nothing")
+    return Found(None)
 
 
 def _say_chosen(found: Found) -> None:

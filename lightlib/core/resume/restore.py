@@ -14,7 +14,9 @@ from torch.optim import Optimizer
 from lightlib import report
 from lightlib.checkpoint import lightning
 from lightlib.checkpoint.directory.tensors import read_tensors
+from lightlib.checkpoint.lightning_upgrades import keeps_no_position
 from lightlib.checkpoint.storage.content import OURS, LightlibState, lightlib_state
+from lightlib.conventions import active
 from lightlib.core.resume.callback_tensors import call_if_defined, restore_callback_tensors
 from lightlib.core.resume.options import Resume
 from lightlib.core.values.encoding import shared, well_formed
@@ -107,12 +109,7 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
     if parts.weights_alone:
         return
     if parts.callbacks:
-        known = {callback.state_key: callback for callback in run.callbacks}
-        for key, state in content["callbacks"].items():
-            if key in known:
-                known[key].load_state_dict(state)
-            else:
-                report.warn(f"The checkpoint holds the state of a callback that this run does not have: {key}.")
+        _restore_callbacks(run, content["callbacks"])
         restore_callback_tensors(run.trainer, run.module, run.strategy, run.callbacks, content)
     restored = Restored(full=continues, optimizers=_restore_optimization(run, content, parts))
     run.continue_from(restored, begun=False)
@@ -143,12 +140,24 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
                 "An early stop was requested before this checkpoint was written, so the run stops here again. "
                 "resume={'stop': False} continues training."
             )
+        run.optimization.schedules.continue_epoch(bool(parts.progress and ours.get("epoch_stepped")))
         norm = ours.get("gradient_norm")
         run.optimization.restore_norm(None if norm is None else norm.to(run.strategy.root_device))
         restored = replace(restored, validates_first=bool(ours.get("validating")))
         run.continue_from(restored, begun=restored.rng is not None and bool(ours["begun"]))
         if parts.full:
             run.saver.request_again(ours.get("asked", ()))
+
+
+def _restore_callbacks(run: Run, states: Mapping[str, Any]) -> None:
+    """Load each state into the callback of its key, or else, as files of Lightning before 1.5 need it, of its class."""
+    known = {callback.state_key: callback for callback in run.callbacks}
+    for key, state in states.items():
+        of_class = [callback for callback in run.callbacks if type(callback).__name__ == key]
+        if key in known or len(of_class) == 1:
+            (known.get(key) or of_class[0]).load_state_dict(state)
+        else:
+            report.warn(f"The checkpoint holds the state of a callback that this run does not have: {key}.")
 
 
 def _restore_data(run: Run, ours: Mapping[str, Any], part: Mapping[str, Any], parts: Resume) -> None:
@@ -219,6 +228,9 @@ def _restore_optimization(run: Run, content: dict[str, Any], parts: Resume) -> S
     if parts.schedules:
         with _reading("schedules"):
             run.optimization.schedules.load_state_dict(content["lr_schedulers"])
+    if parts.optimizers and run.strategy.extension.read is not None:
+        with _reading("state of the precision"):
+            run.strategy.extension.read(content)
     scaler = run.optimization.scaler
     if parts.optimizers and scaler is not None and "MixedPrecision" in content:
         with _reading("loss scaler"):
@@ -314,7 +326,14 @@ def _dtypes_kept(optimizer: Optimizer) -> Iterator[None]:
 def _restore_lightnings_position(run: Run, content: dict[str, Any], parts: Resume) -> None:
     loaders = lightning.loader_states(content)  # of those that keep their own position
     position = lightning.position(content, 1 if loaders else run.plan.accumulate)
+    if keeps_no_position(content):
+        report.info(
+            f"Lightning {content['pytorch-lightning_version']} stored no position within an epoch: training resumes at "
+            f"the beginning of epoch {position['epoch']}."
+        )
     run.progress.load_state_dict({**position, "begun": position["epoch_batch"] > 0})
+    more = int(content.get("global_step", 0)) - position["step"] if active().counts_all else 0
+    run.progress.load_state_dict({**position, "begun": position["epoch_batch"] > 0, "more": more})
     if not parts.data:
         run.progress.begin_epoch_again()
     elif loaders and run.progress.epoch_batch and run.train_data is not None and run.strategy.data_size == 1:

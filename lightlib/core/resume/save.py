@@ -23,6 +23,7 @@ from lightlib.errors import (
     UnknownNameError,
     shown,
 )
+from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
@@ -59,12 +60,14 @@ class SaveRequest:
         kind: ``"file"``: gathered and written by rank zero. ``"directory"``: each rank writes its shard. Default: as
             the strategy does.
         writer: Writes a copy of the state in the background; a failure is then in `writer.failed`.
+        storage_options: For the strategy's store of checkpoints, if it has one.
     """
 
     path: str
     weights_only: bool = False
     kind: str | None = None
     writer: BackgroundWriter | None = None
+    storage_options: Any = None
 
 
 class Saver:
@@ -99,7 +102,8 @@ class Saver:
         writer: BackgroundWriter | None = None,
     ) -> None:
         """Check the arguments of `Trainer.save_checkpoint`, and request the save."""
-        if storage_options is not None:
+        store = self._run.strategy.extension.store
+        if storage_options is not None and store is None:
             raise MisconfigurationException(
                 f"save_checkpoint got storage_options={storage_options!r}.",
                 expected="None: options of a store are part of its URL or of fsspec's configuration.",
@@ -119,7 +123,9 @@ class Saver:
             )
         if given is not None and given not in formats.FORMATS:
             raise UnknownNameError("format of a checkpoint", given, formats.FORMATS)
-        self.request(SaveRequest(os.fspath(path), bool(weights_only), format, writer))
+        if store is not None and given == "directory":
+            raise refuse_directories(store)
+        self.request(SaveRequest(os.fspath(path), bool(weights_only), format, writer, storage_options))
 
     def request(self, wanted: SaveRequest | Callable[[], object]) -> None:
         """Save, or make a call, at the next save point: now, unless the run trains."""
@@ -188,30 +194,64 @@ class Saver:
         content = dump(run, label, request.weights_only, sharded=kind == "directory")
         run.user_state.warn_of_missing()
         alone = strategy.world_size == 1
+        store = strategy.extension.store
         writes = kind == "directory" or strategy.is_global_zero
         if writer is not None:
             group = strategy.background_group() if kind == "directory" else None
             then = partial(_announce, run, path)
-            if writes:
-                writer.save(
-                    content, partial(formats.save, path=path, label=label, kind=kind, group=group, alone=alone), then
-                )
+            by_lightlib = partial(formats.save, path=path, label=label, kind=kind, group=group, alone=alone)
+            if store is not None:
+                writer.save(content, partial(store.save, path=path, storage_options=request.storage_options), then)
+            elif writes:
+                writer.save(content, by_lightlib, then)
             else:
                 writer.after(then)
             return
-        error: Exception | None = None
-        try:
-            if writes:
-                formats.save(content, path, label, kind, alone=alone)
-        except Exception as raised:  # noqa: BLE001  the other ranks wait for the outcome
-            error = raised
-        if strategy.world_size > 1 and kind == "file":
-            failure = strategy.broadcast(None if error is None else str(error))
-            if failure is not None and error is None:
-                raise CheckpointWriteError(failure)
-        if error is not None:
-            raise error
+        write(content, path, label, kind, strategy, request.storage_options)
         _announce(run, path)
+
+
+def refuse_directories(store: object) -> MisconfigurationException:
+    """Return the error for a checkpoint that is a directory, where the user's own object writes checkpoints."""
+    name = type(getattr(store, "plugin", store)).__name__
+    return MisconfigurationException(
+        f"{name} is to write a checkpoint directory, of which each process writes its own shard.",
+        expected="checkpoints that are one file, gathered on the first process.",
+        fix=f"FSDPStrategy(state_dict_type='full'), or leave out {name}.",
+    )
+
+
+def write(
+    content: Mapping[str, Any], path: str, label: Label, kind: str, strategy: Strategy, storage_options: Any = None
+) -> None:
+    """Write a checkpoint with the processes of `strategy`, all of which call this.
+
+    Args:
+        content: Of rank 0 for a file; of each process for a directory.
+        path: A local path or a URL.
+        label: The run that writes it, and its position.
+        kind: ``"file"`` or ``"directory"``.
+        strategy: The strategy.
+        storage_options: For its store of checkpoints, if it has one.
+
+    Raises:
+        CheckpointWriteError: It could not be written: on every process.
+    """
+    error: Exception | None = None
+    store = strategy.extension.store
+    try:
+        if store is not None:
+            store.save(dict(content), path, storage_options)
+        elif kind == "directory" or strategy.is_global_zero:
+            formats.save(content, path, label, kind, alone=strategy.world_size == 1)
+    except Exception as raised:  # noqa: BLE001  the other ranks wait for the outcome
+        error = raised
+    if strategy.world_size > 1 and kind == "file":
+        failure = strategy.broadcast(None if error is None else str(error))
+        if failure is not None and error is None:
+            raise CheckpointWriteError(failure)
+    if error is not None:
+        raise error
 
 
 def _announce(run: Run, path: str) -> None:

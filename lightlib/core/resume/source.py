@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.find import Found, after_damage, resolve_path
 from lightlib.core.resume.options import Resume
 from lightlib.errors import ArgumentTypeError, CheckpointError, MisconfigurationException, shown
+from lightlib.strategies.extension import Store
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -73,7 +73,7 @@ def find_origin(
     found = _resolved(trainer, fn, last_module, given)
     kind = type(module) if fn is TrainerFn.FITTING and not parts.weights_alone else None
     while found.path is not None:
-        content, error = _read(found.path, weights_only, kind, parts)
+        content, error = _read(found.path, weights_only, kind, parts, trainer.strategy.extension.store)
         errors = trainer.strategy.collectives.all_gather_object(error)
         error = next((one for one in errors if one is not None), None)
         if error is None:
@@ -98,10 +98,13 @@ def _resolved(trainer: Trainer, fn: TrainerFn, last_module: bool, given: Any) ->
 
 
 def _read(
-    path: str | os.PathLike[str], weights_only: bool | None, kind: type | None, parts: Resume
+    path: str, weights_only: bool | None, kind: type | None, parts: Resume, store: Store | None
 ) -> tuple[dict[str, Any] | None, CheckpointError | None]:
     try:
-        content = formats.load(path, "cpu", trust=weights_only is False)
+        if store is not None:
+            content = store.load(path, weights_only)
+        else:
+            content = formats.load(path, "cpu", trust=weights_only is False)
         if not _is_newer(content):
             check(content, path, kind, parts)
     except CheckpointError as error:

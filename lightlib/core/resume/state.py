@@ -10,9 +10,10 @@ from lightlib import report
 from lightlib.checkpoint.file.archive import not_plain
 from lightlib.checkpoint.storage.content import FORMAT, OURS, Content, LightlibState, RankState
 from lightlib.checkpoint.storage.label import Label
+from lightlib.conventions import active
 from lightlib.core.resume.callback_tensors import call_if_defined, callback_tensors
 from lightlib.core.resume.fingerprint import setting
-from lightlib.core.values.hparams import plain_hparams
+from lightlib.core.values.hparams import picklable, plain_hparams
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
@@ -31,7 +32,7 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
     ended = progress.epoch_batch == 0 and progress.epoch > 0
     typed: Content = {
         "epoch": progress.epoch - ended,
-        "global_step": progress.step,
+        "global_step": progress.step + progress.more,
         "pytorch-lightning_version": LIGHTNING_VERSION,
         "state_dict": strategy.sharded_module_state() if sharded else strategy.module_state(),
         "loops": _lightning_loops(progress, run.exhausted),
@@ -56,6 +57,8 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
     for callback in run.callbacks:
         call_if_defined(callback, "on_save_checkpoint", run.trainer, module, content)
     module.on_save_checkpoint(content)
+    if strategy.extension.written is not None and not weights_only:
+        strategy.extension.written(content)
     typed[OURS] = {
         "format": FORMAT,
         "torch": str(torch.__version__),
@@ -73,7 +76,7 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
         if within and any(state is not None for state in loaders):  # for Lightning
             typed["loops"]["fit_loop"]["state_dict"]["combined_loader"] = [s for s in loaders if s is not None]
     place = not_plain(content) if strategy.is_global_zero else None
-    if place is not None:
+    if place is not None and not (active().keeps_objects and place.startswith("['hyper_parameters']")):
         report.warn(
             f"The checkpoint holds an object that is no plain value at {place}: it can only be read with "
             "weights_only=False. Write tensors, numbers, strings, lists and dicts of them into a checkpoint.",
@@ -112,6 +115,7 @@ def _only_to_resume(run: Run) -> LightlibState:
         "validating": run.evaluations.rng is not None,
         "asked": run.saver.saves_waiting(),
         "gradient_norm": None if norm is None else norm.detach().cpu(),
+        "epoch_stepped": run.optimization.schedules.epoch_stepped,
         "loggers": run.loggers.state_dict(),
         "setting": setting(run),
         **own,
@@ -128,6 +132,18 @@ def _add_hparams(content: dict[str, Any], owner: Any) -> None:
         return
     kind = type(owner).__name__
     stored, left = plain_hparams(owner.hparams)
+    if active().keeps_objects:
+        stored |= picklable(owner.hparams, left)
+        if kept := [name for name in left if name in stored]:
+            left = [name for name in left if name not in stored]
+            report.warn_once(
+                ("objects", kind, *kept),
+                f"The hyperparameters {', '.join(map(repr, kept))} of {kind} are no plain values.\n"
+                "  Expected: numbers, strings, lists and dicts; without compat they are left out, so that a "
+                "checkpoint can be read without running code.\n"
+                "  Fix: as in Lightning they are stored, and the checkpoint is read with weights_only=False; "
+                f"save_hyperparameters(ignore={kept!r}) leaves them out.",
+            )
     secret = [name for name in left if report.is_secret(str(name).rpartition(".")[2], "")]
     for names, why in (
         ([name for name in left if name not in secret], "are no plain values"),
@@ -149,8 +165,9 @@ def _lightning_loops(progress: Any, exhausted: bool) -> dict[str, Any]:
         return {"total": dict.fromkeys(names, total), "current": dict.fromkeys(names, current)}
 
     all_four = ("ready", "completed", "started", "processed")
-    stepped = counts(progress.step, progress.step, "ready", "completed")
-    zeroed = counts(progress.step, progress.step, "ready", "completed", "started")
+    steps = progress.step + progress.more
+    stepped = counts(steps, steps, "ready", "completed")
+    zeroed = counts(steps, steps, "ready", "completed", "started")
     batches = counts(progress.batch, progress.epoch_batch, *all_four)
     epoch_loop = {
         "epoch_loop.state_dict": {"_batches_that_stepped": progress.step},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,6 @@ _REMOVED = {
     "on_pretrain_routine_start": "on_fit_start",
     "on_pretrain_routine_end": "on_fit_start",
     "on_configure_sharded_model": "configure_model",
-    "configure_sharded_model": "configure_model",
     "on_init_start": "setup",
     "on_init_end": "setup",
     "training_step_end": "training_step",
@@ -189,6 +188,8 @@ class Hooks:
 
     Args:
         wrap: `wrap(owner, hook, call)` returns the callable to use instead of `call`: it sets the scope of `self.log`.
+        before: By name of a hook, a call that is made before it.
+        more: Calls after those of the callbacks and the module, by the name of the hook.
 
     Note:
         The table is built once per stage: a method patched later has no effect until `trainer.rebuild_hooks()`.
@@ -201,7 +202,14 @@ class Hooks:
         def __getattr__(self, name: str) -> Callable[..., Any]: ...
 
     def __init__(
-        self, trainer: Trainer, module: Module, callbacks: Sequence[Any], wrap: Wrap, module_base: type
+        self,
+        trainer: Trainer,
+        module: Module,
+        callbacks: Sequence[Any],
+        wrap: Wrap,
+        module_base: type,
+        before: Mapping[str, Callable[..., Any]] | None = None,
+        more: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self._owners: dict[str, list[str]] = {}
         self.module_base = module_base
@@ -215,7 +223,11 @@ class Hooks:
                 calls.append(wrap(type(owner).__name__, name, with_loader(call) if name in _AROUND_A_BATCH else call))
                 priority = "normal" if owner is module else owner.priority
                 owners.append(type(owner).__name__ + ("" if priority == "normal" else f" ({priority})"))
-            setattr(self, name, _JOINED.get(name, in_order)(calls))
+            if more and name in more:
+                calls.append(wrap("Strategy", name, more[name]))
+                owners.append("Strategy")
+            joined = _JOINED.get(name, in_order)(calls)
+            setattr(self, name, in_order([before[name], joined]) if before and name in before else joined)
             if owners:
                 self._owners[name] = owners
 

@@ -124,7 +124,7 @@ def open_window(run: Run) -> None:
     """Begin to accumulate, without gradients."""
     optimization = run.optimization
     optimization.window.open(run.plan.window_size(run.progress))
-    for optimizer in optimization.optimizers:
+    for optimizer in optimization.cleared_first:
         run.hooks.on_before_zero_grad(optimizer)
         optimization.zero_grad(optimizer)
 
@@ -249,7 +249,7 @@ def manual_step(optimization: Optimization, optimizer: Optimizer, closure: Closu
 def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
     """Run a sanity check, validation or test. Return the metrics, one dictionary per loader."""
     with run.evaluating(stage) as data:
-        calls = stage.calls(run.hooks, run.strategy)
+        calls = stage.calls(run.hooks, run.strategy, data.num_loaders)
         calls.start()
         calls.epoch_start()
         limits = [min(n, run.plan.sanity_batches) for n in data.num_batches] if stage is SANITY_CHECK else None
@@ -278,8 +278,8 @@ def evaluate(run: Run, stage: Stage) -> list[dict[str, float]]:
 def predict(run: Run, keep: bool) -> list[list[Any]]:
     """Predict every batch. Return the outputs of `predict_step`, one list per loader; empty lists unless `keep`."""
     with run.evaluating(PREDICT) as data:
-        calls = PREDICT.calls(run.hooks, run.strategy)
-        outputs: list[list[Any]] = [[] for _ in range(data.num_loaders)]
+        calls = PREDICT.calls(run.hooks, run.strategy, data.num_loaders)
+        outputs = run.evaluations.begin_outputs(data.num_loaders)
         calls.start()
         calls.epoch_start()
         table, several = run.results.table, data.num_loaders > 1

@@ -42,6 +42,7 @@ class Optimization:
         step_method: The module's `optimizer_step`; None if it is not called.
         clip: Clips the gradients of one optimizer; None if nothing is clipped.
         gradient_norm: The norm before the last clipping.
+        cleared_first: The optimizers whose gradients are cleared before the first `training_step` of a window.
     """
 
     module: Module
@@ -62,6 +63,7 @@ class Optimization:
     clip: Callable[[Any], None] | None = None
     gradient_norm: Tensor | None = None
     removable: list[Any] = field(default_factory=list)
+    cleared_first: list[Any] = field(default_factory=list)
 
     def call(
         self,
@@ -75,6 +77,10 @@ class Optimization:
         """Set the calls that run batches. They need this object, so they are set after it is built."""
         self.run_batch, self.backward, self.manual_backward = run_batch, backward, manual_backward
         self.step_method, self.handles, self.removable = step_method, handles, removable
+
+    def wrap(self, run_batch: Batch, backward: Callable[..., None]) -> None:
+        """Replace two calls by others around them."""
+        self.run_batch, self.backward = run_batch, backward
 
     def clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
         """Clip the unscaled gradients of `optimizer`; arguments left None take the Trainer's values."""

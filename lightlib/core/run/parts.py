@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from lightlib.callbacks.shared_clock import SharedClock
-from lightlib.core.run.hooks import Hooks
+from lightlib.core.run.hooks import Hooks, nothing
 from lightlib.data.evaluation import EvalData
 from lightlib.launch.watch.watch import Watch
 from lightlib.strategies.strategy import Strategy
@@ -42,8 +42,9 @@ class Stage:
         """As in the names of its loaders and limits."""
         return "val" if self.name == "validation" else self.name
 
-    def calls(self, hooks: Hooks, strategy: Strategy) -> Calls:
-        around = {moment: getattr(hooks, f"on_{self.name}_{moment}") for moment in _MOMENTS}
+    def calls(self, hooks: Hooks, strategy: Strategy, num_loaders: int = 1) -> Calls:
+        """Return the hooks and the step; without loaders no hook is called."""
+        around = {moment: getattr(hooks, f"on_{self.name}_{moment}") if num_loaders else nothing for moment in _MOMENTS}
         return Calls(**around, step=getattr(strategy, f"{self.name}_step"))
 
 
@@ -124,12 +125,27 @@ class Evaluations:
         loaded: The data built so far, by "val", "test" and "predict".
         inference: Whether `torch.inference_mode` may be used.
         rng: States of the generators when the running validation began, for checkpoints taken within it.
+        outputs: What `predict_step` has returned so far, one list per loader.
+        place: The number of the batch that is predicted, and of its loader, where the convention is to note it.
     """
 
     of: Callable[[Stage], EvalData]
     loaded: dict[str, EvalData]
     inference: bool = True
     rng: dict[str, Any] | None = None
+    outputs: list[list[Any]] = field(default_factory=list)
+    place: tuple[int, int] = (0, 0)
+
+    def begin_outputs(self, num_loaders: int) -> list[list[Any]]:
+        """Return an empty list for the outputs of each loader."""
+        self.outputs = [[] for _ in range(num_loaders)]
+        return self.outputs
+
+    def note_place(self, batch: int, loader: int) -> None:
+        self.place = batch, loader
+
+    def forget_outputs(self) -> None:
+        self.outputs = []
 
     def hold(self, rng: dict[str, Any] | None) -> None:
         """Keep the generators' states when a validation begins; None when it ends."""

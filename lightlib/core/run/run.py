@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import torch
 
 from lightlib import report
 from lightlib.callbacks.callback import Callback
+from lightlib.conventions import active
 from lightlib.core.metrics.dummy_steps import run_dummy_step
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.slots import Table
@@ -96,7 +97,7 @@ class Run:
     user_state: UserState = field(init=False)
 
     def __post_init__(self, save_user_state: bool, identity: RunIdentity, looked: Snapshot | None) -> None:
-        self.plan = self.replan(0 if self.train_data is None else self.train_data.num_batches)
+        self.plan = self.replan(0 if self.train_data is None else self.train_data.expected_batches)
         self.stage = "setup" if self.train_data is None else "train"
         self.saver = Saver(self, identity)
         self.logs, self.step_check = LogWriter(self), StepCheck(self)
@@ -228,52 +229,53 @@ class Run:
     def at_stage(self, stage: Stage) -> Iterator[None]:
         """Set the stage to `stage`, also for the hooks before and after it."""
         before, self.stage = self.stage, stage.state
-        yield
+        with isolate_rng() if stage is SANITY_CHECK and active().loads_late else nullcontext():
+            yield
         self.stage = before
 
     @contextmanager
     def evaluating(self, stage: Stage) -> Iterator[EvalData]:
         """Set up modes, gradients, generators and the `self.log` table for an evaluation; restore them afterwards."""
         before, self.stage = self.stage, stage.state
+        within_fit = before == "train" or stage is SANITY_CHECK
+        validates = stage is VALIDATION and within_fit
+        if validates and self.between_windows():
+            method_of(self.module, self.hooks.module_base, "on_validation_model_zero_grad")()
         data = self.evaluations.of(stage)
+        metrics = [dict(each) for each in self.results.dictionaries()] if stage is SANITY_CHECK else []
         self.results.use(Table(training=False, num_loaders=data.num_loaders))
         step = stage.calls(self.hooks, self.strategy).step
         data.use_dummy_step(partial(run_dummy_step, self.results, self.module, step, several=data.num_loaders > 1))
-        modes = {part: part.training for part in self.module.modules()}
-        within_fit = before == "train" or stage is SANITY_CHECK
-        validates = stage is VALIDATION and within_fit
+        modes, trains = {part: part.training for part in self.module.modules()}, False
         if validates:
             self.evaluations.hold(self.rng_state())
             self.user_state.hold()
             data.note()
             self.strategy.share_buffers()
-            if self.between_windows():
-                method_of(self.module, self.hooks.module_base, "on_validation_model_zero_grad")()
-        method_of(self.module, self.hooks.module_base, f"on_{stage.name}_model_eval")()
         fast = self.evaluations.inference and self.strategy.inference_mode and not within_fit
         grad_off = torch.inference_mode if fast else torch.no_grad
         leavable = not (validates and self._count_validation_batches())
         self.stop.begin_evaluation(leavable, _fingerprint(self.module) if validates else [])
         try:
-            with grad_off():
-                if stage is SANITY_CHECK:
-                    with isolate_rng():
-                        yield data
-                else:
-                    yield data
+            with grad_off(), isolate_rng() if stage is SANITY_CHECK else nullcontext():
+                method_of(self.module, self.hooks.module_base, f"on_{stage.name}_model_eval")()
+                yield data
+                self._back_to_training_mode(stage, modes)
+                trains = True
         except Exception as error:
             if not self.stop.evaluated:
                 explain_batch(error, data.given, self.results.table.batch)
             raise
         finally:
-            self._back_to_training_mode(stage, modes)
+            if not trains:
+                set_modes(modes)
             self.stage = before
             self.stop.begin_evaluation(True, [])  # what follows
             self.results.table.clear()
             if within_fit:
                 self.results.use(self.results.train)
             if stage is SANITY_CHECK:
-                self.results.adopt(({}, {}, {}))
+                self.results.adopt((metrics[0], metrics[1], metrics[2]))
 
     def _count_validation_batches(self) -> bool:
         """Whether a callback's state may change within a validation, which a resumed run repeats."""
@@ -302,6 +304,7 @@ class Run:
             self.train_data.close()
         for data in self.evaluations.loaded.values():
             data.close()
+        self.evaluations.forget_outputs()
         self.results.train.forget_batch()
 
     def mark_done(self) -> None:

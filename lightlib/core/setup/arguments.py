@@ -60,10 +60,14 @@ _PREFIXES = ("LIGHTLIB_", "PL_TRAINER_")
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
-def checked_call(init: Init) -> Init:
+def checked_call(init: Init, prefixes: tuple[str, ...] = _PREFIXES) -> Init:
     """Decorate ``Trainer.__init__``: defaults from the environment, and an explanation for unknown arguments.
 
     Every argument can be defaulted by ``LIGHTLIB_<ARGUMENT>`` or ``PL_TRAINER_<ARGUMENT>``, read as a Python literal.
+
+    Args:
+        init: The constructor.
+        prefixes: Of the variables.
     """
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
@@ -79,7 +83,7 @@ def checked_call(init: Init) -> Init:
         for name, value in kwargs.items():
             if name not in known:
                 raise _unknown_argument(name, value, known)
-        variables = _variables(known, kwargs)
+        variables = _variables(known, kwargs, prefixes)
         try:
             init(self, **kwargs, **{name: _literal(os.environ[variable]) for name, variable in variables.items()})
         except LightlibError as error:
@@ -106,16 +110,16 @@ def _unknown_argument(name: str, value: Any, known: list[str]) -> ArgumentTypeEr
     )
 
 
-def _variables(known: list[str], given: Mapping[str, Any]) -> dict[str, str]:
+def _variables(known: list[str], given: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, str]:
     """Return the arguments that the environment sets, with the names of the variables."""
     variables = {
         name: prefix + name.upper()
         for name in known
-        for prefix in reversed(_PREFIXES)
+        for prefix in reversed(prefixes)
         if name not in given and prefix + name.upper() in os.environ
     }
     for variable in os.environ:
-        prefix = next((prefix for prefix in _PREFIXES if variable.startswith(prefix)), None)
+        prefix = next((prefix for prefix in prefixes if variable.startswith(prefix)), None)
         name = variable[len(prefix) :].lower() if prefix else ""
         if not name or name in known:
             continue

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from lightlib import report
+from lightlib.conventions import tolerate
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.overrides import overrides
+from lightlib.core.setup.lightning_objects import fix_for_lightnings
 from lightlib.data.combined import CombinedLoader, holds_loaders, length
 from lightlib.errors import ArgumentTypeError, LightlibError, MisconfigurationException, shown
 
@@ -36,7 +38,7 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
             expected="an instance of lightlib.DataModule.",
             fix=f"datamodule={datamodule.__name__}()"
             if isinstance(datamodule, type)
-            else _import_fix(type(datamodule)) or "subclass lightlib.DataModule, or pass loaders.",
+            else fix_for_lightnings(type(datamodule)) or "subclass lightlib.DataModule, or pass loaders.",
         )
     names = dict.fromkeys(loaders) if len(loaders) > 1 else dict.fromkeys(loaders, "dataloaders")
     given = {names[name] or name: value for name, value in loaders.items() if value is not None}
@@ -49,7 +51,15 @@ def check_given(loaders: Mapping[str, Any], datamodule: Any) -> None:
     for name, value in given.items():
         if name == "val_dataloaders" and holds_nothing(value):
             continue  # a fit without validation
+        if name == "dataloaders" and holds_nothing(value):
+            tolerate(_no_loaders(repr(value)), "nothing is run, and the result is empty")
+            continue
         check_tree(value, name, f"{name}=DataLoader(dataset, batch_size=32)")
+
+
+def _no_loaders(given: str, where: str = "dataloaders") -> ArgumentTypeError:
+    fix = f"{where}=DataLoader(dataset, batch_size=32)" if where == "dataloaders" else "return DataLoader(dataset)"
+    return ArgumentTypeError(f"{where} is {given}, which holds no loader.", expected=_LOADERS, fix=fix)
 
 
 def check_tree(value: Any, where: str, fix: str) -> None:
@@ -98,20 +108,19 @@ def _instead(value: Any, where: str) -> str:
         return f"the module comes first: trainer.fit(module, {where}=loader)"
     if callable(value) and hasattr(value, "__name__"):
         return f"call it: {where}={value.__name__}()"
-    return _import_fix(kind)
+    return fix_for_lightnings(kind)
 
 
-def _import_fix(kind: type) -> str:
-    root = next((cls.__module__.split(".")[0] for cls in kind.__mro__ if cls.__name__ == "LightningDataModule"), "")
-    return f"import it from lightlib: `import lightlib as L` instead of `import {root} as L`." if root else ""
+def find(stage: str, given: Any, module: Module, datamodule: Any, evaluated: bool = False) -> Any:
+    """Return a function that returns the loaders of `stage` ("train", "val", "test", "predict"), or None.
 
-
-def find(stage: str, given: Any, module: Module, datamodule: Any) -> Any:
-    """Return a function that returns the loaders of `stage` ("train", "val", "test", "predict"), or None."""
+    Args:
+        evaluated: Whether the call runs this stage alone, which may have no loaders under lenient conventions.
+    """
     name = f"{stage}_dataloader"
     size = _wanted_batch_size(module, datamodule)
     if given is not None:
-        return None if holds_nothing(given) else lambda: serve(given, stage, size)
+        return None if holds_nothing(given) and not evaluated else lambda: serve(given, stage, size)
     for owner, base in ((datamodule, DataModule), (module, DataHooks)):
         if owner is not None and overrides(owner, base, name):
             return lambda owner=owner: serve(_returned(owner, name), stage, size)
@@ -128,6 +137,9 @@ def _returned(owner: Any, name: str) -> Any:
         )
     loaders = method()
     if name == "val_dataloader" and holds_nothing(loaders):
+        return loaders
+    if name != "train_dataloader" and holds_nothing(loaders):
+        tolerate(_no_loaders(repr(loaders), f"{where}()"), "nothing is run, and the result is empty")
         return loaders
     check_tree(loaders, f"{where}()", "return DataLoader(dataset, batch_size=32)")
     return loaders
@@ -218,7 +230,7 @@ def check_loaders(loaders: Iterable[Any], stage: str, may_shuffle: bool = False)
                 report.PossibleUserWarning,
             )
         if length(loader) == 0:
-            raise _empty(stage, f"a {type(loader).__name__} of length 0")
+            tolerate(_empty(stage, f"a {type(loader).__name__} of length 0"), "it is skipped")
 
 
 def explain_batch(error: BaseException, loaders: Iterable[Any], batch: Any) -> None:

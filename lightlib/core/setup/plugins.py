@@ -10,7 +10,9 @@ from typing import Any
 from lightlib import registry
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
+from lightlib.conventions import active
 from lightlib.core.progress.plan import Plan
+from lightlib.core.setup.lightning_objects import fix_for_lightnings
 from lightlib.core.setup.settings import Settings
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.launch.environment.detect import Environment, detect
@@ -18,9 +20,10 @@ from lightlib.launch.environment.slurm import SLURMEnvironment
 from lightlib.loggers.logger import DummyLogger, Logger
 from lightlib.precision.precision import Precision, named
 from lightlib.profilers.profiler import PassThroughProfiler
+from lightlib.strategies.plugin import StrategyPlugin
 from lightlib.strategies.strategy import Strategy
 
-Plugin = Precision | Environment | SLURMEnvironment | str
+Plugin = Precision | Environment | SLURMEnvironment | StrategyPlugin | str
 
 
 def strategy_of(given: Any, environment: Environment) -> Strategy:
@@ -79,7 +82,8 @@ def plugins_of(given: Any, precision: Any) -> Any:
     """Return the precision in `precision` or `plugins`."""
     plugins = _list(given)
     precisions = [plugin for plugin in plugins if isinstance(plugin, Precision)]
-    unknown = [plugin for plugin in plugins if not isinstance(plugin, Precision) and not is_environment(plugin)]
+    known = (Precision, StrategyPlugin)
+    unknown = [plugin for plugin in plugins if not isinstance(plugin, known) and not is_environment(plugin)]
     if unknown:
         raise ArgumentTypeError(
             f"plugins holds {shown(unknown[0])}.",
@@ -95,6 +99,45 @@ def plugins_of(given: Any, precision: Any) -> Any:
             fix=f"Trainer(precision={precision!r})" if precision is not None else "leave out one.",
         )
     return precisions[0] if precisions else precision
+
+
+def arguments_of(strategy: Any, accelerator: Any, devices: Any, plugins: Any) -> tuple[Any, Any, Any]:
+    """Return the arguments `accelerator`, `devices` and `plugins`, with those that the strategy sets."""
+    given = strategy.extension.arguments if isinstance(strategy, Strategy) else {}
+    found = {"accelerator": accelerator, "devices": devices}
+    for name, value in found.items():
+        if name in given and value != "auto" and value is not given[name]:
+            raise MisconfigurationException(
+                f"{name} is given twice: Trainer({name}={value!r}) and {type(strategy).__name__} with {given[name]!r}.",
+                expected="one of the two.",
+                fix=f"leave out Trainer({name}=…).",
+            )
+    more = given.get("plugins", ())
+    return (
+        given.get("accelerator", accelerator),
+        given.get("devices", devices),
+        [*_list(plugins), *more] if more else plugins,
+    )
+
+
+def attach_plugins(plugins: Any, strategy: Strategy) -> None:
+    """Let the plugins of the strategy change it.
+
+    Raises:
+        MisconfigurationException: There are two of one kind.
+    """
+    attached: dict[type, StrategyPlugin] = {}
+    for plugin in _list(plugins):
+        if isinstance(plugin, StrategyPlugin):
+            kind = next(one for one in type(plugin).__mro__ if StrategyPlugin in one.__bases__)
+            if kind in attached:
+                raise MisconfigurationException(
+                    f"plugins holds two of a kind: {type(attached[kind]).__name__} and {type(plugin).__name__}.",
+                    expected=f"one {kind.__name__}.",
+                    fix="leave out one of them.",
+                )
+            attached[kind] = plugin
+            plugin.attach_to(strategy)
 
 
 def precision_of(given: Any) -> Precision:
@@ -157,6 +200,8 @@ def profiler_of(given: Any) -> Any:
 
 def _instance(argument: str, given: Any, base: type, arguments: str = "") -> str:
     is_class = isinstance(given, type) and issubclass(given, base)
+    if foreign := fix_for_lightnings(given):
+        return foreign
     return f"Trainer({argument}={given.__name__}({arguments}))" if is_class else ""
 
 
@@ -227,13 +272,16 @@ def accumulation_of(
     return accumulate, f"Global batch {reached} = {parts}{requested}{cut}."
 
 
-def plan_of(settings: Settings, num_batches: float, has_val: bool) -> Plan:
+def plan_of(settings: Settings, num_batches: float, has_val: bool, known: bool = True) -> Plan:
     """Return the plan of a fit.
 
     Args:
         num_batches: Training batches per epoch, after the limit.
+        known: Whether this number is final; otherwise the loaders have not been requested yet.
     """
-    every, across = _validation_interval(settings, num_batches) if has_val else (None, False)
+    every, across = (math.inf, False) if has_val else (None, False)
+    if has_val and known:
+        every, across = _validation_interval(settings, num_batches)
     return Plan(
         num_batches=num_batches,
         accumulate=settings.accumulate_grad_batches,
@@ -247,6 +295,7 @@ def plan_of(settings: Settings, num_batches: float, has_val: bool) -> Plan:
         validate_every_epochs=settings.check_val_every_n_epoch or 1,
         sanity_batches=settings.num_sanity_val_steps,
         log_every=settings.log_every_n_steps,
+        checks_always=active().checks_always,
     )
 
 

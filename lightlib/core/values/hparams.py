@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
+import pickle
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -227,6 +229,17 @@ def plain_hparams(hparams: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
             left_out.append(key)
     left_out += _remove_secrets(stored)
     return stored, left_out
+
+
+def picklable(hparams: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return those of the named hyperparameters that can be stored as objects, except secrets."""
+    kept: dict[str, Any] = {}
+    for name in names:
+        if name in hparams and not is_secret(str(name), ""):
+            with contextlib.suppress(Exception):  # an object may raise anything as it is pickled
+                pickle.dumps(hparams[name])
+                kept[name] = hparams[name]
+    return kept
 
 
 def _remove_secrets(stored: dict[Any, Any], where: str = "") -> list[str]:

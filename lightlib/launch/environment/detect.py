@@ -142,7 +142,7 @@ def _requested(given: Any, devices: int | None, num_nodes: int, variables: Varia
         if launched is None:
             raise _absent(given)
         return launched
-    environment = given if isinstance(given, Environment) else _adapted(given, devices, num_nodes)
+    environment = given if isinstance(given, Environment) else _adapted(given, devices, num_nodes, variables, automatic)
     names = replace(OWN, title=f"the environment {environment.name!r}", devices_fix="")
     return check_arguments(environment, names, devices, num_nodes, {})
 
@@ -157,8 +157,11 @@ def _absent(name: str) -> MisconfigurationException:
     )
 
 
-def _adapted(given: Any, devices: int | None, num_nodes: int) -> Environment:
-    """Return the environment given by an object with the methods of Lightning's ClusterEnvironment."""
+def _adapted(given: Any, devices: int | None, num_nodes: int, variables: Variables, automatic: int) -> Environment:
+    """Return the environment given by an object with the methods of Lightning's ClusterEnvironment.
+
+    Its setters receive the number of processes and the rank of this one, as in Lightning.
+    """
     wanted = ("world_size", "global_rank", "local_rank", "node_rank")
     if isinstance(given, type) or not all(callable(getattr(given, name, None)) for name in wanted):
         raise ArgumentTypeError(
@@ -167,6 +170,15 @@ def _adapted(given: Any, devices: int | None, num_nodes: int) -> Environment:
             f"{', '.join(wanted)} and the properties main_address, main_port and creates_processes_externally.",
             fix="Environment(name='mine', rank=0, world_size=2, ..., launched=True)",
         )
+    launched = bool(getattr(given, "creates_processes_externally", True))
+    if not launched:
+        first = local({**variables, **_rendezvous(given)}, devices or automatic, num_nodes)
+        getattr(given, "set_world_size", _ignore)(first.world_size)
+        getattr(given, "set_global_rank", _ignore)(first.rank)
+    else:  # as Lightning does; one whose launcher knows the numbers ignores these
+        size = devices or automatic
+        getattr(given, "set_world_size", _ignore)(size * num_nodes)
+        getattr(given, "set_global_rank", _ignore)(int(given.node_rank()) * size + int(given.local_rank()))
     size, rank, local_rank, node_rank = (int(getattr(given, name)()) for name in wanted)
     local_size = min(size, devices or max(1, size // num_nodes))
     return Environment(
@@ -179,5 +191,18 @@ def _adapted(given: Any, devices: int | None, num_nodes: int) -> Environment:
         num_nodes=-(-size // local_size),
         address=str(getattr(given, "main_address", "127.0.0.1")),
         port=int(getattr(given, "main_port", 0)),
-        launched=bool(getattr(given, "creates_processes_externally", True)),
+        launched=launched,
     )
+
+
+def _ignore(value: int) -> None:
+    """Stand in for a setter that the object does not have."""
+
+
+def _rendezvous(given: Any) -> dict[str, str]:
+    """Return the variables of torch that an object's properties stand for."""
+    properties = {"MASTER_ADDR": "main_address", "MASTER_PORT": "main_port"}
+    values = {name: getattr(given, attribute, None) for name, attribute in properties.items()}
+    return {name: str(value) for name, value in values.items() if value is not None} | {
+        "NODE_RANK": str(given.node_rank())
+    }

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+from lightlib.launch.environment import clusters
 
 
 class SLURMEnvironment:
@@ -34,6 +35,11 @@ class SLURMEnvironment:
         >>> SLURMEnvironment().requeue_signal.name
         'SIGUSR1'
     """
+
+    @staticmethod
+    def detect() -> bool:
+        """Whether ``srun`` has started this process as a task of a job."""
+        return clusters.slurm() is not None
 
     def __init__(self, auto_requeue: bool = True, requeue_signal: signal.Signals | None = None) -> None:
         if not isinstance(auto_requeue, bool):

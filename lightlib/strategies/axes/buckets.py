@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,30 +20,44 @@ class BucketOrder:
 
     torch arranges the buckets again after the first reduced backward, in the order in which gradients arrived. A
     backward of zeros in the saved order makes a new process do the same: docs/decisions/0022 has the full argument.
-
-    Attributes:
-        names: Of the parameters, in the order in which their gradients arrived; None before the first backward.
     """
 
     def __init__(self, ddp: DistributedDataParallel, module: nn.Module) -> None:
-        self.names: list[str] | None = None
+        self._names: list[str] | None = None
+        self._arrived: dict[str, None] = {}
+        self._handles: list[Any] = []
         self._ddp = ddp
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
 
+    @property
+    def names(self) -> list[str] | None:
+        """The parameters in the order in which their gradients arrived; None before the first backward."""
+        if self._names is None and self._arrived:
+            self._end_notes()
+        return self._names
+
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Take note of the order in which gradients arrive inside."""
-        arrived: dict[str, None] = {}
-
-        def note(name: str, _: Tensor) -> None:
-            arrived.setdefault(name)
-
-        with ExitStack() as hooks:
+        """Take note of the order in which gradients arrive inside; afterwards, if backward is called only then."""
+        if not self._handles:
             for name, parameter in self._parameters.items():
-                hook = parameter.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
-                hooks.callback(hook.remove)
+                hook = parameter.register_post_accumulate_grad_hook(partial(self._note, name))  # type: ignore[no-untyped-call]
+                self._handles.append(hook)
+        try:
             yield
-        self.names = list(arrived) or None
+        except BaseException:
+            self._end_notes()
+            raise
+        if self._arrived:
+            self._end_notes()
+
+    def _note(self, name: str, _: Tensor) -> None:
+        self._arrived.setdefault(name)
+
+    def _end_notes(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._names, self._arrived, self._handles = list(self._arrived) or None, {}, []
 
     def rehearse(self, names: Sequence[str]) -> None:
         """Give torch the order of the run to resume; every process calls it, before its first batch."""
@@ -61,7 +75,7 @@ class BucketOrder:
             set_gradient_sync(self._ddp, True)
             self._ddp().backward()
         self._ddp.zero_grad()
-        self.names = list(names)
+        self._names = list(names)
 
 
 def _chain(parameters: Sequence[nn.Parameter]) -> Tensor:

@@ -1,1 +1,10 @@
 """DeepSpeed's engine as a strategy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lightlib import lazy
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

@@ -1,0 +1,154 @@
+"""Conventions: switches for places where Lightning behaves otherwise, and its private names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from lightlib import report
+from lightlib.errors import LightlibError
+
+__all__ = [
+    "LIGHTLIB", "LIGHTNING", "Conventions", "active", "assigned", "following", "inspect_callback", "internal",
+    "serve_internals", "tolerate", "use",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Conventions:
+    """Choices of a run where Lightning and lightlib differ; the defaults are lightlib's.
+
+    All of them are read while a run is set up, before its first batch.
+
+    Attributes:
+        lenient: Mistakes that Lightning accepts are warnings instead of errors; see :func:`tolerate`.
+        loads_late: Loaders are requested when they are needed, after `configure_optimizers`: those of validation within
+            the sanity check, with its random generators, and those of training after it.
+        clears_late: Gradients are cleared between `training_step` and backward, not before `training_step`.
+        counts_all: `global_step` counts the steps of all optimizers, also after a batch without a loss, and each before
+            its schedules step.
+        steps_early: Schedules that step with epochs do so before the `on_train_batch_end` of the last batch.
+        checks_always: A sanity check runs also before a run that is resumed.
+        keeps_objects: Hyperparameters that are no plain values are stored in checkpoints, which then are not read
+            without `weights_only=False`.
+        draws_globally: The model summary runs the example input with the random generators of the program.
+        notes_place: A prediction notes its batch, from which the indices of its samples are computed.
+        teardown_always: `teardown` is called after an error as well.
+    """
+
+    lenient: bool = False
+    loads_late: bool = False
+    clears_late: bool = False
+    counts_all: bool = False
+    steps_early: bool = False
+    checks_always: bool = False
+    keeps_objects: bool = False
+    draws_globally: bool = False
+    notes_place: bool = False
+    teardown_always: bool = True
+
+
+LIGHTLIB = Conventions()
+LIGHTNING = Conventions(
+    lenient=True,
+    loads_late=True,
+    clears_late=True,
+    counts_all=True,
+    steps_early=True,
+    checks_always=True,
+    keeps_objects=True,
+    draws_globally=True,
+    notes_place=True,
+    teardown_always=False,
+)
+_active = LIGHTLIB
+_internals: Callable[[Any, str], Any] | None = None
+_assign: Callable[[Any, str, Any], None] | None = None
+_inspect: Callable[[Any], None] | None = None
+
+
+def active() -> Conventions:
+    """Return the conventions of this process: lightlib's, or Lightning's after `lightlib.compat.install()`."""
+    return _active
+
+
+def use(conventions: Conventions) -> None:
+    """Make the runs that begin from now on follow these conventions."""
+    global _active  # noqa: PLW0603  one value for the process, set once
+    _active = conventions
+
+
+@contextmanager
+def following(conventions: Conventions) -> Iterator[None]:
+    """Follow these conventions in a block.
+
+    Example:
+        >>> with following(LIGHTNING):
+        ...     active().lenient
+        True
+        >>> active().lenient
+        False
+    """
+    before = active()
+    use(conventions)
+    try:
+        yield
+    finally:
+        use(before)
+
+
+def tolerate(error: LightlibError, instead: str) -> None:
+    """Raise the error; under lenient conventions warn once, with the behaviour of this run.
+
+    Args:
+        error: The error, with the problem, the expectation and the fix.
+        instead: What happens without the error, as a clause: ``"nothing is validated"``.
+    """
+    if not _active.lenient:
+        raise error
+    report.warn_once(str(error), f"{error}\n  As in Lightning, {instead}; without compat this is an error.")
+
+
+def serve_internals(
+    lookup: Callable[[Any, str], Any] | None,
+    assign: Callable[[Any, str, Any], None] | None = None,
+    inspect: Callable[[Any], None] | None = None,
+) -> None:
+    """Set the functions that return and set the internals of Lightning which an object does not have itself.
+
+    Args:
+        lookup: ``(owner, name)``; it raises AttributeError for names that it does not know. None removes it.
+        assign: ``(owner, name, value)``; it raises for names that cannot be set.
+        inspect: Warns of private methods of Lightning that a callback overrides.
+    """
+    global _internals, _assign, _inspect
+    _internals, _assign, _inspect = lookup, assign, inspect
+
+
+def inspect_callback(callback: Any) -> None:
+    """Warn of private methods that a callback overrides and that only Lightning calls."""
+    if _inspect is not None:
+        _inspect(callback)
+
+
+def assigned(owner: Any, name: str, value: Any) -> bool:
+    """Set an internal of Lightning. Return whether there is a function for that."""
+    if _assign is not None:
+        _assign(owner, name, value)
+    return _assign is not None
+
+
+def internal(owner: Any, name: str, message: str) -> Any:
+    """Return an attribute that only Lightning's object has; called when the attribute is missing.
+
+    Args:
+        message: The error if nothing serves it.
+
+    Raises:
+        AttributeError: Compat is off, or does not provide this name.
+    """
+    if _internals is None:
+        raise AttributeError(message, name=name, obj=owner)
+    return _internals(owner, name)

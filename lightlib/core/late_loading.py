@@ -1,0 +1,63 @@
+"""Late loading: requests loaders where Lightning does, if that convention is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from lightlib.conventions import active
+from lightlib.core.run.parts import VALIDATION, Stage
+from lightlib.core.run.run import Run
+from lightlib.core.setup.loaders import check_loaders
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
+
+
+def before_hooks(trainer: Trainer, eval_data: Callable[[Stage], Any]) -> dict[str, Callable[..., Any]]:
+    """Return the calls that load data or note the place of a batch, by the name of the hook that follows each."""
+    calls: dict[str, Callable[..., Any]] = {}
+    if active().notes_place:
+        calls["on_predict_batch_start"] = lambda batch, i, loader=0: _note(trainer.run, i, loader)
+    if not active().loads_late:
+        return calls
+    return {
+        **calls,
+        "on_train_start": lambda: _load(trainer.run, eval_data),
+        "on_train_epoch_start": lambda: _reload(trainer.run),
+    }
+
+
+def _note(run: Run | None, i: int, loader: int) -> None:
+    assert run is not None
+    run.evaluations.note_place(i, loader)
+
+
+def _load(run: Run | None, eval_data: Callable[[Stage], Any]) -> None:
+    """Request the training loaders, and those of validation unless the sanity check has."""
+    assert run is not None
+    data = run.train_data
+    assert data is not None
+    check_loaders(data.given, "train")
+    plan = run.replan(data.num_batches)
+    if plan.validate_every is not None and not (run.progress.epoch + 1) % plan.validate_every_epochs:
+        eval_data(VALIDATION)
+    run.use_plan(run.replan(data.num_batches))
+
+
+def _reload(run: Run | None) -> None:
+    """Request the training loaders again if that is due.
+
+    Lightning begins to read such loaders twice, so a seed for their workers is drawn once more.
+    """
+    assert run is not None
+    data = run.train_data
+    assert data is not None
+    with run.user_state.reading():
+        reloaded = data.reload_if_due(run.progress.epoch)
+    for loader in data.given if reloaded else ():
+        if isinstance(loader, DataLoader):
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
