@@ -6,13 +6,13 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from jsonargparse import ActionConfigFile, Namespace, class_from_function  # type: ignore[attr-defined]
 from torch.optim import Optimizer
 
-from lightlib import report
+from lightlib import lazy, report
 from lightlib.config.from_checkpoint import with_hyperparameters
 from lightlib.config.hyperparameters import instantiate_module, recorded
 from lightlib.config.optimizers import (
@@ -402,3 +402,7 @@ class LightningCLI:
 
     def _get(self, config: Any, key: str, default: Any = None) -> Any:
         return self._part(config).get(key, default)
+
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy.lightning_names(__name__)

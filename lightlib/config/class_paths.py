@@ -61,11 +61,20 @@ def with_class_paths(config: Any, named: Mapping[str, str], prefix: str = "") ->
         at = f"{prefix}{key}"
         if at in named:
             replaced[key] = _chosen(value, named[at], not _taken_by_trainer(at))
+        elif at.endswith("trainer.plugins"):
+            replaced[key] = [_plugin(one) for one in value] if isinstance(value, list) else _plugin(value)
         elif any(one.startswith(f"{at}.") for one in named):
             replaced[key] = with_class_paths(value, named, f"{at}.")
         else:
             replaced[key] = value
     return replaced
+
+
+def _plugin(value: Any) -> Any:
+    """Return a plugin with a full class path: it may be of several groups, and compat has classes of the same names."""
+    if isinstance(value, dict) and isinstance(value.get("class_path"), str):
+        return {**value, "class_path": names.plugin_path(value["class_path"])}
+    return value
 
 
 def _taken_by_trainer(key: str) -> bool:

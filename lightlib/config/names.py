@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
-import itertools
 import sys
 from collections.abc import Mapping
-from importlib import resources
 from pkgutil import resolve_name
 from typing import Any
 
 from lightlib import registry
-from lightlib.config.yaml.file import load
+from lightlib.compat import absent, objects
+from lightlib.compat.finder import ROOTS, canonical
 from lightlib.errors import MisconfigurationException, UnknownNameError, nearest
 
 # The package that holds the classes of a group by name, and their base class.
@@ -30,14 +28,15 @@ _GROUPS: dict[str, tuple[str, str]] = {
 }
 _ALSO = ("Environment", "SLURMEnvironment")  # plugins with no common base class
 
-_TABLE = "lightning_classes.yaml"
-# Each root of Lightning's class paths, with the sections of the table that are below it.
-_ROOTS = {
-    "lightning": ("pytorch", "fabric"),  # only what has no package there
-    "lightning.fabric": ("both", "fabric"),
-    "lightning.pytorch": ("both", "pytorch"),
-    "lightning_fabric": ("both", "fabric"),
-    "pytorch_lightning": ("both", "pytorch"),
+# Our package for each of Lightning's, where an error lists what may be written instead.
+_PACKAGES = {"plugins.environments": "launch", "plugins": "precision", "": ""}
+# Environments that are classes in Lightning and may be written as names here: `trainer.plugins: lsf`.
+_NAMED = {
+    "KubeflowEnvironment": "kubeflow",
+    "LSFEnvironment": "lsf",
+    "LightningEnvironment": "local",
+    "MPIEnvironment": "mpi",
+    "TorchElasticEnvironment": "torchrun",
 }
 _SHAPE = ("class_path", "init_args", "dict_kwargs")
 
@@ -75,6 +74,12 @@ def class_path(group: str, name: str) -> str:
     raise UnknownNameError("strategy" if group == "strategies" else group.removesuffix("s"), name, known, fix=fix)
 
 
+def plugin_path(name: str) -> str:
+    """Return the import path of a precision or an environment that a name stands for; any other name as it is."""
+    packages = (_GROUPS[group][0] for group in ("precision", "environments"))
+    return next((f"{package}.{name}" for package in packages if name in _classes(package)), name)
+
+
 def check_shape(group: str, value: Mapping[str, Any]) -> None:
     """Raise if a mapping for an object of a group has its class as a key.
 
@@ -102,22 +107,34 @@ def _is_class(group: str, name: object) -> bool:
 
 
 def translate(path: str) -> str:
-    """Return our class path for one of Lightning's, also by its defining file; any other path as it is."""
-    if path in _lightning():
-        package, name = _lightning()[path]
-        if name in importlib.import_module(package).__all__:
-            return f"{package}.{name}"
-        raise _lacking(path, package, name)
-    place = path.rpartition(".")[0]
-    next_to_it = [known for known in _lightning() if known.rpartition(".")[0] == place]
-    if next_to_it and ".demos." not in path:
-        package = _lightning()[next_to_it[0]][0]
-        raise MisconfigurationException(
-            f"{path!r} is no class of Lightning 2.6.{nearest(path, next_to_it)}",
-            expected=f"a class of Lightning, or one of ours from {package}.",
-            fix="correct the name.",
-        )
-    return path
+    """Return our path for one of Lightning's, also by its defining file; any other path as it is."""
+    place, _, name = path.rpartition(".")
+    if not _is_module(place):
+        return path
+    where = canonical(place)
+    target = objects.provided(where, name)
+    if target is not None:
+        package = _package(where)
+        ours = not objects.has_own_row(where, name) and name in importlib.import_module(package).__all__
+        return f"{package}.{name}" if ours else target.replace(":", ".")
+    if _is_public(path):
+        raise _lacking(path, where, name)
+    known = [f"{place}.{one}" for one in objects.names()[where].split()]
+    raise MisconfigurationException(
+        f"{path!r} is no class of Lightning 2.6.{nearest(path, known)}",
+        expected=f"a class of Lightning, or one of ours from {_package(where)}.",
+        fix="correct the name.",
+    )
+
+
+def _is_module(path: str) -> bool:
+    return path.partition(".")[0] in ROOTS and canonical(path) in objects.names()
+
+
+def _is_public(path: str) -> bool:
+    """Whether a path is that of a public name of Lightning."""
+    place, _, name = path.rpartition(".")
+    return _is_module(place) and name in objects.names()[canonical(place)].split()
 
 
 def translated(value: Any) -> Any:
@@ -128,7 +145,7 @@ def translated(value: Any) -> Any:
     ours have not are left out where they are null. All else stays as it is, and `value` itself is not changed.
     """
     if isinstance(value, str):
-        return _name(value) or (translate(value) if value in _lightning() else value)
+        return _name(value) or (translate(value) if _is_public(value) else value)
     if isinstance(value, list):
         return [translated(one) for one in value]
     if not isinstance(value, dict):
@@ -140,7 +157,7 @@ def translated(value: Any) -> Any:
         return _name(path)
     found: dict[str, Any] = {key: translated(one) for key, one in value.items() if key != "class_path"}
     found = {"class_path": translate(path), **found}
-    if path in _lightning() and isinstance(found.get("init_args"), dict):
+    if _is_public(path) and isinstance(found.get("init_args"), dict):
         found["init_args"] = _without_empty(found["class_path"], found["init_args"])
     return found
 
@@ -152,41 +169,27 @@ def _without_empty(path: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if value is not None or key in known}
 
 
-@functools.cache
-def _table() -> dict[str, Any]:
-    """Lightning's classes, by section of the data file."""
-    table: dict[str, Any] = load(resources.files(__package__).joinpath(_TABLE).read_text(encoding="utf-8"), _TABLE)
-    return table
-
-
-@functools.cache
-def _lightning() -> dict[str, tuple[str, str]]:
-    """Map every path by which a class of Lightning may be named to our package and the name of the class."""
-    classes: dict[str, tuple[str, str]] = {}
-    for root, sections in _ROOTS.items():
-        for area, content in (item for section in sections for item in _table()[section].items()):
-            if root == "lightning" and area:
-                continue
-            package = f"{root}.{area}".removesuffix(".")
-            for file, names in content["classes"].items():
-                for place in itertools.accumulate(filter(None, file.split(".")), "{}.{}".format, initial=package):
-                    classes.update({f"{place}.{name}": (content["package"], name) for name in names.split()})
-    return classes
-
-
 def _name(path: str) -> str:
     """Return the name that stands for a class of Lightning, or an empty string."""
-    name: str = _table()["names"].get(_lightning().get(path, ("", ""))[1], "")
-    return name
+    return _NAMED.get(path.rpartition(".")[2], "") if _is_public(path) else ""
 
 
-def _lacking(path: str, package: str, name: str) -> MisconfigurationException:
-    registered, instead = _table()["names"].get(name), _table()["instead"].get(name)
-    other = f"write instead: {instead}" if instead else "leave it out, or write one of these."
+def _package(where: str) -> str:
+    """Return the package of ours for a module of Lightning, given below ``lightning``."""
+    area = where.partition(".")[2]
+    for theirs, ours in _PACKAGES.items():
+        if area == theirs or (theirs and area.startswith(f"{theirs}.")):
+            return f"lightlib.{ours}".rstrip(".")
+    name = f"lightlib.{area.partition('.')[0]}"
+    return name if any(name == package for package, _ in _GROUPS.values()) else "lightlib"
+
+
+def _lacking(path: str, where: str, name: str) -> MisconfigurationException:
+    package = _package(where)
     return MisconfigurationException(
         f"{path!r} is a Lightning class with no counterpart in lightlib.",
         expected=f"one of {package}: {', '.join(_classes(package)) or 'none'}.",
-        fix=f"trainer.plugins: {registered}" if registered else other,
+        fix=absent.INSTEAD.get(name) or "leave it out, or write one of these.",
     )
 
 

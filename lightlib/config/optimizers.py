@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lightlib import report
 from lightlib.config.errors.places import Places
+from lightlib.conventions import tolerate
 from lightlib.core.module.module import Module
 from lightlib.errors import MisconfigurationException
 
@@ -95,11 +96,12 @@ def reject_scheduler_alone(program: str | None) -> None:
             report.PossibleUserWarning,
         )
         return
-    raise MisconfigurationException(
+    error = MisconfigurationException(
         f"{what}: it would not be used.",
         expected="both, or neither and the module's configure_optimizers.",
         fix="--optimizer AdamW --optimizer.lr 1e-3",
     )
+    tolerate(error, "it is ignored")
 
 
 def configured_optimizers(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib
-import inspect
-import pkgutil
 from importlib.metadata import EntryPoint
+from pkgutil import resolve_name
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from jsonargparse import ArgumentParser
 
 from lightlib import registry
 from lightlib.callbacks import Callback
+from lightlib.compat import absent, objects
 from lightlib.config.names import check_shape, class_path, translate, translated
 from lightlib.errors import MisconfigurationException, UnknownNameError
 from lightlib.loggers import Logger
@@ -230,6 +230,10 @@ ARGUMENTS = {
         ("lightning.pytorch.LightningDataModule", "lightlib.LightningDataModule"),
         ("lightning.pytorch.trainer.trainer.Trainer", "lightlib.Trainer"),
         ("lightning.pytorch.utilities.CombinedLoader", "lightlib.CombinedLoader"),
+        ("lightning.pytorch.demos.boring_classes.BoringModel", "lightlib.compat.demos.BoringModel"),
+        ("lightning.pytorch.demos.transformer.WikiText2", "lightlib.compat.tools.text_demos.WikiText2"),
+        ("lightning.pytorch.plugins.environments.LSFEnvironment", "lightlib.compat.environments.LSFEnvironment"),
+        ("lightning_fabric.Fabric", "lightlib.Fabric"),
     ],
 )
 def test_a_class_of_lightning_that_we_have(path, ours):
@@ -245,8 +249,7 @@ def test_a_class_of_lightning_that_we_have(path, ours):
         "",
         "lightning",
         "lightning_utilities.core.enums.StrEnum",
-        "lightning.pytorch.utilities.types.OptimizerLRScheduler",
-        "lightning.pytorch.demos.transformer.WikiText2",
+        "lightning.nothing.Class",
         "my.lightning.pytorch.callbacks.EarlyStopping",
         "pytorch_lightning_bolts.callbacks.Printer",
     ],
@@ -259,15 +262,11 @@ def test_other_paths_stay(path):
     ("path", "words"),
     [
         ("lightning.pytorch.callbacks.StochasticWeightAveraging", "Expected: one of lightlib.callbacks: Checkpoint, "),
-        (
-            "lightning.pytorch.plugins.io.AsyncCheckpointIO",
-            "Fix: write instead: a callback ModelCheckpoint with async_save",
-        ),
-        ("lightning.pytorch.plugins.precision.FSDPPrecision", "Fix: write instead: trainer.precision"),
-        ("lightning.pytorch.strategies.XLAStrategy", "Fix: leave it out, or write one of these."),
-        ("lightning.pytorch.plugins.environments.LSFEnvironment", "Fix: trainer.plugins: lsf"),
-        ("lightning.pytorch.demos.boring_classes.BoringModel", "Fix: write instead: lightlib.testing.BoringModule"),
-        ("lightning.Fabric", "'lightning.Fabric' is a Lightning class with no counterpart in lightlib."),
+        ("lightning.pytorch.plugins.precision.BitsandbytesPrecision", "Fix: use bitsandbytes' layers in the module"),
+        ("lightning.pytorch.strategies.XLAStrategy", "Fix: use a CPU, CUDA or MPS device"),
+        ("lightning.pytorch.loggers.LitLogger", "Expected: one of lightlib.loggers: CSVLogger, "),
+        ("lightning.fabric.plugins.environments.XLAEnvironment", "Expected: one of lightlib.launch: "),
+        ("lightning.pytorch.tuner.Tuner", "Expected: one of lightlib: Callback, "),
     ],
 )
 def test_a_class_of_lightning_that_we_have_not(path, words):
@@ -362,89 +361,17 @@ def test_a_class_that_we_have_not_is_said_in_the_short_form_too():
         translated({"trainer": {"callbacks": ["lightning.pytorch.callbacks.ModelPruning"]}})
 
 
-# against Lightning itself, where it is installed
-
-# Inner parts of Lightning's files, which no configuration names.
-INNER = {
-    "lightning.pytorch.callbacks.early_stopping.EarlyStoppingReason",
-    "lightning.pytorch.callbacks.prediction_writer.WriteInterval",
-    "lightning.pytorch.callbacks.progress.rich_progress.BatchesProcessedColumn",
-    "lightning.pytorch.callbacks.progress.rich_progress.CustomBarColumn",
-    "lightning.pytorch.callbacks.progress.rich_progress.CustomInfiniteTask",
-    "lightning.pytorch.callbacks.progress.rich_progress.CustomProgress",
-    "lightning.pytorch.callbacks.progress.rich_progress.CustomTimeColumn",
-    "lightning.pytorch.callbacks.progress.rich_progress.MetricsTextColumn",
-    "lightning.pytorch.callbacks.progress.rich_progress.ProcessingSpeedColumn",
-    "lightning.pytorch.callbacks.progress.tqdm_progress.Tqdm",
-    "lightning.pytorch.callbacks.timer.Interval",
-    "lightning.pytorch.loggers.csv_logs.ExperimentWriter",
-    "lightning.pytorch.plugins.precision.double.LightningDoublePrecisionModule",
-    "lightning.pytorch.profilers.pytorch.RegisterRecordFunction",
-    "lightning.pytorch.profilers.pytorch.ScheduleWrapper",
-    "lightning.fabric.plugins.collectives.collective.Collective",
-    "lightning.fabric.plugins.collectives.single_device.SingleDeviceCollective",
-    "lightning.fabric.plugins.collectives.torch_collective.TorchCollective",
-}
-LACKING = """
-BackboneFinetuning BaseFinetuning BasePredictionWriter BatchSizeFinder DeviceStatsMonitor EMAWeightAveraging
-LearningRateFinder ModelPruning SpikeDetection StochasticWeightAveraging ThroughputMonitor WeightAveraging
-LitLogger ParallelStrategy SingleDeviceXLAStrategy XLAStrategy XLAAccelerator XLAProfiler Tuner Fabric
-AsyncCheckpointIO CheckpointIO TorchCheckpointIO XLACheckpointIO LayerSync TorchSyncBatchNorm
-BitsandbytesPrecision DeepSpeedPrecision FSDPPrecision TransformerEnginePrecision XLAPrecision
-ClusterEnvironment KubeflowEnvironment LSFEnvironment LightningEnvironment MPIEnvironment TorchElasticEnvironment
-XLAEnvironment
-"""
+# all of Lightning's public names
 
 
-def classes_of_lightning():
-    """Return the public classes in Lightning's parts of a Trainer, by every path that leads to them."""
-    areas = [
-        "accelerators",
-        "callbacks",
-        "cli",
-        "core",
-        "loggers",
-        "plugins",
-        "profilers",
-        "strategies",
-        "trainer",
-        "tuner",
-    ]
-    found = {
-        f"lightning.{name}" for name in ("Trainer", "LightningModule", "LightningDataModule", "Callback", "Fabric")
-    }
-    for area in [f"pytorch.{area}" for area in areas] + ["fabric.accelerators", "fabric.plugins"]:
-        root = importlib.import_module(f"lightning.{area}")
-        files = pkgutil.walk_packages(root.__path__, f"{root.__name__}.") if hasattr(root, "__path__") else []
-        for file in [root.__name__, *(file.name for file in files if "._" not in file.name)]:
-            module = importlib.import_module(file)
-            public = getattr(module, "__all__", None) or [
-                name for name, one in vars(module).items() if getattr(one, "__module__", "") == file
-            ]
-            found |= {
-                f"{file}.{name}"
-                for name in public
-                if not name.startswith("_") and inspect.isclass(getattr(module, name, None))
-            }
-    core = ("lightning.pytorch.core.", "lightning.pytorch.trainer.")
-    return sorted(
-        path
-        for path in found
-        if not path.startswith(core) or path.endswith((".Trainer", ".LightningModule", ".LightningDataModule"))
-        if "_graveyard" not in loaded(path).__module__
-        if f"{loaded(path).__module__}.{loaded(path).__name__}" not in INNER
-    )
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_every_public_class_of_lightning_is_ours_or_is_said_to_be_lacking(monkeypatch):
-    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # Lightning sets it when it is imported
-    pytest.importorskip("lightning")
-    lacking = set()
-    for path in classes_of_lightning():
-        try:
-            assert isinstance(loaded(translate(path)), type), path
-        except MisconfigurationException as error:
-            assert "no counterpart in lightlib" in str(error), path  # noqa: PT017  it is one of two right answers
-            lacking.add(path.rpartition(".")[2])
-    assert lacking == set(LACKING.split())
+def test_every_public_name_of_lightning_is_ours_or_has_a_replacement():
+    for where, public in objects.names().items():
+        for name in public.split():
+            path = ".".join(("lightning", *filter(None, [where]), name))
+            try:
+                place, _, ours = translate(path).rpartition(".")
+                assert place.partition(".")[0] != "lightning", path
+                resolve_name(f"{place}:{ours}")
+            except MisconfigurationException as error:
+                assert "no counterpart in lightlib" in str(error), path  # noqa: PT017  it is one of two right answers
+                assert name in absent.INSTEAD, path
