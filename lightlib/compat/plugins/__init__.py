@@ -1,0 +1,1 @@
+"""Plugins and strategies under Lightning's protocols: adapters around lightlib's own."""
