@@ -1,0 +1,1 @@
+"""Lightning's smaller functions and classes, by subject; they are imported on use."""
