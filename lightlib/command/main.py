@@ -27,16 +27,22 @@ run a model
   test        test with the weights of a checkpoint
   predict     predict with the weights of a checkpoint
 
+run a loop of your own
+  fabric      run a script that has a Fabric, on the devices of the options
+
 begin and look
   init        write a small project that runs and tests at once
   plot        draw the learning curves of a run
   checkpoint  inspect, verify, convert, consolidate or export checkpoints
 
+come from Lightning
+  compat      run a program in which `import lightning` gives lightlib
+
 find out what is wrong
   doctor      versions, devices, networks, a self-test, and what to do
   env         the block that a bug report needs
 
-options of these four, besides what their --help shows
+options of fit, validate, test and predict, besides what their --help shows
   --verbose        print which configuration file overrides which
   --allow PACKAGE  class paths may name these packages only (repeatable)
   --interpolate    resolve ${...} in files (pip install 'lightlib[interpolate]')
@@ -58,6 +64,8 @@ _MODULES = {
     "plot": "lightlib.command.plot.plot",
     "doctor": "lightlib.command.doctor.doctor",
     "env": "lightlib.command.doctor.env",
+    "compat": "lightlib.command.compat",
+    "fabric": "lightlib.command.fabric",
     "checkpoint": "lightlib.checkpoint.tools.command",
 }
 
@@ -132,7 +140,10 @@ def _other(command: str, words: Sequence[str]) -> int:
         module.add_commands(parser.add_subparsers(title="commands", metavar="COMMAND", required=True))
     elif command != "env":
         module.add_arguments(parser)
-    status: int = module.run(parser.parse_args(words))
+    passed_on: Sequence[str] = ()
+    if command == "compat":
+        words, passed_on = module.split(words)
+    status: int = module.run(parser.parse_args(words, argparse.Namespace(arguments=passed_on)))
     return status
 
 

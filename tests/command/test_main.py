@@ -316,6 +316,8 @@ VERBS = {
     "plot": ("metrics.csv --format html", "Wrote curves.html"),
     "checkpoint": ("inspect weights.ckpt", "net.weight"),
     "doctor": ("--json", '"checks"'),
+    "compat": ("status", "import lightning gives"),
+    "fabric": ("run script.py", "1 process, 32-true"),
     "env": ("", f"- lightlib: `{__version__}"),
 }
 
@@ -324,6 +326,10 @@ VERBS = {
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_starts_as_a_user_starts_it(verb: str) -> None:
     Path("metrics.csv").write_text("step,loss\n0,2.0\n1,1.0\n")
+    Path("script.py").write_text(
+        'import lightlib as L\nfabric = L.Fabric(accelerator="cpu")\n'
+        'print(fabric.world_size, "process,", fabric.strategy.precision.name)\n'
+    )
     torch.save({"state_dict": {"net.weight": torch.ones(2, 2)}}, "weights.ckpt")
     words, printed = VERBS[verb]
     done = programs.interpreter("-m", "lightlib", verb, *words.split())

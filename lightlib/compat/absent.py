@@ -1,0 +1,102 @@
+"""Stand-ins for names of Lightning that lightlib does not provide: clear errors when used."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NoReturn
+
+from lightlib.errors import MisconfigurationException
+
+__all__ = ["INSTEAD", "Absent", "stand_in"]
+
+_HARDWARE = "use a CPU, CUDA or MPS device, or an accelerator of another package (CONTRIBUTING.md, Plugins)."
+_OF_HARDWARE = """
+    FabricXLAAccelerator HPUAccelerator HPUCheckpointIO HPUParallelStrategy HPUPrecisionPlugin SingleDeviceXLAStrategy
+    SingleHPUStrategy SingleTPUStrategy TPUAccelerator TPUBf16Precision TPUBf16PrecisionPlugin TPUPrecision
+    TPUPrecisionPlugin XLAAccelerator XLABf16Precision XLABf16PrecisionPlugin XLACheckpointIO XLAEnvironment
+    XLAFSDPStrategy XLAPrecision XLAPrecisionPlugin XLAProfiler XLAStrategy
+"""
+
+# What to do without a name.
+INSTEAD: dict[str, str] = {
+    **dict.fromkeys(_OF_HARDWARE.split(), _HARDWARE),
+    "ACCELERATOR_REGISTRY": "declare an entry point of the group lightlib.accelerators.",
+    "BackboneFinetuning": "freeze layers in on_fit_start and unfreeze them in on_train_epoch_start.",
+    "BaseFinetuning": "freeze layers in on_fit_start and unfreeze them in on_train_epoch_start.",
+    "BatchSizeFinder": "try batch sizes with Trainer(max_steps=2).",
+    "BitsandbytesPrecision": "use bitsandbytes' layers in the module, and an optimizer such as AdamW8bit.",
+    "BitsandbytesPrecisionPlugin": "use bitsandbytes' layers in the module, and an optimizer such as AdamW8bit.",
+    "DataParallelStrategy": 'use strategy="ddp".',
+    "DeepSpeedLayerSummary": "use lightlib.callbacks.ModelSummary.",
+    "DeepSpeedPrecision": "use Trainer(precision=…), which every strategy follows.",
+    "DeepSpeedPrecisionPlugin": "use Trainer(precision=…), which every strategy follows.",
+    "DeepSpeedSummary": "use lightlib.callbacks.ModelSummary.",
+    "DeviceStatsMonitor": "log torch.cuda.memory_stats() in on_train_batch_end.",
+    "EMAWeightAveraging": "use torch.optim.swa_utils.AveragedModel in a callback.",
+    "FSDPMixedPrecisionPlugin": "use Trainer(precision=…), which every strategy follows.",
+    "FSDPPrecision": "use Trainer(precision=…), which every strategy follows.",
+    "FSDPPrecisionPlugin": "use Trainer(precision=…), which every strategy follows.",
+    "FabricBNBPrecision": "use bitsandbytes' layers in the module, and an optimizer such as AdamW8bit.",
+    "FabricSpikeDetection": "use lightlib.callbacks.TerminateOnNaN, which ends a run at a loss that is not finite.",
+    "FabricTEPrecision": 'use precision="bf16-mixed".',
+    "LearningRateFinder": "try learning rates with Trainer(max_steps=…).",
+    "LightningDoublePrecisionModule": 'use precision="64-true".',
+    "LitLogger": "use another logger, such as TensorBoardLogger.",
+    "ModelPruning": "use torch.nn.utils.prune in a callback.",
+    "STRATEGY_REGISTRY": "declare an entry point of the group lightlib.strategies.",
+    "ScheduleWrapper": "use lightlib.profilers.PyTorchProfiler(schedule=…).",
+    "ServableModuleValidator": "send a request to the server of your choice in a test.",
+    "SpikeDetection": "use lightlib.callbacks.TerminateOnNaN, which ends a run at a loss that is not finite.",
+    "StochasticWeightAveraging": "use torch.optim.swa_utils in a callback.",
+    "Throughput": "read the progress bar, which shows batches per second.",
+    "ThroughputMonitor": "read the progress bar, which shows batches per second and the wait for data.",
+    "TrainingSpikeException": "use lightlib.callbacks.TerminateOnNaN.",
+    "TransformerEnginePrecision": 'use precision="bf16-mixed".',
+    "TransformerEnginePrecisionPlugin": 'use precision="bf16-mixed".',
+    "Tuner": "try learning rates and batch sizes with Trainer(max_steps=…).",
+    "WeightAveraging": "use torch.optim.swa_utils.AveragedModel in a callback.",
+    "convert_zero_checkpoint_to_fp32_state_dict": "use deepspeed.utils.zero_to_fp32.",
+    "download_model_from_registry": "use the path of a checkpoint; Lightning's hosted registry is not used.",
+    "ds_checkpoint_dir": "use deepspeed.utils.zero_to_fp32.",
+    "fabric_plugin_to_compute_dtype": "use trainer.precision.",
+    "find_model_local_ckpt_path": "use the path of a checkpoint; Lightning's hosted registry is not used.",
+    "get_available_flops": "use the figure of the device's data sheet.",
+    "main": "use the command line, such as `lightlib fabric run`.",
+    "multiplicative": "write `lambda epoch: 2.0`.",
+    "pl_legacy_patch": "pass the file to fit(ckpt_path=…) or load_from_checkpoint, which upgrade old ones.",
+    "prepare_for_backward": 'use strategy="ddp", which does it.',
+}
+
+
+class Absent:
+    """Base of all stand-ins: nothing is an instance of them, and making one raises."""
+
+    instead = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        refuse(type(self).__name__, self.instead)
+
+
+def refuse(name: str, instead: str) -> NoReturn:
+    """Raise the error for the use of a name that is not provided."""
+    raise MisconfigurationException(
+        f"{name} is a name of Lightning that lightlib does not provide.",
+        expected="a program that does without it, or one of lightlib's own classes.",
+        fix=instead or "remove it, or ask for it in lightlib's issues.",
+    )
+
+
+@functools.cache
+def stand_in(name: str) -> type[Absent]:
+    """Return the class that stands for a name: one, wherever Lightning has the name.
+
+    Example:
+        >>> XLAStrategy = stand_in("XLAStrategy")
+        >>> isinstance("ddp", XLAStrategy)
+        False
+        >>> XLAStrategy()
+        Traceback (most recent call last):
+            ...
+        lightlib.errors.MisconfigurationException: XLAStrategy is a name of Lightning that lightlib does not provide...
+    """
+    return type(name, (Absent,), {"__module__": __name__, "instead": INSTEAD.get(name, "")})
