@@ -37,7 +37,7 @@ CAMPAIGNS := $(addprefix campaign-,kill torchrun files disk corruption s3 layout
 OPTIONS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-fast test-times slow check bench clean campaigns $(CAMPAIGNS)
+.PHONY: help demo test test-fast test-times slow check bench clean compat-clients campaigns $(CAMPAIGNS)
 
 help:
 	@echo 'make demo    train a small model on handwritten digits (a minute, once installed)'
@@ -47,6 +47,7 @@ help:
 	@echo 'make slow    run the slow tests: many processes, or minutes'
 	@echo 'make campaigns   kill runs, tear files, fill disks, fail a store: all of campaign-kill, campaign-torchrun, campaign-files,'
 	@echo '                 campaign-disk, campaign-corruption, campaign-s3, campaign-layouts (about two hours; each also alone)'
+	@echo 'make compat-clients   run packages built on Lightning with Lightning and with lightlib (minutes to install)'
 	@echo 'make check   formatting, lint, types, architecture, pinned versions, subjects of commits'
 	@echo 'make bench   measure what a step costs over a plain loop (ten minutes)'
 	@echo 'make clean   remove the environment and what the tools left'
@@ -72,6 +73,10 @@ campaigns: $(CAMPAIGNS)
 
 $(CAMPAIGNS): campaign-%: $(VENV)/.test
 	@$(BIN)/python -m tests.campaigns.campaign_$* $(OPTIONS)
+
+# Into environments of their own: the packages bring the real Lightning, and some an older numpy.
+compat-clients: $(VENV)/.test
+	@$(BIN)/python scripts/compat_clients.py $(VENV)/clients $(OPTIONS)
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet . || { echo 'Fix: $(BIN)/ruff format .'; exit 1; }
