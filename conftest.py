@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 pytest_plugins = ["tests.plugins.advice", "tests.plugins.tiers", "tests.plugins.timing"]
+collect_ignore = ["lightlib/compat/shims"]  # importing one switches compat on
 SIGNALS = [s for s in signal.Signals if s.name in {"SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"}]
 # Variables that may change during a test, each with its reason.
 VARIABLES_THAT_MAY_CHANGE = {
@@ -65,6 +66,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _compat_is_installed() -> bool:
+    return "lightlib.compat" in sys.modules and sys.modules["lightlib.compat"].is_installed()
+
+
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path) -> Iterator[None]:
     """Seed all generators, work in an empty folder, and fail the test that leaves something behind."""
@@ -78,8 +83,11 @@ def surroundings(tmp_path: Path) -> Iterator[None]:
     threads, dtype, grad = set(threading.enumerate()), torch.get_default_dtype(), torch.is_grad_enabled()
     deterministic = torch.are_deterministic_algorithms_enabled()
     os.chdir(tmp_path)
+    compat = _compat_is_installed()
     yield
     os.chdir(folder)
+    if _compat_is_installed() and not compat:  # by an example of a page
+        sys.modules["lightlib.compat"].uninstall()
     if torch.are_deterministic_algorithms_enabled() != deterministic:  # asked first, for the call is slow
         torch.use_deterministic_algorithms(deterministic)
     left = [

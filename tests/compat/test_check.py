@@ -1,0 +1,187 @@
+"""`lightlib compat check`: a project's use of Lightning, file by file, without importing it."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lightlib.command import main
+from lightlib.compat import check, objects, statuses
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def scanned(tmp_path):
+    """Return a function that writes the files of a project and scans them: line, status and name of a finding."""
+
+    def scan(code, name="train.py", **others):
+        for file, text in {name: code, **others}.items():
+            (tmp_path / file).write_text(textwrap.dedent(text), encoding="utf-8")
+        found = check.scan(tmp_path)
+        return [(one.line, one.status, one.name) for one in found if one.status != "unchanged"]
+
+    return scan
+
+
+def test_a_usual_program_runs_unchanged(scanned, tmp_path):
+    code = """
+        import lightning as L
+        import pytorch_lightning as pl
+        from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback
+        from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
+        from lightning.pytorch.utilities.types import STEP_OUTPUT, _PATH
+        from lightning.pytorch.cli import *
+
+        class Net(L.LightningModule):
+            def training_step(self, batch, batch_idx): ...
+            def configure_optimizers(self): ...
+            def _mine(self): return self.trainer.max_epochs
+
+        print(pl.__version__)
+        trainer = L.Trainer(max_epochs=3, logger=False, strategy="ddp", callbacks=[EarlyStopping("x")])
+        trainer.fit(Net(), ckpt_path="best")
+        trainer.fit(Net(), ckpt_path=found)
+    """
+    assert scanned(code) == []
+    assert {one.name for one in check.scan(tmp_path)} >= {
+        "lightning",
+        "lightning.pytorch.callbacks.EarlyStopping",
+        "lightning.pytorch.utilities.types._PATH",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("trainer = L.Trainer(logger=True)", ("different", "Trainer(logger=)")),
+        ("trainer = L.Trainer(precision='16-mixed')", ("different", "Trainer(precision=)")),
+        ("trainer = L.Trainer(model_registry='mine')", ("ignored", "Trainer(model_registry=)")),
+        ("trainer.fit(net, ckpt_path='hpc')", ("different", "Trainer.fit(ckpt_path=)")),
+        ("run = L.Trainer(); run.fit(net, ckpt_path='last')", ("different", "Trainer.fit(ckpt_path=)")),
+        ("n = self.trainer.estimated_stepping_batches", ("different", "Trainer.estimated_stepping_batches")),
+        ("x = self.trainer._run_stage()", ("private", "Trainer._run_stage")),
+        ("fabric = L.Fabric(strategy='dp')", ("different", "Fabric(strategy=)")),
+        ("fabric = L.Fabric(); fabric.all_reduce(x)", ("different", "Fabric.all_reduce")),
+        ("fabric = L.Fabric(); fabric._strategy", ("private", "Fabric._strategy")),
+        ("L.pytorch.tuner.Nothing", ("unknown", "lightning.pytorch.tuner.Nothing")),
+        ("L.pytorch.callbacks.Timer", None),
+        ("from lightning.pytorch.tuner import Tuner", ("absent", "lightning.pytorch.tuner.Tuner")),
+        ("from lightning.pytorch.loggers import LitLogger", ("absent", "lightning.pytorch.loggers.LitLogger")),
+        ("from lightning.pytorch.loops import _Loop9", ("private", "lightning.pytorch.loops._Loop9")),
+        ("import lightning.app", ("unknown", "lightning.app")),
+        ("from pytorch_lightning.metrics import Accuracy", ("unknown", "pytorch_lightning.metrics.Accuracy")),
+        ("mock.patch('lightning.pytorch.trainer.call._call9')", ("private", "lightning.pytorch.trainer.call._call9")),
+        ("L.pytorch.callbacks.ModelCheckpoint", ("different", "lightning.pytorch.callbacks.ModelCheckpoint")),
+    ],
+)  # fmt: skip
+def test_one_line(scanned, line, found):
+    assert [one[1:] for one in scanned(f"import lightning as L\n{line}\n")] == ([found] if found else [])
+
+
+def test_each_finding_says_what_to_do(scanned, tmp_path):
+    scanned("""
+        from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+        from lightning.pytorch.tuner import Tuner
+
+        class Mine(Callback):
+            def teardown(self, trainer, pl_module, stage): ...
+    """)
+    by_name = {one.name: one for one in check.scan(tmp_path)}
+    assert by_name["lightning.pytorch.callbacks.Callback"].status == "unchanged"
+    assert by_name["Callback.teardown"].reason == "also called after an exception"
+    assert by_name["Callback.teardown"].see == "differences.md#different-callback-teardown"
+    assert by_name["lightning.pytorch.tuner.Tuner"].reason.startswith("try learning rates")
+
+
+def test_every_difference_has_its_place_in_the_documentation():
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    marks = set(re.findall(r'<a id="([^"]+)">', page))
+    for status, name, why in statuses.entries():
+        assert statuses.anchor(status, why) in marks, name
+
+
+@pytest.mark.parametrize("name", sorted(objects.INTERNALS))
+def test_internals_that_compat_provides_run_unchanged(scanned, name):
+    assert scanned(f"import lightning\ntrainer.{name}.anything\n") == []
+
+
+def test_what_a_project_expects_to_fail_is_no_finding(scanned):
+    code = """
+        import pytorch_lightning as pl
+        try:
+            from pytorch_lightning.metrics import Accuracy
+            from pytorch_lightning.loops import _Loop9
+        except ImportError:
+            from torchmetrics import Accuracy
+        if pl.__version__ < "1.5":
+            from pytorch_lightning.plugins import DDPPlugin
+    """
+    assert scanned(code) == []
+
+
+def test_a_private_name_that_the_project_defines_is_its_own(scanned):
+    code = "import lightning\n\nclass Mine(lightning.Trainer):\n    def __init__(self):\n        self._model = None\n"
+    assert scanned(code, **{"use.py": "import lightning\ntrainer._model\ntrainer._theirs\n"}) == [
+        (3, "private", "Trainer._theirs")
+    ]
+
+
+def test_yaml_by_class_path_and_by_target(scanned):
+    text = """
+        # class_path: lightning.pytorch.nothing.Comment
+        trainer:
+          callbacks:
+            - class_path: lightning.pytorch.callbacks.EarlyStopping
+            - class_path: lightning.pytorch.callbacks.ModelPruning
+            - _target_: pytorch_lightning.callbacks.ErlyStopping
+          docs: https://lightning.ai/docs, lightning.ai
+    """
+    assert scanned(text, "config.yaml") == [
+        (6, "absent", "lightning.pytorch.callbacks.ModelPruning"),
+        (7, "unknown", "pytorch_lightning.callbacks.ErlyStopping"),
+    ]
+
+
+def test_files_without_lightning_and_unreadable_ones(scanned):
+    assert scanned("trainer._private\n") == []
+    assert scanned("import lightning\nprint 'two'\n") == [(2, "unknown", "train.py")]
+
+
+def test_nothing_of_the_project_is_run(scanned):
+    assert scanned("import lightning\nraise SystemExit(3)\n") == []
+
+
+def run(*words):
+    return main.main(["compat", "check", *map(str, words)])
+
+
+def test_the_command_lists_by_file_and_fails_for_what_is_absent(tmp_path, capsys):
+    (tmp_path / "a.py").write_text("import lightning as L\nt = L.Trainer(logger=True)\nu = L.Trainer(logger=True)\n")
+    assert run(tmp_path) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("a.py\n   2, 3  different  Trainer(logger=): also takes the name of a logger;")
+    assert "(differences.md#different-trainer-logger)" in shown
+    assert "1 file with " in shown
+    assert shown.endswith("All of them run here: lightlib compat run PROGRAM.\n")
+
+    (tmp_path / "b.py").write_text("from lightning.pytorch.tuner import Tuner\n")
+    assert run(tmp_path) == 1
+    assert "Change the lines above that are absent, private or unknown.\n" in capsys.readouterr().out
+
+
+def test_the_command_lists_what_runs_unchanged_if_asked(tmp_path, capsys):
+    (tmp_path / "a.py").write_text("from lightning import Trainer\n")
+    assert run(tmp_path) == 0
+    assert "lightning.Trainer" not in capsys.readouterr().out
+    assert run("--all", tmp_path) == 0
+    assert "      1  unchanged  lightning.Trainer\n" in capsys.readouterr().out
+
+
+def test_the_command_without_anything_to_list(tmp_path, capsys):
+    (tmp_path / "a.py").write_text("import torch\n")
+    assert run(tmp_path) == 0
+    assert capsys.readouterr().out == f"No file of {tmp_path} uses Lightning.\n"

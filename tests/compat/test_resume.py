@@ -1,0 +1,95 @@
+"""A run with compat that is resumed anywhere ends as one that was not stopped."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import lightlib
+from lightlib.callbacks import ModelCheckpoint
+from lightlib.conventions import LIGHTNING, following
+from tests.runs.quiet import QUIET
+
+
+class Automatic(lightlib.Module):
+    """Draws random numbers, skips a batch, and has schedules of three kinds."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer = torch.nn.Linear(3, 1)
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append((self.global_step, self.trainer.optimizers[0].param_groups[0]["lr"]))
+        if batch_idx == 2:
+            return None
+        return torch.nn.functional.dropout(self.layer(batch[0])).pow(2).mean()
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val", self.layer(batch[0]).pow(2).mean() + torch.rand(()))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+        by_epoch = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.8)
+        by_step = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+        by_metric = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        return [optimizer], [
+            by_epoch,
+            {"scheduler": by_step, "interval": "step"},
+            {"scheduler": by_metric, "monitor": "val"},
+        ]
+
+
+class Manual(Automatic):
+    """Steps two optimizers in each batch but the third."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        for optimizer in self.optimizers() if batch_idx != 2 else ():
+            optimizer.zero_grad()
+            self.manual_backward(torch.nn.functional.dropout(self.layer(batch[0])).pow(2).mean())
+            optimizer.step()
+            self.seen.append((self.global_step, batch_idx))
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(self.parameters(), lr=rate, momentum=0.9) for rate in (0.1, 0.05)]
+
+
+def run(kind, folder=None, resumed=None, **arguments):
+    module = kind()
+    callbacks = [ModelCheckpoint(folder, every_n_train_steps=1, save_top_k=-1)] if folder else []
+    trainer = lightlib.Trainer(**{**QUIET, "enable_checkpointing": bool(folder), "max_epochs": 3, **arguments},
+                               callbacks=callbacks)  # fmt: skip
+    data = TensorDataset(torch.arange(24.0).reshape(8, 3) / 24)
+    torch.manual_seed(5)
+    trainer.fit(module, DataLoader(data, 2, shuffle=True), DataLoader(data, 4), ckpt_path=resumed)
+    return trainer, module
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("arguments", [{}, {"val_check_interval": 2}])
+@pytest.mark.parametrize("kind", [Automatic, Manual])
+def test_a_resumed_run_ends_as_one_that_was_not_stopped(kind, arguments, tmp_path):
+    with following(LIGHTNING):
+        whole, module = run(kind, tmp_path, **arguments)
+        files = sorted(tmp_path.glob("*.ckpt"))
+        assert len(files) == (12 if kind is Automatic else 9)
+        for file in files:
+            resumed, other = run(kind, resumed=file, **arguments)
+            assert torch.equal(other.layer.weight, module.layer.weight), file.name
+            assert resumed.global_step == whole.global_step == (12 if kind is Automatic else 18)
+            assert other.seen == module.seen[len(module.seen) - len(other.seen) :]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_max_steps_counts_the_steps_of_all_optimizers():
+    with following(LIGHTNING):
+        trainer, _ = run(Manual, max_steps=4, max_epochs=-1)
+    assert (trainer.global_step, trainer.progress.batch) == (4, 2)
+    trainer, _ = run(Manual, max_steps=4, max_epochs=-1)
+    assert (trainer.global_step, trainer.progress.batch) == (4, 5)  # the third batch has no step
