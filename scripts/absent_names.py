@@ -1,6 +1,6 @@
-"""Draws the tables of Lightning's absent and ignored names in docs/differences.md.
+"""Draws the tables of Lightning's names that differ or are absent in docs/differences.md.
 
-They come from tests/compatibility/lightning_2_6.json, which tests compare with the code.
+They come from lightlib/compat/statuses.json, which tests compare with the code.
 
 python scripts/absent_names.py            print the tables
 python scripts/absent_names.py --check    fail if docs/differences.md differs
@@ -10,32 +10,20 @@ python scripts/absent_names.py --write    put them into docs/differences.md
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from lightlib.compat import statuses
 
 ROOT = Path(__file__).resolve().parent.parent
-LIST = ROOT / "tests" / "compatibility" / "lightning_2_6.json"
 PAGE = ROOT / "docs" / "differences.md"
 START = "<!-- names: written by scripts/absent_names.py --write -->"
 END = "<!-- end of names -->"
 HEADS = {
-    "absent": ("not there", "why, and the replacement"),
-    "ignored": ("accepted, without effect", "why"),
-}
-# How a name of a section is written in a program; otherwise it is the name itself.
-FORMS = {
-    "Trainer arguments": "Trainer({}=…)",
-    "Trainer methods": "trainer.{}",
-    "Trainer properties": "trainer.{}",
-    "Module methods": "Module.{}",
-    "Module properties": "Module.{}",
-    "DataModule": "DataModule.{}",
-    "Callback": "Callback.{}",
-    "strategy names": 'strategy="{}"',
-    "precision names": 'precision="{}"',
+    "different": ("### Different", "there, with another default or meaning", "how"),
+    "ignored": ("### Ignored", "accepted, without effect", "why"),
+    "later": ("### Later", "not there yet", "why, and what to use"),
+    "absent": ("### Absent", "not there", "why"),
 }
 
 
@@ -73,8 +61,8 @@ def page_with_tables(page: str) -> str:
 
 def tables() -> str:
     """Return the tables, one row per reason."""
-    content = json.loads(LIST.read_text(encoding="utf-8"))
-    return "\n\n".join(table(status, list(entries(content))) for status in HEADS)
+    found = list(statuses.entries())
+    return "\n\n".join(table(status, found) for status in HEADS)
 
 
 def table(status: str, found: list[tuple[str, str, str]]) -> str:
@@ -83,29 +71,12 @@ def table(status: str, found: list[tuple[str, str, str]]) -> str:
     for one, name, why in found:
         if one == status:
             rows.setdefault(why, []).append(f"`{name}`")
-    lines = [f"| {' | '.join(HEADS[status])} |", "|---|---|"]
-    lines += [f"| {', '.join(dict.fromkeys(names))} | {why[0].upper()}{why[1:]}. |" for why, names in rows.items()]
+    title, *heads = HEADS[status]
+    lines = [title, "", f"| {' | '.join(heads)} |", "|---|---|"]
+    for why, names in rows.items():
+        mark = f'<a id="{statuses.anchor(status, why)}"></a>'
+        lines.append(f"| {mark}{', '.join(dict.fromkeys(names))} | {why[0].upper()}{why[1:]}. |")
     return "\n".join(lines)
-
-
-def entries(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield status, name and reason of every name that differs, with arguments of methods and classes."""
-    for section, names in content.items():
-        if not isinstance(names, dict) or section == "statuses":
-            continue
-        for name, entry in names.items():
-            own = written(section, name)
-            if entry["status"] != "same":
-                yield entry["status"], own, entry["why"]
-            for argument, one in entry.get("arguments", {}).items():
-                if "why" in one:
-                    yield one["status"], f"{own}({argument}=…)", one["why"]
-
-
-def written(section: str, name: str) -> str:
-    """Return how a name is written in a program."""
-    owner = f"{section.removesuffix(' members')}.{{}}" if section.endswith(" members") else "{}"
-    return FORMS.get(section, owner).format(name)
 
 
 if __name__ == "__main__":

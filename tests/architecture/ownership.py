@@ -33,8 +33,22 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         "workers and generators of torch and NumPy",
     ),
     (".*", r"error\.args|self\.received\.__traceback__", "exceptions: Python 3.10 has no add_note"),
-    (".*", r"sys\.excepthook|warnings\.showwarning|sys\.modules\[package\]\.name", "hooks of the interpreter"),
+    (
+        ".*",
+        r"sys\.excepthook|sys\.argv|warnings\.showwarning|sys\.modules\[(package|module)\]\.name",
+        "hooks of the interpreter",
+    ),
+    (
+        "lightlib/compat/tools/small_functions.py",
+        r"holder\.attribute|module\.get_submodule\(owner\)\.last",
+        "the purpose of lightning_setattr and set_shared_parameters",
+    ),
     # other libraries, which have no setters
+    (
+        "lightlib/compat/internals/loops.py",
+        r"self\.trainer\.(max_steps|max_epochs)",
+        "Lightning's names for limits of the Trainer, which are set by assignment",
+    ),
     ("lightlib/core/metrics/.*", r"(slot\.)?metric\.\w+", "torchmetrics: its protocol for synchronisation"),
     ("lightlib/callbacks/progress/.*", r"(bar|self\._live)\.\w+", "tqdm and rich: how a bar is changed"),
     (
@@ -55,6 +69,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         "attributes of users' objects",
     ),
     ("lightlib/core/session.py", r"callback\.'_pl_module'", "projects read it"),
+    ("lightlib/fabric/wrapped.py", r"self\.module\.\w+", "the wrapper stands for the user's module"),
     (
         "lightlib/callbacks/.*",
         r"trainer\.(should_stop|accumulate_grad_batches)",
@@ -64,6 +79,9 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("lightlib/core/.*", r"self\.strategy\.sync_batchnorm|callback\.dirpath", "public attributes, set before a run"),
     (".*", r"report\.rank_zero_only\.rank", "the rank of a process, as in Lightning"),
     ("lightlib/core/values/attributes.py", r"held\.name", "restores the attributes of users' objects"),
+    ("lightlib/compat/plugins/io.py", r"self\._checkpoint_io\.checkpoint_io", "Lightning's protocol for wrappers"),
+    ("lightlib/compat/plugins/overriding.py", r"kind\.name", "methods of users' classes"),
+    ("lightlib/compat/plugins/steering.py", r"(optimization\.)?window\.\w+", "the state of a batch, as in loop.py"),
     # the hot path: a method would be a Python call for every batch or hook
     ("lightlib/core/run/loop.py", r"(optimization\.)?(window|table)\.\w+", "the state of a batch"),
     ("lightlib/core/run/hooks.py", r"results\.scope", "the hook that runs"),

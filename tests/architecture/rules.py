@@ -22,7 +22,7 @@ PACKAGE = "lightlib"
 # The order of the package. A folder or file may import from the lines above its own and, in its own line, from anything
 # to its left up to the nearest `|`. Those on the two sides of a `|` do not import each other.
 ORDER = (
-    "version | lazy | safe_files | torch_private | tree | errors > report > registry",
+    "version | lazy | safe_files | torch_private | tree | errors > report > conventions > registry",
     "accelerators",
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | loggers",
@@ -32,7 +32,8 @@ ORDER = (
     "strategies.group > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
     "core.progress > core.metrics > core.optimization > core.values",
     "core.resume > core.module > core.setup > core.run > core",
-    "testing",
+    "fabric | compat.tools > compat.internals > compat > compat.plugins",
+    "compat.shims.lightning | compat.shims.lightning_fabric | compat.shims.pytorch_lightning | testing",
     "config.yaml > config.errors > config",
     "cli > command.doctor > command.plot > command",
     "__init__ > __main__",
@@ -47,6 +48,12 @@ MAX_FILES = 19  # of a folder
 MAX_PURPOSE = 100
 # `import lightlib` must cost little more than `import torch`: only these may be imported at the top of a file.
 AT_TOP = frozenset({*sys.stdlib_module_names, PACKAGE, "torch", "packaging", "typing_extensions"})
+# Files that are imported when a program asks for one of their names, and the package that they may import at the top.
+ON_USE = {
+    f"{PACKAGE}.compat.tools.rich_columns": "rich",
+    f"{PACKAGE}.compat.tools.tqdm_bar": "tqdm",
+    f"{PACKAGE}.compat.tools.values": "lightning_utilities",
+}
 # Only the command line may import these at the top; the rest of the package does not import it.
 OF_COMMAND_LINE = frozenset({"jsonargparse", "yaml"})
 COMMAND_LINE = (f"{PACKAGE}.cli", f"{PACKAGE}.config.", f"{PACKAGE}.command.train")
@@ -227,7 +234,8 @@ def unexplained_imports(file: File) -> Iterator[str]:
     at_top = AT_TOP | OF_COMMAND_LINE if file.module.startswith(COMMAND_LINE) else AT_TOP
     for found in file.imports:
         where = f"{file.name}:{found.line}"
-        slow = found.target.startswith(SLOW_PARTS_OF_TORCH) or found.target.split(".")[0] not in at_top
+        root = found.target.split(".")[0]
+        slow = found.target.startswith(SLOW_PARTS_OF_TORCH) or (root not in at_top and root != ON_USE.get(file.module))
         if found.local and not found.explained:
             yield (
                 f"{where}: imports {found.target} inside a function; move it to the top, or write "

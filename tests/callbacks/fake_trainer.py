@@ -8,10 +8,13 @@ from types import SimpleNamespace
 import torch
 
 from lightlib.errors import CheckpointWriteError
+from lightlib.strategies.extension import Extension
 
 
 class FakeStrategy:
     """A strategy for one device: each collective returns its input."""
+
+    extension = Extension()
 
     def __init__(self):
         self.data = self

@@ -305,3 +305,15 @@ def test_wrong_arguments_are_explained() -> None:
         UnknownNameError, match=r"Unknown argument of ModelSummary 'maxdepth'. Did you mean 'max_depth'"
     ):
         ModelSummary(maxdepth=2)
+
+
+def test_the_columns_can_be_read_by_lightnings_names():
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    model.example_input_array = torch.zeros(4, 3)
+    summary = Summary(model.eval())
+    assert [name for name, _ in summary.named_modules] == summary.layer_names == ["0", "1"]
+    assert summary.named_modules[1][1] is model[1]
+    assert summary.layer_types == ["Linear", "ReLU"]
+    assert (summary.param_nums, summary.training_modes) == ([8, 0], [False, False])
+    assert (summary.in_sizes, summary.out_sizes) == ([[4, 3], [4, 2]], [[4, 2], [4, 2]])
+    assert Summary(nn.Sequential(nn.ReLU())).in_sizes == ["?"]

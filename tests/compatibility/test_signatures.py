@@ -1,10 +1,10 @@
-"""Compares the code with the list of promised names of Lightning in lightning_2_6.json."""
+"""Compares the code with the list of Lightning's names in lightlib/compat/statuses.json."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import pathlib
+from importlib import resources
 from importlib.util import find_spec
 
 import pytest
@@ -12,10 +12,17 @@ import torch
 
 import lightlib
 from lightlib import callbacks, cli, loggers, precision, registry, strategies
+from lightlib.compat import absent, objects
+from lightlib.compat.finder import served
+from lightlib.compat.plugins import precision as compat_precision
+from lightlib.compat.plugins import registries
+from lightlib.compat.plugins import strategies as compat_strategies
 from lightlib.errors import MisconfigurationException
 
-LIST = json.loads(pathlib.Path(__file__).with_name("lightning_2_6.json").read_text(encoding="utf-8"))
-STATUSES = {"same", "different", "ignored", "absent"}
+LIST = json.loads(resources.files("lightlib.compat").joinpath("statuses.json").read_text("utf-8"))
+STATUSES = {"same", "different", "ignored", "later", "absent"}
+# Sections of names by Lightning's package, each name with the module that has it.
+BY_PACKAGE = ("pytorch.utilities", "pytorch.plugins", "fabric.utilities", "fabric.plugins", "fabric")
 # Ours in addition to Lightning's: each additional hook and argument needs a decision record.
 OUR_ARGUMENTS = {"global_batch_size", "save_user_state"}
 OUR_HOOKS = {"on_accumulation_end", "on_checkpoint_written", "on_fit_epoch_end", "on_log"}
@@ -42,6 +49,20 @@ def trainer():
     return made
 
 
+class Both:
+    """The names of lightlib's module, and those that only the modules of compat have."""
+
+    def __init__(self, *modules):
+        self.modules = modules
+
+    def __getattr__(self, name):
+        name = {"StrategyRegistry": "STRATEGY_REGISTRY"}.get(name, name)
+        found = [getattr(module, name) for module in self.modules if hasattr(module, name)]
+        if not found:
+            raise AttributeError(name)
+        return found[0]
+
+
 def owner_of(section, trainer):
     """Return the object that has the names of a section as attributes."""
     return {
@@ -59,15 +80,15 @@ def owner_of(section, trainer):
         "loggers": loggers,
         "Logger members": loggers.Logger,
         "WandbLogger members": loggers.WandbLogger,
-        "strategies": strategies,
-        "Strategy members": strategies.Strategy,
+        "strategies": Both(strategies, compat_strategies, registries),
+        "Strategy members": compat_strategies.DDPStrategy,
         "precision": precision,
-        "Precision members": precision.Precision,
+        "Precision members": compat_precision.Precision,
         "cli": cli,
         "LightningCLI members": cli.LightningCLI,
         "LightningArgumentParser members": cli.LightningArgumentParser,
         "SaveConfigCallback members": cli.SaveConfigCallback,
-        "elsewhere": lightlib,
+        "Fabric members": lightlib.Fabric(accelerator="cpu", devices=1, loggers=loggers.DummyLogger()),
     }[section]
 
 
@@ -75,7 +96,8 @@ SECTIONS_OF_NAMES = [
     section
     for section, content in LIST.items()
     if isinstance(content, dict)
-    and section not in {"statuses", "Trainer arguments", "strategy names", "precision names"}
+    and section not in {"statuses", "Trainer arguments", "Fabric arguments", "strategy names", "precision names"}
+    and section not in {*BY_PACKAGE, "elsewhere"}
 ]
 
 
@@ -97,13 +119,51 @@ def test_names_are_there_or_absent_as_listed(section, trainer):
     wrong = [
         f"{name} is listed as {entry['status']}"
         for name, entry in LIST[section].items()
-        if has(owner, name) == (entry["status"] == "absent")
+        if has(owner, name) == (entry["status"] in {"absent", "later"})
     ]
     assert not wrong
 
 
 def has(owner, name):
-    return hasattr(owner, name) or name in getattr(owner, "__annotations__", {})
+    found = getattr(owner, name, absent.Absent)
+    return not is_absent(found) or name in getattr(owner, "__annotations__", {}) or name in objects.INTERNALS
+
+
+def is_absent(value):
+    return isinstance(value, type) and issubclass(value, absent.Absent)
+
+
+def listed_by_package():
+    return [(section, name, entry) for section in BY_PACKAGE for name, entry in LIST[section].items()]
+
+
+def test_names_of_utilities_plugins_and_fabric_are_there_or_absent_as_listed():
+    wrong = []
+    for section, name, entry in listed_by_package():
+        value = served(entry["in"], entry["in"], name)
+        if is_absent(value) != (entry["status"] in {"absent", "later"}):
+            wrong.append(f"{section}: {name} is listed as {entry['status']}")
+        elif not is_absent(value) and "arguments" in entry:
+            wrong += [f"{section}: {name}: {one}" for one in differences(entry["arguments"], value)]
+    assert not wrong
+
+
+def test_every_name_of_lightnings_utilities_plugins_and_fabric_is_listed():
+    listed = {name for _, name, _ in listed_by_package()} | set(absent.INSTEAD)
+    listed |= {"Trainer", "Callback", "LightningModule", "LightningDataModule"}  # sections of their own
+    for path in ("pytorch.utilities", "pytorch.plugins", "fabric", "fabric.utilities", "fabric.plugins"):
+        targets = {name: objects.target(path, name) or "" for name in objects.names()[path].split()}
+        aliases = {name for name, target in targets.items() if target.startswith("lightning_utilities.")}
+        aliases |= {name for name in targets if name.endswith("PrecisionPlugin")}
+        assert set(targets) - aliases - listed == set(), path
+
+
+def test_only_hardware_is_absent_for_good():
+    for section, content in LIST.items():
+        if isinstance(content, dict) and section != "statuses":
+            for name, entry in content.items():
+                if entry.get("status") == "absent":
+                    assert "TPUs" in entry["why"], (section, name)
 
 
 @pytest.mark.parametrize("section", SECTIONS_OF_NAMES)
@@ -111,7 +171,7 @@ def test_arguments_have_the_listed_names_order_and_defaults(section, trainer):
     owner = owner_of(section, trainer)
     wrong = []
     for name, entry in LIST[section].items():
-        if "arguments" in entry and entry["status"] != "absent":
+        if "arguments" in entry and entry["status"] not in {"absent", "later"}:
             wrong += [f"{name}: {difference}" for difference in differences(entry["arguments"], getattr(owner, name))]
     assert not wrong
 
@@ -121,6 +181,12 @@ def test_the_trainer_has_the_listed_arguments_and_no_other():
     assert not list(differences(listed, lightlib.Trainer))
     ours = [name for name in inspect.signature(lightlib.Trainer).parameters if name not in OUR_ARGUMENTS]
     assert ours == list(listed)
+
+
+def test_fabric_has_the_listed_arguments_and_no_other():
+    listed = LIST["Fabric arguments"]
+    assert not list(differences(listed, lightlib.Fabric))
+    assert list(inspect.signature(lightlib.Fabric).parameters) == list(listed)
 
 
 def differences(listed, function):
@@ -168,7 +234,7 @@ def test_a_lambda_callback_takes_every_hook():
 
 def test_the_names_of_strategies():
     for name, entry in LIST["strategy names"].items():
-        if entry["status"] == "absent":
+        if entry["status"] in {"absent", "later"}:
             assert name not in registry.names("strategies")
         elif name.startswith("deepspeed") and find_spec("deepspeed") is None:
             with pytest.raises(MisconfigurationException, match="needs the package deepspeed"):
@@ -179,13 +245,13 @@ def test_the_names_of_strategies():
 
 def test_the_names_of_precisions():
     for name, entry in LIST["precision names"].items():
-        if entry["status"] == "absent":
+        if entry["status"] in {"absent", "later"}:
             with pytest.raises(MisconfigurationException):
                 precision.named(name)
         else:
             assert precision.named(name).name.startswith(name)
 
 
-def test_names_elsewhere_are_absent():
-    for name in LIST["elsewhere"]:
-        assert not any(hasattr(place, name) for place in (lightlib, callbacks, loggers, strategies, precision))
+def test_names_elsewhere_are_in_the_table_or_absent_as_listed():
+    for name, entry in LIST["elsewhere"].items():
+        assert (objects.target("", name) is None) == (entry["status"] in {"absent", "later"}), name

@@ -149,7 +149,8 @@ class TestDataModules:
             TYPE,
             f"{argument} is an object of type LightningDataModule.",
             expected,
-            "import it from lightlib: `import lightlib as L` instead of `import lightning as L`.",
+            "start the program by `lightlib compat run …`, or import it from lightlib: "
+            "`import lightlib as L` instead of `import lightning as L`.",
         ):
             trainer().fit(Net(), **{argument: theirs})
 

@@ -45,7 +45,8 @@ def number_after(words: str, text: str) -> float:
 # files
 def test_all_examples_are_here() -> None:
     assert NAMES == [
-        "digits", "gan", "gpt", "image_classifier", "killed", "parallel_gpt", "progressive_resizing", "segmentation",
+        "digits", "fabric", "gan", "gpt", "image_classifier", "killed", "parallel_gpt", "progressive_resizing",
+        "segmentation",
     ]  # fmt: skip
 
 

@@ -171,3 +171,12 @@ class TestInARun:
 
         quiet_trainer(plugins=plugins, callbacks=[Looks()]).fit(Net(), batches(1))
         assert seen == [signal.SIG_DFL]
+
+
+def test_a_task_of_a_job_is_detected(monkeypatch):
+    assert not SLURMEnvironment.detect()
+    for name, value in {"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "7"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_NODEID", "0")
+    assert SLURMEnvironment.detect()

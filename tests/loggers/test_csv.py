@@ -105,6 +105,13 @@ def test_prefix_and_steps(tmp_path):
     assert [(row["step"], row["p-x"]) for row in rows(logger)] == [("0", "1.0"), ("9", "1.0"), ("10", "1.0")]
 
 
+def test_every_row_is_written_at_once_if_asked_for(tmp_path):
+    logger = CSVLogger(tmp_path, flush_logs_every_n_steps=1)
+    logger.log_metrics({"x": 1.0}, 0)
+    logger.log_metrics({"y": 2.0}, 0)
+    assert [(row["x"], row["y"]) for row in rows(logger)] == [("1.0", ""), ("", "2.0")]
+
+
 def test_when_rows_are_written(tmp_path):
     logger = CSVLogger(tmp_path, flush_logs_every_n_steps=100)
     written = []

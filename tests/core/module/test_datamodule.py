@@ -6,6 +6,7 @@ import pytest
 from torch.utils.data import TensorDataset
 
 from lightlib.core.module.datamodule import DataModule
+from lightlib.core.module.overrides import overrides
 from tests.runs.plain import Net, quiet_trainer, samples
 
 
@@ -53,3 +54,15 @@ def test_hyperparameters_of_a_subclass():
     module = Takes.from_datasets(data(), batch_size=4, name="x")
     assert module.hparams == {"name": "x", "batch_size": 4, "num_workers": 0}
     assert next(iter(module.train_dataloader()))[1].shape == (4,)
+
+
+def test_a_loader_that_is_set_to_the_one_of_the_base_is_none():
+    class Data(DataModule):
+        def __init__(self):
+            super().__init__()
+            self.val_dataloader = super().val_dataloader
+
+        def val_dataloader(self):
+            return []
+
+    assert not overrides(Data(), DataModule, "val_dataloader")

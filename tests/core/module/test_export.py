@@ -36,7 +36,7 @@ def test_rank_zero_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank:
         assert not (tmp_path / "net.onnx").exists()
 
 
-@pytest.mark.parametrize("name", ["to_onnx", "to_torch_export"])
+@pytest.mark.parametrize("name", ["to_onnx", "to_torch_export", "to_torchscript"])
 def test_a_sharded_module_is_refused(tmp_path: Path, name: str) -> None:
     net = Net()
     net._trainer = SimpleNamespace(strategy=SimpleNamespace(runs_alone=False))  # type: ignore[assignment]
@@ -101,3 +101,96 @@ def test_a_module_can_be_scripted(attached: str) -> None:
     assert all(part is parts[name] for name, part in net.named_modules())
     assert net._trainer is had
     assert net.inside[0]._trainer is None
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("method", ["script", "trace"])
+def test_torchscript_computes_what_forward_does(tmp_path: Path, method: str) -> None:
+    net = Net()
+    script = net.to_torchscript(tmp_path / "net.pt", method=method)
+    assert net.training
+    x = torch.randn(5, 3)
+    assert torch.equal(script(x), net(x))
+    assert torch.equal(torch.jit.load(str(tmp_path / "net.pt"))(x), net(x))
+
+
+def test_wrong_arguments_of_torchscript() -> None:
+    with pytest.raises(MisconfigurationException, match=r"method='compile'(.|\n)*Expected: 'script'"):
+        Net().to_torchscript(method="compile")
+    net = Net()
+    net.example_input_array = None
+    with pytest.raises(MisconfigurationException, match=r"no input to trace with(.|\n)*`example_inputs`"):
+        net.to_torchscript(method="trace")
+
+
+class Compiler:
+    """Stands for torch_tensorrt, which needs a GPU."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def compile(self, module: torch.nn.Module, ir: str, inputs: list[torch.Tensor], **options: object) -> object:
+        self.calls.append((module.training, ir, [one.shape for one in inputs], options))
+        return module
+
+    def save(self, compiled: object, path: object, **options: object) -> None:
+        self.calls.append((path, sorted(options)))
+
+
+def test_tensorrt_gets_the_module_its_inputs_and_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler()
+    monkeypatch.setitem(sys.modules, "torch_tensorrt", compiler)
+    net = Net()
+    moves: list[str] = []
+    monkeypatch.setattr(net, "to", lambda device: moves.append(str(device)), raising=False)
+    assert net.to_tensorrt("net.ep", enabled_precisions={torch.half}) is net
+    assert compiler.calls[0] == (False, "default", [(4, 3)], {"enabled_precisions": {torch.half}})
+    assert compiler.calls[1] == ("net.ep", ["inputs", "output_format", "retrace"])
+    assert moves == ["cuda", "cpu"]
+    assert net.training
+
+
+def test_what_tensorrt_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_tensorrt", None)
+    with pytest.raises(MisconfigurationException, match="pip install torch-tensorrt"):
+        Net().to_tensorrt()
+    monkeypatch.setitem(sys.modules, "torch_tensorrt", Compiler())
+    with pytest.raises(MisconfigurationException, match="output_format='torchscript' with ir='ts'"):
+        Net().to_tensorrt(ir="ts")
+    with pytest.raises(MisconfigurationException, match="TensorRT compiles on it"):
+        Net().to_tensorrt(default_device="cpu")
+
+
+class Late(L.Module):
+    """Builds its layer in the hook's former name."""
+
+    def configure_sharded_model(self) -> None:
+        if not hasattr(self, "layer"):
+            self.layer = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        return self.layer(batch).sum()
+
+    def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+        self.validates = self.trainer.enable_validation
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_the_former_name_of_configure_model_is_called() -> None:
+    net, trainer = Late(), L.Trainer(**QUIET, max_epochs=1)
+    trainer.fit(net, [torch.ones(1, 1)], [torch.ones(1, 1)])
+    assert net.layer.weight.shape == (1, 1)
+    assert net.validates
+
+
+def test_enable_validation_is_whether_a_fit_validates() -> None:
+    trainer = L.Trainer(**QUIET, max_epochs=1, limit_val_batches=0)
+    trainer.fit(Late(), [torch.ones(1, 1)], [torch.ones(1, 1)])
+    assert not trainer.enable_validation
+    net = Late()
+    net.validation_step = None  # type: ignore[assignment]
+    trainer = L.Trainer(**QUIET, max_epochs=1)
+    trainer.fit(net, [torch.ones(1, 1)])
+    assert not trainer.enable_validation

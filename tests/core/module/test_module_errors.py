@@ -35,12 +35,18 @@ def of_lightning(name, root, base=nn.Module):
         (
             of_lightning("LightningModule", "lightning"),
             "`model` is a LightningModule of `lightning` (Theirs).",
-            "import it from lightlib: `import lightlib as L` instead of `import lightning as L`.",
+            (
+                "start the program by `lightlib compat run …`, or import it from lightlib: "
+                "`import lightlib as L` instead of `import lightning as L`."
+            ),
         ),
         (
             of_lightning("LightningModule", "pytorch_lightning"),
             "`model` is a LightningModule of `pytorch_lightning` (Theirs).",
-            "import it from lightlib: `import lightlib as L` instead of `import pytorch_lightning as L`.",
+            (
+                "start the program by `lightlib compat run …`, or import it from lightlib: "
+                "`import lightlib as L` instead of `import pytorch_lightning as L`."
+            ),
         ),
     ],
 )
@@ -376,7 +382,6 @@ HOOKS = [
     ("training_epoch_end", "it was removed in Lightning 2.0. Use `on_train_epoch_end`."),
     ("training_step_end", "it was removed in Lightning 2.0. Use `training_step`."),
     ("on_epoch_end", "it was removed in Lightning 2.0. Use `on_train_epoch_end`."),
-    ("configure_sharded_model", "it was removed in Lightning 2.0. Use `configure_model`."),
 ]
 
 

@@ -196,7 +196,7 @@ class TestSaid:
 
 def test_state_of_schedules_goes_back():
     one, other = OwnSchedule(), OwnSchedule()
-    schedules = Schedules([SchedulerConfig(one, "step"), SchedulerConfig(other)], lambda s, _: s.step(), dict)
+    schedules = Schedules([SchedulerConfig(one, interval="step"), SchedulerConfig(other)], lambda s, _: s.step(), dict)
     schedules.step_batch(Progress())
     state = schedules.state_dict()
     assert state == [{"count": 1}, {"count": 0}]

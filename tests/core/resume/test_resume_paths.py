@@ -16,6 +16,7 @@ from lightlib.core.resume.find import Found, after_damage, newest_known, resolve
 from lightlib.errors import CheckpointError
 from lightlib.loggers import CSVLogger
 from lightlib.report import LightlibWarning
+from lightlib.strategies.extension import Extension
 
 FIT, TEST = TrainerFn.FITTING, TrainerFn.TESTING
 
@@ -50,7 +51,8 @@ def callback(folder, **more):
 
 def trainer(*folders, logger=None):
     several = [one if isinstance(one, SimpleNamespace) else callback(one) for one in folders]
-    return SimpleNamespace(checkpoint_callbacks=several, logger=logger, default_root_dir=".")
+    strategy = SimpleNamespace(extension=Extension())
+    return SimpleNamespace(checkpoint_callbacks=several, logger=logger, default_root_dir=".", strategy=strategy)
 
 
 def find(given, *folders, fn=FIT, logger=None):
