@@ -21,12 +21,14 @@ CLOSE = 1e-4  # with another torch, or other instructions of the processor
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "differences.md"
 X_AXIS = "The x-axis is `global_step`, the number of completed steps"
 EPOCH = "It has, like every other row."
+RATES = "It logs once per optimizer step."
 STOPPED = "`current_epoch` stays, though `on_train_epoch_end` is called."
 # What differs by decision: places of a program's figures, and the sentence of docs/differences.md.
 DIFFERENT = {
     "callbacks/logged_metrics": {r"/tables/.*/step": X_AXIS, r"/tables/.*/(pre-)?epoch": EPOCH},
     "callbacks/own_logger": {r"/rows/\d+/2": X_AXIS},
     "training/iterable_dataset": {"/end/0": STOPPED},
+    "training/schedules": {"/one cycle/monitored/lr-SGD": RATES},
     "training/limits": {"/(by steps|stop)/end/0": STOPPED},
 }
 

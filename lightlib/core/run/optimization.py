@@ -79,7 +79,7 @@ class Optimization:
         self.step_method, self.handles, self.removable = step_method, handles, removable
 
     def wrap(self, run_batch: Batch, backward: Callable[..., None]) -> None:
-        """Replace two calls by others around them."""
+        """Wrap two calls of a batch."""
         self.run_batch, self.backward = run_batch, backward
 
     def clip_gradients(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
