@@ -20,7 +20,8 @@ _DOCTESTS = {
 # Programs started once per process, by the first test that needs them: by jsonargparse, and by `platform`.
 _ONCE_PER_PROCESS = ("print(json.dumps(sys.path))", "'uname', '-p'")
 _seen: list[str] = []
-_fixtures: set[str] = set()  # those of a wider scope than a function's that have started a process
+# Those of a wider scope than a function's that have started a process: their names, and where they are defined.
+_fixtures: set[tuple[str, str]] = set()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -71,7 +72,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
         return (yield)
     finally:
         if len(_seen) > before and fixturedef.scope != "function":
-            _fixtures.add(fixturedef.argname)
+            _fixtures.add((fixturedef.argname, fixturedef.baseid))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -85,7 +86,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Fail a test of the fast tier that has started a process or opened a port."""
     result = yield
-    shared = _fixtures.intersection(getattr(item, "fixturenames", ()))
+    info = getattr(item, "_fixtureinfo", None)  # pytest has no public way to the fixtures of a test
+    used = [] if info is None else [one for several in info.name2fixturedefs.values() for one in several]
+    shared = [one.argname for one in used if (one.argname, one.baseid) in _fixtures]
     marked = any(item.get_closest_marker(name) for name in ("processes", "slow"))
     if (_seen or shared) and not marked:
         what = f"used the fixture {shared.pop()!r}, which starts processes" if shared else f"caused {_seen[0]!r}"
