@@ -23,6 +23,7 @@ from lightlib.launch.environment.detect import Environment, detect
 from lightlib.launch.start.spawn import Patience, ProcessFailedError, launch_function
 from lightlib.launch.watch.failure import Failure, write_error_file
 from tests.launch.changed import change
+from tests.processes.ends import alive, ends
 from tests.processes.programs import HANGS_AFTER, Program
 
 PATIENT = Patience(poll=0.05, grace=1e5, save=1e5)  # a test hangs that has to wait for it
@@ -49,21 +50,6 @@ def run(body, *command):
     process = begin(body, *command)
     out, err = process.communicate()
     return process.returncode, out, err
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def ends(pid):
-    """Whether a process comes to its end."""
-    deadline = time.monotonic() + HANGS_AFTER
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not alive(pid)
 
 
 def leave_pid(file):

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from lightlib.launch.start.child import how_it_ended
 from lightlib.launch.start.output import Output
 from lightlib.launch.start.subprocess import SubprocessLauncher
 from lightlib.strategies import MeshStrategy
+from tests.processes.ends import alive, ends
 from tests.processes.programs import HANGS_AFTER, environment
 
 # The launcher's patience is so long that a test hangs which has to wait for it.
@@ -68,21 +68,6 @@ def finish(process, text=None):
 def run(body, variables=None):
     """Run a script to its end."""
     return finish(begin(write(body), env=environment() if variables is None else variables))
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def ends(pid):
-    """Whether a process comes to its end."""
-    deadline = time.monotonic() + HANGS_AFTER
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not alive(pid)
 
 
 @pytest.mark.processes
