@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
+    from lightlib.callbacks.averaging.weight_averaging import EMAWeightAveraging, WeightAveraging
     from lightlib.callbacks.callback import Callback
     from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
     from lightlib.callbacks.checkpoint.gc import CheckpointGC
@@ -33,6 +34,7 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "CheckpointGC",
+    "EMAWeightAveraging",
     "EarlyStopping",
     "GradientAccumulationScheduler",
     "LambdaCallback",
@@ -49,6 +51,7 @@ __all__ = [
     "TerminateOnNaN",
     "TimedProgressBar",
     "Timer",
+    "WeightAveraging",
     "default_progress_bar",
 ]
 
@@ -58,6 +61,7 @@ _get, _names = lazy.attributes(
         "Callback": "callback",
         "Checkpoint": "checkpoint.checkpoint",
         "CheckpointGC": "checkpoint.gc",
+        "EMAWeightAveraging": "averaging.weight_averaging",
         "EarlyStopping": "early_stopping",
         "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
         "LambdaCallback": "lambda_callback",
@@ -74,6 +78,7 @@ _get, _names = lazy.attributes(
         "TerminateOnNaN": "terminate_on_nan",
         "TimedProgressBar": "progress.progress_bar",
         "Timer": "timer",
+        "WeightAveraging": "averaging.weight_averaging",
         "default_progress_bar": "progress.progress_bar",
     },
 )

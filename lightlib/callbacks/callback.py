@@ -8,7 +8,8 @@ from lightlib import report
 from lightlib.errors import MisconfigurationException, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     import torch
     from torch.optim import Optimizer
@@ -224,6 +225,20 @@ class Callback:
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Module, checkpoint: dict[str, Any]) -> None:
         """Called with the content of a checkpoint that is being loaded, before `load_state_dict`."""
+
+    def checkpoint_weights(
+        self, trainer: Trainer, pl_module: Module
+    ) -> Mapping[str, Callable[[], AbstractContextManager[None]]]:
+        """Return what puts weights into the module that a checkpoint holds in place of those that are trained.
+
+        Called on all ranks for each checkpoint.
+
+        Returns:
+            By the checkpoint's keys, functions that return a context in which the module has the weights for that key:
+            ``"state_dict"``, and ``"current_model_state"`` for those that are trained, which a checkpoint of weights
+            alone leaves out. Empty: the checkpoint holds the weights that are trained.
+        """
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resume restores: tensors and plain Python values."""

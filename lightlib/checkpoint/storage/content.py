@@ -9,7 +9,12 @@ from torch import Tensor
 
 OURS: Final = "lightlib"
 CALLBACK_TENSORS: Final = "callback_tensors"  # within it
-SHARDED: Final = ("state_dict", "optimizer_states")  # like the callbacks' tensors; read by each process as needed
+TRAINED: Final = "current_model_state"  # the weights that are trained, where "state_dict" holds their average
+SHARDED: Final = (
+    "state_dict",
+    TRAINED,
+    "optimizer_states",
+)  # like the callbacks' tensors; read by each process as needed
 FORMAT: Final = 3  # version of the layout under that key
 INTERRUPTED: Final = "interrupted.ckpt"  # the file of a run that a signal has ended
 

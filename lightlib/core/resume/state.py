@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from torch import nn
 
 from lightlib import report
+from lightlib.callbacks.summary.held_memory import local_part
 from lightlib.checkpoint.file.archive import not_plain
 from lightlib.checkpoint.storage.content import FORMAT, OURS, Content, LightlibState, RankState
 from lightlib.checkpoint.storage.label import Label
@@ -14,6 +17,7 @@ from lightlib.conventions import active
 from lightlib.core.resume.callback_tensors import call_if_defined, callback_tensors
 from lightlib.core.resume.fingerprint import setting
 from lightlib.core.values.hparams import picklable, plain_hparams
+from lightlib.tree import map_tensors
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
@@ -34,10 +38,12 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
         "epoch": progress.epoch - ended,
         "global_step": progress.step + progress.more,
         "pytorch-lightning_version": LIGHTNING_VERSION,
-        "state_dict": strategy.sharded_module_state() if sharded else strategy.module_state(),
+        "state_dict": {},
         "loops": _lightning_loops(progress, run.exhausted),
     }
     content = cast("dict[str, Any]", typed)  # users and data modules add keys of their own
+    weights = strategy.sharded_module_state if sharded else strategy.module_state
+    content |= _weights(run, weights, weights_only)
     _add_hparams(content, module)
     if datamodule is not None:
         _add_hparams(content, datamodule)
@@ -82,6 +88,30 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
             "weights_only=False. Write tensors, numbers, strings, lists and dicts of them into a checkpoint.",
         )
     return content
+
+
+def _weights(run: Run, collect: Callable[[], dict[str, Any]], weights_only: bool) -> dict[str, dict[str, Any]]:
+    """Return the module's state by the checkpoint's key: its own, or those that a callback puts into its place."""
+    for callback in run.callbacks:
+        held = {}
+        for key, put in (call_if_defined(callback, "checkpoint_weights", run.trainer, run.module) or {}).items():
+            if key == "state_dict" or not weights_only:
+                with put():
+                    held[key] = _apart(collect(), run.module)
+        if held:
+            return held
+    return {"state_dict": collect()}
+
+
+def _apart(state: dict[str, Any], module: nn.Module) -> dict[str, Any]:
+    """Return a state with copies of the tensors that share memory with the module's."""
+    shared = {_memory(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    copied: dict[str, Any] = map_tensors(lambda t: t.detach().clone() if _memory(t) in shared else t, state)
+    return copied
+
+
+def _memory(tensor: Any) -> int:
+    return int(local_part(tensor).untyped_storage().data_ptr())
 
 
 def _optimizer_states(run: Run, sharded: bool) -> tuple[list[dict[str, Any]], list[list[list[str]]]]:

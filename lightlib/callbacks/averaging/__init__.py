@@ -1,0 +1,1 @@
+"""Averages of the weights over the steps or epochs of a run."""
