@@ -40,6 +40,11 @@ ALL += [
     Configuration("one", format="directory", own=True),
 ]
 ALL += [Configuration("ddp", workers=2, own=True)]
+ALL += [Configuration(strategy, batteries=True) for strategy in MAIN]
+ALL += [
+    Configuration("ddp", workers=2, asynchronous=True, batteries=True),
+    Configuration("fsdp", asynchronous=True, format="directory", batteries=True),
+]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

@@ -17,13 +17,14 @@ from torch.utils.data import DataLoader, Dataset
 from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
-from lightlib.callbacks import Callback, EarlyStopping, LearningRateMonitor, ModelCheckpoint
+from lightlib.callbacks import Callback, EarlyStopping, EMAWeightAveraging, LearningRateMonitor, ModelCheckpoint
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.campaigns import phases
 from tests.campaigns.own_state import ChangesData, Epochs, KeepsOwnState
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
+_SWITCHES = ("plain", "own", "batteries")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Configuration:
         epochs: The length of the run.
         plain: Leave out what takes time and touches no file: workers' noise, TensorBoard.
         own: Keep state in objects of the user's, which no method of theirs saves.
+        batteries: Use the callbacks with state that are left out otherwise: an average of the weights.
     """
 
     strategy: str = "one"
@@ -51,6 +53,7 @@ class Configuration:
     epochs: int = 3
     plain: bool = False
     own: bool = False
+    batteries: bool = False
 
     @property
     def processes(self) -> int:
@@ -63,7 +66,7 @@ class Configuration:
         parts = [self.strategy, f"workers{self.workers}", f"accumulate{self.accumulate}", self.precision]
         parts += ["async" if self.asynchronous else "sync", *([self.format] if self.format else [])]
         parts += [f"epochs{self.epochs}"] if self.epochs != 3 else []
-        return "-".join(parts + ["plain"] * self.plain + ["own"] * self.own)
+        return "-".join([*parts, *(name for name in _SWITCHES if getattr(self, name))])
 
     @classmethod
     def named(cls, name: str) -> Configuration:
@@ -80,7 +83,7 @@ class Configuration:
                 found["asynchronous"] = part == "async"
             if part in ("file", "directory"):
                 found["format"] = part
-            if part in ("plain", "own"):
+            if part in _SWITCHES:
                 found[part] = True
         return cls(**found)
 
@@ -218,6 +221,7 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     yield TellsPhase()
     yield MovingAverage()
     yield from [ChangesData()] if how.own else []
+    yield from [EMAWeightAveraging(decay=0.8, update_every_n_steps=2)] if how.batteries else []
     yield LearningRateMonitor("step")
     yield EarlyStopping("val_loss", patience=4)
     yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor="val_loss", save_top_k=2, save_last=True, **options)
