@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,7 @@ from lightlib.strategies.axes.optimizer_checks import refuse_all_at_once
 from lightlib.torch_private import set_gradient_sync
 
 Wrapper = Callable[..., DistributedDataParallel]
+_is_trained = attrgetter("requires_grad")
 
 
 def _check_options(options: dict[str, Any]) -> None:
@@ -92,6 +94,9 @@ class Replicate(Axis):
         self._site: AxisContext | None = None
         self._ddp: DistributedDataParallel | None = None
         self._order: BucketOrder | None = None
+        self._saved_order: list[str] = []
+        self._parameters: list[nn.Parameter] = []
+        self._trained: list[bool] = []  # which of them DistributedDataParallel averages
 
     def check(self, module: nn.Module, site: AxisContext) -> None:
         if not any(parameter.requires_grad for parameter in module.parameters()):
@@ -108,6 +113,12 @@ class Replicate(Axis):
         if not site.automatic:  # any number of backward passes: gradients are averaged before each optimizer step
             self._ddp = self._order = None
             return
+        self._parameters = list(module.parameters())
+        self._wrap(step, site)
+
+    def _wrap(self, step: _Step, site: AxisContext) -> None:
+        self._ddp = self._order = None  # the hooks of an earlier one end with it
+        self._trained = list(map(_is_trained, self._parameters))
         ddp = self._wrapper(
             step,
             device_ids=site.accelerator.device_ids(site.device),
@@ -118,7 +129,19 @@ class Replicate(Axis):
             state, hook = communication_hook(self._hook, self._hook_state, _copies(site))
             ddp.register_comm_hook(state, hook if self._hook_wrapper is None else self._hook_wrapper(hook))
         self._ddp = ddp
-        self._order = BucketOrder(ddp, module) if self._is_order_kept(module, site) else None
+        self._order = BucketOrder(ddp, step.module) if self._is_order_kept(step.module, site) else None
+        if self._order is not None and self._saved_order:
+            self._order.rehearse(self._saved_order)
+
+    def _wrap_again(self) -> None:
+        """Average the gradients of the parameters that are trained by now; others have been frozen or unfrozen.
+
+        All processes come here in the same batch. DistributedDataParallel learns at its construction what is trained:
+        https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html.
+        """
+        assert self._ddp is not None
+        assert self._site is not None
+        self._wrap(self._ddp.module, self._site)
 
     def _is_order_kept(self, module: nn.Module, site: AxisContext) -> bool:
         """Whether sums depend on the order of the buckets, and a backward of zeros can bring it back."""
@@ -129,22 +152,29 @@ class Replicate(Axis):
         return rearranged and plain and not sparse and distributed.get_world_size(_copies(site)) > 2
 
     def enter(self, name: str, method: Step) -> Step:
-        ddp = self._ddp
-        if name != "training_step" or ddp is None:
+        if name != "training_step" or self._ddp is None:
             return method
-        ddp.module.__dict__["step"] = method
-        return ddp
+        self._ddp.module.__dict__["step"] = method
+
+        def averaged(*args: Any) -> Any:
+            return self._ddp(*args)  # type: ignore[misc]
+
+        return averaged
 
     def around(self, step: Step) -> Step:
-        ddp, order = self._ddp, self._order
-        if ddp is None:
+        if self._ddp is None:
             return step
         # torch learns a static graph in the first backward, which must be complete
-        first = bool(self._options["static_graph"])
+        static = bool(self._options["static_graph"])
+        first = static
 
         def synced_at_the_end(batch: Any, batch_idx: int, backward: Any, sync: bool) -> Any:
             nonlocal first
-            set_gradient_sync(ddp, sync or first)
+            if list(map(_is_trained, self._parameters)) != self._trained:
+                self._wrap_again()
+                first = static
+            order = self._order
+            set_gradient_sync(self._ddp, sync or first)
             first = first and not sync
             if sync and order is not None and order.names is None:
                 with order.noted():
@@ -172,8 +202,9 @@ class Replicate(Axis):
         return {} if self._order is None or self._order.names is None else {"order": self._order.names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._saved_order = list(state.get("order", ()))
         if self._order is not None:
-            self._order.rehearse(state["order"])
+            self._order.rehearse(self._saved_order)
 
     def sync_gradients(self, optimizer: Optimizer) -> None:
         """Average the gradients of `optimizer`; one that some process does not have counts as 0 there."""
