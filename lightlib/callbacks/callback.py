@@ -229,7 +229,7 @@ class Callback:
     def checkpoint_weights(
         self, trainer: Trainer, pl_module: Module
     ) -> Mapping[str, Callable[[], AbstractContextManager[None]]]:
-        """Return what puts weights into the module that a checkpoint holds in place of those that are trained.
+        """Return contexts for the weights that a checkpoint holds in place of those that are trained.
 
         Called on all ranks for each checkpoint.
 

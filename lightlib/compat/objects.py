@@ -32,6 +32,7 @@ _OBJECTS: dict[str, str] = {
     **_group(
         "lightlib.callbacks", "LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint ProgressBar"
     ),
+    **_group("lightlib.callbacks", "EMAWeightAveraging WeightAveraging"),
     **_group("lightlib.callbacks", "RichModelSummary RichProgressBar RichProgressBarTheme TQDMProgressBar Timer"),
     **_group("lightlib.callbacks.early_stopping", "EarlyStoppingReason"),
     **_group("lightlib.callbacks.summary.model_summary", "summarize"),

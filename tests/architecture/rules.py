@@ -27,7 +27,7 @@ ORDER = (
     "checkpoint.storage > checkpoint.file > checkpoint.directory > checkpoint > checkpoint.tools",
     "precision | profilers | optim | loggers",
     "launch.environment > launch.start > launch.watch > launch",
-    "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary",
+    "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
     "data",
     "strategies.group > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
     "core.progress > core.metrics > core.optimization > core.values",

@@ -28,7 +28,7 @@ def change(module: Net) -> None:
 
 
 class Changes(L.Callback):
-    """Changes what is trained at the start of an epoch, and may save in that epoch."""
+    """Freezes and unfreezes layers at the start of an epoch, and may save in that epoch."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path

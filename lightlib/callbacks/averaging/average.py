@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ class Average:
 
     def _pairs(self, module: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
         averaged, copied = self._tensors(module)
-        kept: _Tensors = self._averaged.module
+        kept = cast("_Tensors", self._averaged.module)
         yield from zip(kept.tensors, averaged, strict=True)
         yield from zip(self._copied, copied, strict=True)
 

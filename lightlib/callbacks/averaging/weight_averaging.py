@@ -230,7 +230,7 @@ class EMAWeightAveraging(WeightAveraging):
         ):
             if value is not None:
                 check_int(name, argument, value, 0)
-        super().__init__(device, use_buffers, avg_fn=get_ema_avg_fn(decay), **kwargs)
+        super().__init__(device, use_buffers, avg_fn=get_ema_avg_fn(decay), **kwargs)  # type: ignore[no-untyped-call]
         self.update_every_n_steps = update_every_n_steps
         self.update_starting_at_step = update_starting_at_step
         self.update_starting_at_epoch = update_starting_at_epoch

@@ -134,7 +134,7 @@ class Replicate(Axis):
             self._order.rehearse(self._saved_order)
 
     def _wrap_again(self) -> None:
-        """Average the gradients of the parameters that are trained by now; others have been frozen or unfrozen.
+        """Average the gradients of the parameters that are trained by now: some were frozen or unfrozen.
 
         All processes come here in the same batch. DistributedDataParallel learns at its construction what is trained:
         https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html.
@@ -173,8 +173,9 @@ class Replicate(Axis):
             if list(map(_is_trained, self._parameters)) != self._trained:
                 self._wrap_again()
                 first = static
-            order = self._order
-            set_gradient_sync(self._ddp, sync or first)
+            ddp, order = self._ddp, self._order
+            assert ddp is not None
+            set_gradient_sync(ddp, sync or first)
             first = first and not sync
             if sync and order is not None and order.names is None:
                 with order.noted():

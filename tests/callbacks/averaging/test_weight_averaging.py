@@ -1,4 +1,4 @@
-"""WeightAveraging and EMAWeightAveraging beside torch's AveragedModel in plain loops; files; wrong arguments."""
+"""WeightAveraging and EMAWeightAveraging: the numbers of torch's AveragedModel, files, bad arguments."""
 
 from __future__ import annotations
 
