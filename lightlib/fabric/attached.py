@@ -10,7 +10,7 @@ from lightlib.errors import nearest
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
 
 if TYPE_CHECKING:
-    from lightlib.loggers.logger import Logger
+    from lightlib.loggers.fabric_logger import FabricLogger
 
 
 class Attached:
@@ -40,7 +40,7 @@ class Attached:
         return self
 
     @property
-    def logger(self) -> Logger | None:
+    def logger(self) -> FabricLogger | None:
         """The first logger, or None."""
         return next(iter(self.fabric.loggers), None)
 

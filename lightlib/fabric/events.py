@@ -12,7 +12,7 @@ from torch import Tensor
 from lightlib import report
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.fabric.communication import Communication
-from lightlib.loggers.logger import Logger
+from lightlib.loggers.fabric_logger import FabricLogger
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -25,7 +25,7 @@ class Events(Communication):
     """
 
     callbacks: list[Any]
-    _loggers: list[Logger]
+    _loggers: list[FabricLogger]
 
     def call(self, hook_name: str, *args: Any, **kwargs: Any) -> None:
         """Call the method `hook_name` of every callback that has it, in their order.
@@ -74,12 +74,12 @@ class Events(Communication):
 
     # logging
     @property
-    def loggers(self) -> list[Logger]:
+    def loggers(self) -> list[FabricLogger]:
         """All loggers."""
         return self._loggers
 
     @property
-    def logger(self) -> Logger:
+    def logger(self) -> FabricLogger:
         """The first logger.
 
         Raises:

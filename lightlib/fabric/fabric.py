@@ -37,7 +37,7 @@ from lightlib.fabric.placement import Blank, Placement
 from lightlib.fabric.refusals import refuse_pipelines
 from lightlib.fabric.setting_up import SettingUp
 from lightlib.fabric.wrapped import FabricModule
-from lightlib.loggers.logger import Logger
+from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.precision.precision import Precision
 from lightlib.strategies.strategy import Strategy
 
@@ -61,7 +61,7 @@ class Fabric(SettingUp):
             ``"bf16-true"``, or a Precision.
         plugins: A Precision; or an Environment or its name, which gives the rank of this process.
         callbacks: One object or several, of any type; see :meth:`call`.
-        loggers: One or several. Default: none.
+        loggers: One or several :class:`~lightlib.loggers.FabricLogger`, which every logger is. Default: none.
 
     Raises:
         MisconfigurationException: An argument has a wrong value, or two contradict each other.
@@ -88,7 +88,7 @@ class Fabric(SettingUp):
         precision: str | int | Precision | None = None,
         plugins: Plugin | list[Plugin] | None = None,
         callbacks: Any = None,
-        loggers: Logger | list[Logger] | None = None,
+        loggers: FabricLogger | list[FabricLogger] | None = None,
     ) -> None:
         nodes = integer("num_nodes", num_nodes, 1)
         accelerator, devices, plugins = arguments_of(strategy, accelerator, devices, plugins)
@@ -104,7 +104,7 @@ class Fabric(SettingUp):
         attach_plugins(plugins, self.strategy)
         report.rank_zero_only.rank = environment.rank
         self.callbacks = callbacks_of(callbacks)
-        self._loggers = loggers_of(False if loggers is None else loggers, os.getcwd(), False)
+        self._loggers = loggers_of(False if loggers is None else loggers, os.getcwd(), False, FabricLogger)
         self._placements: list[Placement] = []
         self._scaler = None
         self._loaders = 0

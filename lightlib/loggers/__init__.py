@@ -9,6 +9,7 @@ from lightlib import lazy
 if TYPE_CHECKING:
     from lightlib.loggers.comet import CometLogger
     from lightlib.loggers.csv import CSVLogger
+    from lightlib.loggers.fabric_logger import FabricLogger
     from lightlib.loggers.fanout import Fanout
     from lightlib.loggers.hyperparameters import flatten, plain
     from lightlib.loggers.logger import DummyExperiment, DummyLogger, Logger, rank_zero_experiment
@@ -22,6 +23,7 @@ __all__ = [
     "CometLogger",
     "DummyExperiment",
     "DummyLogger",
+    "FabricLogger",
     "Fanout",
     "Logger",
     "MLFlowLogger",
@@ -40,6 +42,7 @@ _get, _names = lazy.attributes(
         "CometLogger": "comet",
         "DummyExperiment": "logger",
         "DummyLogger": "logger",
+        "FabricLogger": "fabric_logger",
         "Fanout": "fanout",
         "Logger": "logger",
         "MLFlowLogger": "mlflow",

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lightlib import lazy
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.log_files import below
-from lightlib.report import described, rank_zero_only
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from lightlib.report import rank_zero_only
 
 L = TypeVar("L")
 T = TypeVar("T")
 
 
-class Logger(ABC):
+class Logger(FabricLogger, ABC):
     """Base of all loggers. A logger of your own defines `name`, `version`, `log_metrics` and `log_hyperparams`.
 
     The Trainer calls `prepare` before training starts, `log_hyperparams` and `log_graph` once, `log_metrics` every
@@ -39,32 +37,9 @@ class Logger(ABC):
         3 {'loss': 0.5}
     """
 
-    def __repr__(self) -> str:
-        return described(self)
-
-    @property
-    @abstractmethod
-    def name(self) -> str | None:
-        """The name of the experiment, which groups several runs."""
-
-    @property
-    @abstractmethod
-    def version(self) -> int | str | None:
-        """The number or name of this run; None while it is unknown in this process."""
-
     @property
     def save_dir(self) -> str | None:
         """The directory under which this logger writes; None when it writes no files."""
-        return None
-
-    @property
-    def root_dir(self) -> str | None:
-        """The directory of all versions of one experiment; None when the logger writes no files."""
-        return None
-
-    @property
-    def log_dir(self) -> str | None:
-        """The directory of this run; None when the logger writes no files."""
         return None
 
     @property
@@ -91,16 +66,6 @@ class Logger(ABC):
         """Return the values of `run_dir` of earlier runs that a resumed run may continue."""
         return self.earlier_log_dirs
 
-    @property
-    def group_separator(self) -> str:
-        """The separator in metric names, as in ``val/loss``."""
-        return "/"
-
-    @property
-    def experiment(self) -> Any:
-        """The client library's object, for features that `Logger` does not have; None when there is none."""
-        return None
-
     def prepare(self) -> None:
         """Make sure that this logger can write. Called on every process, before training starts.
 
@@ -113,34 +78,6 @@ class Logger(ABC):
 
         Called on every process, after `prepare`; `broadcast(value)` returns rank zero's value everywhere.
         """
-
-    @abstractmethod
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Record numbers.
-
-        Args:
-            metrics: Name to number.
-            step: The optimizer step they belong to. None leaves the choice to the logger.
-        """
-
-    @abstractmethod
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Record the hyperparameters: a mapping, a dataclass or a Namespace, possibly nested."""
-
-    def log_graph(self, model: nn.Module, input_array: Tensor | Any | None = None) -> None:
-        """Record the model's graph, where the logger can show one."""
-
-    def save(self) -> None:
-        """Flush values that are still in memory."""
-
-    def finalize(self, status: str) -> None:
-        """Called when a run ends. The logger may be used again later.
-
-        Args:
-            status: ``"success"``; ``"failed"`` after an exception, also one in the teardown; or ``"interrupted"`` when
-                Ctrl-C or a signal stopped the run.
-        """
-        self.save()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of this logger, as plain values for a checkpoint; called on rank zero, after `save`.

@@ -7,10 +7,38 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 import lightlib as L
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers import CSVLogger, FabricLogger
 from tests.runs.plain import Net, Rows
+
+
+class ForFabric(FabricLogger):
+    name, version = "for fabric", 0
+
+    def __init__(self):
+        self.rows = []
+
+    def log_metrics(self, metrics, step=None):
+        self.rows.append((step, dict(metrics)))
+
+    def log_hyperparams(self, params, *args, **kwargs):
+        pass
+
+
+class Trained(L.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def training_step(self, batch, batch_idx):
+        self.log("loss", 1.0)
+        return self.net.net(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 class Hooks:
@@ -89,6 +117,36 @@ class TestLoggers:
         fabric.log("loss", torch.tensor(0.5, requires_grad=True), step=3)
         fabric.log_dict({"a": 1, "b": torch.tensor([2])})
         assert one.rows == other.rows == [(3, {"loss": 0.5}), (None, {"a": 1, "b": 2})]
+
+    def test_a_logger_for_fabric_alone_is_accepted(self):
+        alone, full = ForFabric(), CSVLogger("logs")
+        fabric = fabric_of(loggers=[alone, full])
+        fabric.log("loss", 0.5, step=3)
+        assert fabric.loggers == [alone, full]
+        assert alone.rows == [(3, {"loss": 0.5})]
+
+    def test_the_trainer_refuses_it_and_names_the_fix(self):
+        with pytest.raises(ArgumentTypeError, match=r"ForFabric.*, a logger for Fabric\.\n(.|\n)*save_dir") as caught:
+            L.Trainer(logger=[ForFabric()])
+        made = {"lightlib": L, "ForFabric": ForFabric}
+        exec(str(caught.value).split("Fix: ")[1].split(", or use it")[0], made)
+        trainer = L.Trainer(
+            logger=made["ForFabricForTrainer"](),
+            max_steps=2,
+            log_every_n_steps=1,
+            accelerator="cpu",
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(Trained(), DataLoader(torch.ones(2, 6)))
+        assert [row["loss"] for _, row in trainer.logger.rows] == [1.0, 1.0]
+
+    def test_anything_else_is_refused_in_terms_of_fabric(self):
+        with pytest.raises(ArgumentTypeError, match=r"loggers is 3 \(int\)(.|\n)*lightlib\.loggers\.FabricLogger"):
+            fabric_of(loggers=3)
+        with pytest.raises(ArgumentTypeError, match=r"Fix: Fabric\(loggers=ForFabric\('logs'\)\)"):
+            fabric_of(loggers=ForFabric)
 
     def test_without_loggers_nothing_is_written(self):
         fabric_of().log("loss", 1.0)

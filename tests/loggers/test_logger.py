@@ -11,7 +11,7 @@ import torch
 
 import lightlib.loggers
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.loggers import DummyExperiment, DummyLogger, Logger, NeptuneLogger, rank_zero_experiment
+from lightlib.loggers import DummyExperiment, DummyLogger, FabricLogger, Logger, NeptuneLogger, rank_zero_experiment
 from lightlib.loggers.logger import number
 from lightlib.report import rank_zero_only
 from tests.processes import programs
@@ -48,6 +48,42 @@ def test_a_logger_of_ones_own_needs_four_definitions():
 def test_the_base_class_is_abstract():
     with pytest.raises(TypeError, match="abstract"):
         Logger()
+
+
+def test_one_class_may_derive_from_a_logger_for_fabric_and_from_the_base():
+    class Rows(FabricLogger):
+        name, version = "rows", 1
+
+        def __init__(self, prefix=""):
+            self.rows, self.prefix = [], prefix
+
+        def log_metrics(self, metrics, step=None):
+            self.rows.append((step, {self.prefix + name: value for name, value in metrics.items()}))
+
+        def log_hyperparams(self, params, *args, **kwargs):
+            self.rows.append(params)
+
+        def finalize(self, status):
+            self.rows.append(status)
+
+    class Both(Logger, Rows):
+        def __init__(self):
+            super().__init__(prefix="run/")
+
+    logger = Both()
+    logger.log_metrics({"a": 1.0}, step=2)
+    logger.finalize("success")
+    assert logger.rows == [(2, {"run/a": 1.0}), "success"]
+    assert (logger.name, logger.save_dir, logger.state_dict()) == ("rows", None, {})
+    assert logger.run_dir("root") == os.path.join("root", "rows", "version_1")
+    assert not issubclass(Rows, Logger)
+
+
+def test_every_logger_is_one_for_fabric():
+    names = [name for name in lightlib.loggers.__all__ if name.endswith("Logger") and name != "FabricLogger"]
+    kinds = [getattr(lightlib.loggers, name) for name in names if name != "NeptuneLogger"]
+    assert len(kinds) == 7
+    assert all(issubclass(kind, Logger) and issubclass(kind, FabricLogger) for kind in kinds)
 
 
 def test_the_dummy_logger_accepts_everything():
