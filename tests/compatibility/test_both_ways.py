@@ -6,7 +6,6 @@ Where Lightning is not installed, the layout of our file is compared with the on
 from __future__ import annotations
 
 import importlib.util
-import logging
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lightlib
-from tests.compatibility.lightning_run import STORED, train
+from tests.compatibility.lightning_run import STORED, installed_lightning, train
 from tests.runs.quiet import QUIET
 
 needs_lightning = pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
@@ -27,14 +26,6 @@ pytestmark = pytest.mark.filterwarnings(
 STOPS = (2, 4, 6)  # epochs after which a run ends
 OURS_BESIDE = {"lightlib"}
 OPTIONAL = ("stopping_reason", "stopping_reason_message")  # Lightning does without them, as in files of 2.5
-
-
-def lightning() -> Any:
-    import lightning.pytorch
-
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    return lightning.pytorch
 
 
 def network(framework: Any) -> Any:
@@ -100,7 +91,7 @@ def outcome(trainer: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("first", ["lightning", "lightlib"])
 def test_a_run_that_changes_the_package_twice_ends_the_same(tmp_path, precision, first):
     scaled = precision == "16-mixed"
-    theirs = lightning()
+    theirs = installed_lightning()
     whole = leg(theirs, tmp_path / "whole", STOPS[-1], scaled, precision, None)
     order = (theirs, lightlib, theirs) if first == "lightning" else (lightlib, theirs, lightlib)
     path, seen = None, []

@@ -6,7 +6,6 @@ Without Lightning, the stored files of version 2.6.6 are read. If it is installe
 from __future__ import annotations
 
 import importlib.util
-import logging
 import zipfile
 from pathlib import Path
 
@@ -17,20 +16,23 @@ import lightlib
 import lightlib.callbacks
 from lightlib.checkpoint import consolidate, convert, inspect, verify
 from lightlib.errors import CheckpointError
-from tests.compatibility.lightning_run import BATCHES, EPOCHS, KEPT, RUNS, STORED, Record, make, network, train
+from tests.compatibility.lightning_run import (
+    BATCHES,
+    EPOCHS,
+    KEPT,
+    RUNS,
+    STORED,
+    Record,
+    installed_lightning,
+    make,
+    network,
+    train,
+)
 
 HAS_LIGHTNING = importlib.util.find_spec("lightning") is not None
 needs_lightning = pytest.mark.skipif(not HAS_LIGHTNING, reason="lightning is not installed")
 # Ignore Lightning's own warnings about how these tests use it.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore:.*isinstance.*LeafSpec:FutureWarning")
-
-
-def lightning():
-    import lightning.pytorch
-
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    return lightning.pytorch
 
 
 @pytest.fixture(scope="module", params=["stored", pytest.param("made", marks=needs_lightning)])
@@ -41,7 +43,7 @@ def files(request, tmp_path_factory):
         with zipfile.ZipFile(STORED) as archive:
             archive.extractall(folder)
     else:
-        make(lightning(), folder, kept=False)
+        make(installed_lightning(), folder, kept=False)
     return folder
 
 
@@ -175,7 +177,7 @@ def test_lightning_goes_on_from_ours(name, whole, tmp_path):
     assert len(files) >= BATCHES * EPOCHS
     for file in files:
         position = inspect(str(file))
-        resumed = train(lightning(), name, ckpt_path=file)
+        resumed = train(installed_lightning(), name, ckpt_path=file)
         assert resumed.steps == whole[name].steps[position.batch :]
         assert [epoch for epoch, _ in resumed.batches] == [epoch for epoch, _ in whole[name].batches[position.batch :]]
         assert resumed.trainer.global_step == whole[name].trainer.global_step
