@@ -48,7 +48,7 @@ _OBJECTS: dict[str, str] = {
     **_group("lightlib.launch", "SLURMEnvironment free_port=find_free_network_port"),
     **_group("lightlib.loggers", "CSVLogger CometLogger DummyExperiment DummyLogger Logger MLFlowLogger NeptuneLogger"),
     **_group("lightlib.loggers", "TensorBoardLogger WandbLogger rank_zero_experiment"),
-    **_group("lightlib.loggers", "Logger=FabricLogger"),
+    **_group("lightlib.loggers", "FabricLogger"),
     **_group(f"{_TOOLS}.fabric_loggers", "CSVLogger=FabricCSVLogger TensorBoardLogger=FabricTensorBoardLogger"),
     **_group("lightlib.loggers.csv", "ExperimentWriter"),
     **_group("lightlib.strategies.group.process_group", "DEFAULT_TIMEOUT=default_pg_timeout"),
@@ -164,9 +164,15 @@ _PRIVATE: dict[str, str] = {
 # By Lightning's path, where a name means something else than in the rest of Lightning, or is private there.
 _BY_PATH: dict[str, str] = {
     **{
+        f"fabric.{path}.Logger": "lightlib.loggers:FabricLogger"
+        for path in ("fabric", "loggers", "loggers.csv_logs", "loggers.logger", "loggers.tensorboard")
+    },
+    **{
         f"fabric.loggers.{path}": f"{_TOOLS}.fabric_loggers:{path.rpartition('.')[2]}"
         for path in ("CSVLogger", "csv_logs.CSVLogger", "TensorBoardLogger", "tensorboard.TensorBoardLogger")
     },
+    "fabric.loggers.tensorboard._TENSORBOARD_AVAILABLE": f"{_TOOLS}.fabric_loggers:HAS_TENSORBOARD",
+    "fabric.loggers.tensorboard._TENSORBOARDX_AVAILABLE": f"{_TOOLS}.fabric_loggers:HAS_TENSORBOARDX",
     "pytorch.utilities.model_summary.ModelSummary": "lightlib.callbacks.summary.model_summary:Summary",
     "pytorch.utilities.model_summary.model_summary.ModelSummary": "lightlib.callbacks.summary.model_summary:Summary",
     "pytorch.utilities.types.ReduceLROnPlateau": "torch.optim.lr_scheduler:ReduceLROnPlateau",

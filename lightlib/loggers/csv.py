@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import zlib
+from abc import ABC
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,44 +16,13 @@ from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers import log_files
 from lightlib.loggers.log_files import below, filesystem, is_url
-from lightlib.loggers.logger import number, prefixed, rank_zero_experiment
+from lightlib.loggers.logger import Logger, number, prefixed, rank_zero_experiment
 from lightlib.loggers.version_logger import HPARAMS_FILE, VersionLogger
 from lightlib.report import info, rank_zero_only, warn
 
 
-class CSVLogger(VersionLogger):
-    """Writes one row per `log_metrics` into ``save_dir/name/version_N/metrics.csv``, next to ``hparams.yaml``.
-
-    New columns may appear at any time: the file is then atomically replaced by one with the wider header, so no row is
-    ever lost. An existing version is continued: its rows stay and new ones are appended.
-
-    A run that resumes from its checkpoint (``ckpt_path="last"`` or ``"auto"``) continues its version. Rows written
-    after the checkpoint are dropped, because the run writes them again: the file ends up identical to that of an
-    uninterrupted run, byte for byte.
-
-    Args:
-        save_dir: A path (``~`` is expanded) or a URL for fsspec, such as ``s3://bucket/logs``; at a URL every flush
-            writes the entire file.
-        name: The directory of all versions; an empty string leaves this level out.
-        version: A number n gives ``version_n``, a string is taken unchanged. Default: the next free number.
-        prefix: Put before every metric's name, with a ``-``.
-        flush_logs_every_n_steps: Rows are written at the first step, every so many steps, and at the end of the run.
-
-    Raises:
-        MisconfigurationException: `name` or `version` leads out of `save_dir`, `flush_logs_every_n_steps` is below 1;
-            and, when the run starts, the directory cannot be written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> logger = CSVLogger(tempfile.mkdtemp())
-        >>> logger.log_metrics({"loss": 0.5}, step=0)
-        >>> logger.log_metrics({"loss": 0.25, "accuracy": 1.0}, step=1)
-        >>> logger.save()
-        >>> print(pathlib.Path(logger.experiment.metrics_file_path).read_text().rstrip())
-        step,loss,accuracy
-        0,0.5,
-        1,0.25,1.0
-    """
+class CSVFiles(VersionLogger, ABC):
+    """Base of the CSV loggers of the Trainer and of Fabric; see :class:`CSVLogger`."""
 
     def __init__(
         self,
@@ -152,6 +122,41 @@ class CSVLogger(VersionLogger):
     def __getstate__(self) -> dict[str, Any]:
         self.save()
         return {**self.__dict__, "_experiment": None}
+
+
+class CSVLogger(CSVFiles, Logger):
+    """Writes one row per `log_metrics` into ``save_dir/name/version_N/metrics.csv``, next to ``hparams.yaml``.
+
+    New columns may appear at any time: the file is then atomically replaced by one with the wider header, so no row is
+    ever lost. An existing version is continued: its rows stay and new ones are appended.
+
+    A run that resumes from its checkpoint (``ckpt_path="last"`` or ``"auto"``) continues its version. Rows written
+    after the checkpoint are dropped, because the run writes them again: the file ends up identical to that of an
+    uninterrupted run, byte for byte.
+
+    Args:
+        save_dir: A path (``~`` is expanded) or a URL for fsspec, such as ``s3://bucket/logs``; at a URL every flush
+            writes the entire file.
+        name: The directory of all versions; an empty string leaves this level out.
+        version: A number n gives ``version_n``, a string is taken unchanged. Default: the next free number.
+        prefix: Put before every metric's name, with a ``-``.
+        flush_logs_every_n_steps: Rows are written at the first step, every so many steps, and at the end of the run.
+
+    Raises:
+        MisconfigurationException: `name` or `version` leads out of `save_dir`, `flush_logs_every_n_steps` is below 1;
+            and, when the run starts, the directory cannot be written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> logger = CSVLogger(tempfile.mkdtemp())
+        >>> logger.log_metrics({"loss": 0.5}, step=0)
+        >>> logger.log_metrics({"loss": 0.25, "accuracy": 1.0}, step=1)
+        >>> logger.save()
+        >>> print(pathlib.Path(logger.experiment.metrics_file_path).read_text().rstrip())
+        step,loss,accuracy
+        0,0.5,
+        1,0.25,1.0
+    """
 
 
 class ExperimentWriter:

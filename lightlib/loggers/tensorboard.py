@@ -8,6 +8,7 @@ import io
 import os
 import secrets
 import warnings
+from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from lightlib.accelerators.lookup import of
 from lightlib.loggers import event_files, log_files
 from lightlib.loggers.hyperparameters import flatten, plain
 from lightlib.loggers.log_files import below
-from lightlib.loggers.logger import missing_package, number, prefixed, rank_zero_experiment
+from lightlib.loggers.logger import Logger, missing_package, number, prefixed, rank_zero_experiment
 from lightlib.loggers.version_logger import VersionLogger, check_inside
 from lightlib.report import PossibleUserWarning, info, rank_zero_only, warn
 from lightlib.tree import map_children
@@ -27,35 +28,8 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
-class TensorBoardLogger(VersionLogger):
-    """Writes event files to ``save_dir/name/version_N``, for ``tensorboard --logdir save_dir``.
-
-    A run that resumes from its checkpoint (``ckpt_path="last"`` or ``"auto"``) continues its version. Event files are
-    truncated to their sizes at the checkpoint, because the run logs the later values again: TensorBoard shows each
-    value once, as for an uninterrupted run.
-
-    Args:
-        save_dir: A path (``~`` is expanded), or a URL that tensorboard can write to.
-        name: The directory of all versions; an empty string leaves this level out.
-        version: A number n gives ``version_n``, a string is taken unchanged. Default: the next free number.
-        log_graph: Whether to record the model's graph, traced with its `example_input_array`.
-        default_hp_metric: Whether hyperparameters logged without metrics get the metric ``hp_metric`` = -1, without
-            which TensorBoard's page of hyperparameters stays empty.
-        prefix: Put before every metric's name, with a ``-``.
-        sub_dir: A directory below that of the version, for the event files.
-        **kwargs: For `torch.utils.tensorboard.SummaryWriter`: max_queue, flush_secs, filename_suffix, …
-
-    Raises:
-        MisconfigurationException: `name`, `version` or `sub_dir` leads out of `save_dir`; and, when the run starts,
-            the package tensorboard is missing or the directory cannot be written.
-
-    Example:
-        >>> import tempfile, torch
-        >>> logger = TensorBoardLogger(tempfile.mkdtemp(), name="digits")
-        >>> logger.log_metrics({"train/loss": 0.5, "train/accuracy": 0.75}, step=0)
-        >>> logger.experiment.add_image("input", torch.rand(1, 8, 8), 0)
-        >>> logger.finalize("success")
-    """
+class EventFiles(VersionLogger, ABC):
+    """Base of the TensorBoard loggers of the Trainer and of Fabric; see :class:`TensorBoardLogger`."""
 
     def __init__(
         self,
@@ -226,7 +200,7 @@ class TensorBoardLogger(VersionLogger):
 
     @property
     def _user_chose_log_dir(self) -> bool:
-        return type(self).log_dir is not TensorBoardLogger.log_dir
+        return type(self).log_dir is not EventFiles.log_dir
 
     def state_dict(self) -> dict[str, Any]:
         if rank_zero_only.rank != 0 or self._known_version is None:
@@ -287,6 +261,37 @@ class TensorBoardLogger(VersionLogger):
     def __getstate__(self) -> dict[str, Any]:
         self.save()
         return {name: value for name, value in self.__dict__.items() if name != "_summary"} | {"_experiment": None}
+
+
+class TensorBoardLogger(EventFiles, Logger):
+    """Writes event files to ``save_dir/name/version_N``, for ``tensorboard --logdir save_dir``.
+
+    A run that resumes from its checkpoint (``ckpt_path="last"`` or ``"auto"``) continues its version. Event files are
+    truncated to their sizes at the checkpoint, because the run logs the later values again: TensorBoard shows each
+    value once, as for an uninterrupted run.
+
+    Args:
+        save_dir: A path (``~`` is expanded), or a URL that tensorboard can write to.
+        name: The directory of all versions; an empty string leaves this level out.
+        version: A number n gives ``version_n``, a string is taken unchanged. Default: the next free number.
+        log_graph: Whether to record the model's graph, traced with its `example_input_array`.
+        default_hp_metric: Whether hyperparameters logged without metrics get the metric ``hp_metric`` = -1, without
+            which TensorBoard's page of hyperparameters stays empty.
+        prefix: Put before every metric's name, with a ``-``.
+        sub_dir: A directory below that of the version, for the event files.
+        **kwargs: For `torch.utils.tensorboard.SummaryWriter`: max_queue, flush_secs, filename_suffix, …
+
+    Raises:
+        MisconfigurationException: `name`, `version` or `sub_dir` leads out of `save_dir`; and, when the run starts,
+            the package tensorboard is missing or the directory cannot be written.
+
+    Example:
+        >>> import tempfile, torch
+        >>> logger = TensorBoardLogger(tempfile.mkdtemp(), name="digits")
+        >>> logger.log_metrics({"train/loss": 0.5, "train/accuracy": 0.75}, step=0)
+        >>> logger.experiment.add_image("input", torch.rand(1, 8, 8), 0)
+        >>> logger.finalize("success")
+    """
 
 
 def _one_part(name: str, slashes: bool = False) -> str:

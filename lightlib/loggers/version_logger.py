@@ -12,15 +12,15 @@ from typing import Any
 
 from lightlib.checkpoint.storage import filesystem as storage
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.hyperparameters import plain
 from lightlib.loggers.log_files import below, filesystem, is_url, replace
-from lightlib.loggers.logger import Logger
 from lightlib.report import described, rank_zero_only
 
 HPARAMS_FILE = "hparams.yaml"
 
 
-class VersionLogger(Logger, ABC):
+class VersionLogger(FabricLogger, ABC):
     """A logger with a directory for each version.
 
     The next free version is taken by *creating* its directory, which succeeds in one process only. So reading `version`
@@ -32,6 +32,8 @@ class VersionLogger(Logger, ABC):
         name: The directory of all versions; an empty string or None leaves this level out.
         version: A number n gives ``version_n``, a string is taken unchanged. Default: the next free number.
         prefix: Put before every metric's name, with a ``-``.
+
+    The loggers of the Trainer derive from this class and from `Logger`, those of Fabric from this class alone.
 
     Attributes:
         hparams: The hyperparameters, as plain values with secrets masked.
@@ -85,7 +87,7 @@ class VersionLogger(Logger, ABC):
             try:
                 self._version = self._take_version()
             except OSError as error:
-                raise _not_writable(self.root_dir, error) from error
+                raise _not_writable(self._versions_dir, error) from error
         return self._version
 
     @property
@@ -97,6 +99,10 @@ class VersionLogger(Logger, ABC):
     def root_dir(self) -> str:
         """``save_dir/name``."""
         return below(self.save_dir, self.name)
+
+    @property
+    def _versions_dir(self) -> str:
+        return self.root_dir
 
     @property
     def log_dir(self) -> str | None:
@@ -122,7 +128,7 @@ class VersionLogger(Logger, ABC):
             self._write_hparams()
 
     def _directory_of(self, version: int | str) -> str:
-        return below(self.root_dir, f"version_{version}" if isinstance(version, int) else version)
+        return below(self._versions_dir, f"version_{version}" if isinstance(version, int) else version)
 
     @property
     def _hparams_dir(self) -> str | None:
@@ -165,7 +171,7 @@ class VersionLogger(Logger, ABC):
 
     def _place(self) -> dict[str, Any]:
         """Return the root, the version, the next step and the hyperparameters, as plain values for a checkpoint."""
-        root = self.root_dir if is_url(self.root_dir) else os.path.realpath(self.root_dir)
+        root = self._versions_dir if is_url(self._versions_dir) else os.path.realpath(self._versions_dir)
         numbers = {"next_step": self._next_step, "hparams": self.hparams}
         return {"root": root, "version": self._known_version, **numbers}
 
@@ -187,14 +193,14 @@ class VersionLogger(Logger, ABC):
         """Continue in the directory that `place` describes. Remove one that was created earlier and is still empty."""
         if not self._names_itself:
             before, self._version = self._version, place["version"]
-            if before is not None and before != self._version and not is_url(self.root_dir):
+            if before is not None and before != self._version and not is_url(self._versions_dir):
                 with contextlib.suppress(OSError):
-                    os.rmdir(below(self.root_dir, f"version_{before}"))
+                    os.rmdir(below(self._versions_dir, f"version_{before}"))
         self._next_step, self._has_hparams = place["next_step"], False
         self.hparams = dict(place["hparams"])
 
     def _take_version(self) -> int:
-        self._make_directory(self.root_dir)
+        self._make_directory(self._versions_dir)
         version = max(self._numbers(), default=-1) + 1
         while True:
             try:
@@ -213,9 +219,9 @@ class VersionLogger(Logger, ABC):
         files.pipe_file(f"{key}/{HPARAMS_FILE}", b"{}\n", mode="create")
 
     def _numbers(self) -> list[int]:
-        if is_url(self.root_dir):
-            filesystem(self.root_dir)  # the error for a package that is missing
-        matches = (re.fullmatch(r"version_(\d+)", entry) for entry in storage.names_in(self.root_dir))
+        if is_url(self._versions_dir):
+            filesystem(self._versions_dir)  # the error for a package that is missing
+        matches = (re.fullmatch(r"version_(\d+)", entry) for entry in storage.names_in(self._versions_dir))
         return [int(match[1]) for match in matches if match]
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lightlib import registry
+from lightlib import loggers, registry
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
 from lightlib.conventions import active
@@ -17,6 +17,7 @@ from lightlib.core.setup.settings import Settings
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.launch.environment.detect import Environment, detect
 from lightlib.launch.environment.slurm import SLURMEnvironment
+from lightlib.loggers.fabric_logger import FabricLogger
 from lightlib.loggers.logger import DummyLogger, Logger
 from lightlib.precision.precision import Precision, named
 from lightlib.profilers.profiler import PassThroughProfiler
@@ -145,12 +146,13 @@ def precision_of(given: Any) -> Precision:
     return given if isinstance(given, Precision) else named("32-true" if given is None else given)
 
 
-def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
+def loggers_of(given: Any, root: str, fast: bool, base: type = Logger) -> list[Any]:
     """Return the loggers for True, False, None, a name, a logger or several.
 
     Args:
         root: The folder of loggers that are given by name.
         fast: Whether this is a `fast_dev_run`: one logger that records nothing keeps `self.logger` usable.
+        base: The class that every logger must derive from: Fabric needs less of a logger than the Trainer.
     """
     if given is False:
         return []
@@ -161,15 +163,27 @@ def loggers_of(given: Any, root: str, fast: bool) -> list[Logger]:
     if isinstance(given, str):
         factory = registry.get("loggers", given)
         return [factory(save_dir=root)]
-    several = list(given) if isinstance(given, Iterable) and not isinstance(given, (Logger, type)) else [given]
+    several = list(given) if isinstance(given, Iterable) and not isinstance(given, (FabricLogger, type)) else [given]
     for logger in several:
-        if not isinstance(logger, Logger):
+        if isinstance(logger, FabricLogger) and not isinstance(logger, base):
+            raise _only_for_fabric(logger)
+        if not isinstance(logger, base):
             raise ArgumentTypeError(
                 f"logger is {shown(logger)}.",
-                expected="True, False, a logger's name, or instances of lightlib.loggers.Logger.",
-                fix=_instance("logger", logger, Logger, "'logs'") or "Trainer(logger=CSVLogger('logs'))",
+                expected=f"True, False, a logger's name, or instances of lightlib.loggers.{base.__name__}.",
+                fix=_instance("logger", logger, base, "'logs'") or "Trainer(logger=CSVLogger('logs'))",
             )
     return several
+
+
+def _only_for_fabric(logger: FabricLogger) -> ArgumentTypeError:
+    name = type(logger).__name__
+    derive = f"class {name}ForTrainer(lightlib.loggers.Logger, {name}): pass, or use it as Fabric(loggers=...)."
+    return ArgumentTypeError(
+        f"logger is {shown(logger)}, a logger for Fabric.",
+        expected="instances of lightlib.loggers.Logger, which adds save_dir, state_dict and more.",
+        fix=f"Trainer(logger=lightlib.loggers.{name}(save_dir))" if name in loggers.__all__ else derive,
+    )
 
 
 def profiler_of(given: Any) -> Any:

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 import lightlib
+from lightlib.compat.demos import BoringModel
 from lightlib.compat.tools import collectives, fabric_loggers, measures, mnist_demo, parsing, text_demos, values
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies import SingleDeviceStrategy
 from tests.processes.ranks import ranks
 from tests.runs.quiet import QUIET
@@ -163,13 +164,38 @@ def test_a_text_is_blocks_and_trains(tmp_path, monkeypatch):
 
 def test_the_loggers_of_fabric_take_its_arguments(tmp_path):
     logger = fabric_loggers.CSVLogger(root_dir=tmp_path, name="a", version=2)
-    assert isinstance(logger, lightlib.loggers.CSVLogger)
+    assert (logger.root_dir, logger.log_dir) == (str(tmp_path), str(tmp_path / "a" / "version_2"))
     logger.log_metrics({"x": 1.0}, 3)
     logger.save()
     assert (tmp_path / "a" / "version_2" / "metrics.csv").read_text().split() == ["step,x", "3,1.0"]
     board = fabric_loggers.TensorBoardLogger(root_dir=tmp_path, sub_dir="s")
-    assert isinstance(board, lightlib.loggers.TensorBoardLogger)
-    assert str(board.log_dir).endswith("version_0/s")
+    assert board.log_dir == str(tmp_path / "lightning_logs" / "version_0" / "s")
+    assert board.root_dir == str(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["CSVLogger", "TensorBoardLogger"])
+def test_the_loggers_of_fabric_have_lightnings_class_tree(name, tmp_path):
+    for_fabric, for_trainer = getattr(fabric_loggers, name), getattr(lightlib.loggers, name)
+    assert issubclass(for_fabric, lightlib.loggers.FabricLogger)
+    assert not issubclass(for_fabric, lightlib.loggers.Logger)
+    assert isinstance(for_trainer(tmp_path), for_fabric)
+    with pytest.raises(ArgumentTypeError, match=rf"for Fabric\.(.|\n)*loggers\.{name}\(save_dir\)"):
+        lightlib.Trainer(logger=for_fabric(tmp_path))
+
+    class Mine(lightlib.loggers.Logger, for_fabric):
+        """As in packages that bring Lightning's logger with changes."""
+
+    class Logs(BoringModel):
+        def on_train_epoch_end(self):
+            self.log("seen", 1.0)
+
+    logger = Mine(tmp_path, name="mine")
+    limits = {"max_epochs": 1, "limit_train_batches": 2, "limit_val_batches": 0, "log_every_n_steps": 1}
+    lightlib.Trainer(**{**QUIET, **limits, "logger": logger}).fit(Logs())
+    folder = tmp_path / "mine" / "version_0"
+    assert (logger.save_dir, logger.root_dir, logger.log_dir) == (None, str(tmp_path), str(folder))
+    written = {path.name.split(".")[0] for path in folder.iterdir()} - {"hparams"}
+    assert written == {"metrics" if name == "CSVLogger" else "events"}
 
 
 def test_columns_of_the_rich_bar():
