@@ -92,9 +92,15 @@ BUILT_IN: dict[str, dict[str, str]] = {
             "lightlib.strategies.deepspeed.strategy:named",
         ),
     },
-    "precision": dict.fromkeys(
-        ("64-true", "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"), "lightlib.precision.precision:named"
-    ),
+    "precision": {
+        **dict.fromkeys(
+            ("64-true", "32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"),
+            "lightlib.precision.precision:named",
+        ),
+        **dict.fromkeys(
+            ("transformer-engine", "transformer-engine-float16"), "lightlib.precision.transformer_engine:named"
+        ),
+    },
     "loggers": {
         "tensorboard": "lightlib.loggers.tensorboard:TensorBoardLogger",
         "csv": "lightlib.loggers.csv:CSVLogger",

@@ -29,7 +29,7 @@ HEADER = """\
 # The exact versions that lightlib is tested with: {project}[{extras}] and all that they need in turn.
 # Made on Linux by `python scripts/constraints.py write {interpreters}`; do not edit by hand.
 # Where interpreters need different versions, a marker selects one. torch's own GPU libraries are not listed:
-# torch pins them itself. The extras wandb, mlflow, comet, onnx and deepspeed are not listed: no test installs them.
+# torch pins them itself. The extras for services and engines (wandb, deepspeed, …) are not listed.
 """
 
 

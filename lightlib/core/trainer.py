@@ -65,7 +65,7 @@ class Trainer(TrainerViews):
             unless torchrun, SLURM, … have started them.
         num_nodes: Number of machines. Default 1.
         precision: ``"32-true"`` (default), ``"64-true"``, ``"16-mixed"``, ``"bf16-mixed"``, ``"16-true"``,
-            ``"bf16-true"``, or a Precision.
+            ``"bf16-true"``, ``"transformer-engine"``, or a Precision (:mod:`lightlib.precision`).
         logger: True (default: TensorBoard), False, a name, a logger or several. Files go to the first one's folder.
         callbacks: One or several, called in order of priority, then in the order of this list.
         fast_dev_run: True (one batch) or n: run n batches of everything without loggers and ModelCheckpoint files.

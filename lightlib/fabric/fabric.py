@@ -58,7 +58,7 @@ class Fabric(SettingUp):
         devices: A number, a list of indices, ``"0,1"``, ``-1`` or ``"auto"``: one process per device.
         num_nodes: Number of machines. Default 1.
         precision: ``"32-true"`` (default), ``"64-true"``, ``"16-mixed"``, ``"bf16-mixed"``, ``"16-true"``,
-            ``"bf16-true"``, or a Precision.
+            ``"bf16-true"``, ``"transformer-engine"``, or a Precision (:mod:`lightlib.precision`).
         plugins: A Precision; or an Environment or its name, which gives the rank of this process.
         callbacks: One object or several, of any type; see :meth:`call`.
         loggers: One or several :class:`~lightlib.loggers.FabricLogger`, which every logger is. Default: none.

@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +21,27 @@ from lightlib.report import PossibleUserWarning, warn
 from lightlib.tree import map_children
 
 M = TypeVar("M", bound=nn.Module)
-_AUTOCAST_DTYPES = (torch.float16, torch.bfloat16)
+AUTOCAST_DTYPES = (torch.float16, torch.bfloat16)
 _CASTS: dict[torch.dtype, Callable[[nn.Module], nn.Module]] = {
     torch.float64: nn.Module.double,
     torch.float32: nn.Module.float,
     torch.float16: nn.Module.half,
     torch.bfloat16: nn.Module.bfloat16,
 }
+
+
+class Applies(Protocol):
+    """A strategy, as far as a precision asks it.
+
+    Attributes:
+        keeps_layers: Whether each process keeps the module's layers with all of their parameters.
+    """
+
+    @property
+    def keeps_layers(self) -> bool: ...
+
+    @property
+    def root_device(self) -> torch.device: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +84,7 @@ class Precision:
                     expected="a floating dtype of torch.",
                     fix=f"{field}=torch.float32",
                 )
-        if self.autocasts and self.compute_dtype not in _AUTOCAST_DTYPES:
+        if self.autocasts and self.compute_dtype not in AUTOCAST_DTYPES:
             raise MisconfigurationException(
                 f"Precision({self.name!r}) stores {self.param_dtype} and computes in {self.compute_dtype}.",
                 expected="compute_dtype equal to param_dtype, or float16 or bfloat16, which autocast can cast to.",
@@ -100,6 +114,9 @@ class Precision:
         """Whether `convert_input` does anything."""
         return not self.autocasts and self.compute_dtype != torch.float32
 
+    def check_strategy(self, strategy: Applies) -> None:
+        """Raise if `strategy`, which has just been connected, cannot apply this precision; most can apply any."""
+
     def convert(self, module: M) -> M:
         """Cast the floating parameters and buffers of `module`, in place, when everything is to have one dtype."""
         if self.converts_input:
@@ -113,7 +130,7 @@ class Precision:
 
     def init_context(self) -> AbstractContextManager[Any]:
         """Return a context in which new modules and tensors have `param_dtype`."""
-        return nullcontext() if self.param_dtype is torch.float32 else _DefaultDtype(self.param_dtype)
+        return nullcontext() if self.param_dtype is torch.float32 else DefaultDtype(self.param_dtype)
 
     def forward_context(self, device_type: str) -> Callable[[], AbstractContextManager[Any]] | None:
         """Return a factory of the context around a step on this type of device; None when none is needed.
@@ -133,7 +150,7 @@ class Precision:
         if device_type == "cpu" and self.compute_dtype is torch.float16:
             _warn_of_float16_on_cpu(self.name)
         if self.converts_input:
-            return functools.partial(_DefaultDtype, self.compute_dtype)
+            return functools.partial(DefaultDtype, self.compute_dtype)
         if not self.autocasts:
             return None
         if not torch.amp.is_autocast_available(device_type):
@@ -165,13 +182,14 @@ def named(name: str | int) -> Precision:
 
     Args:
         name: ``'64-true'`` (or 64, ``'64'``), ``'32-true'`` (32, ``'32'``), ``'16-mixed'`` (16, ``'16'``),
-            ``'bf16-mixed'`` (``'bf16'``), ``'16-true'``, ``'bf16-true'``, or the name that an installed package
-            declares in the entry-point group ``lightlib.precision``.
+            ``'bf16-mixed'`` (``'bf16'``), ``'16-true'``, ``'bf16-true'``, ``'transformer-engine'`` or
+            ``'transformer-engine-float16'`` (:class:`lightlib.precision.TransformerEnginePrecision`), or the name that
+            an installed package declares in the entry-point group ``lightlib.precision``.
 
     Raises:
         ArgumentTypeError: `name` is neither a string nor an int.
         UnknownNameError: No precision has this name.
-        MisconfigurationException: The name is Lightning's for something that lightlib does not have yet.
+        MisconfigurationException: The precision needs a package that is not installed.
 
     Example:
         >>> named(16).name
@@ -192,12 +210,9 @@ def named(name: str | int) -> Precision:
         param, compute, scales_loss = _NAMED[full]
         reduce = param if param is compute else torch.float32
         return Precision(full, param, compute, reduce, scales_loss)
-    if full.startswith("transformer-engine"):
-        raise MisconfigurationException(
-            f"precision={name!r} is not available yet: lightlib has no Transformer Engine precision.",
-            expected=f"one of {', '.join(map(repr, _NAMED))}.",
-            fix="Trainer(precision='bf16-mixed')",
-        )
+    if full in registry.BUILT_IN["precision"]:
+        special: Precision = registry.get("precision", full)(full)
+        return special
     if full not in registry.names("precision"):
         known = {*_NAMED, *_SHORT, *registry.names("precision")}
         # never the name of a dtype with another number of bits
@@ -236,7 +251,7 @@ def cast_floating(batch: Any, dtype: torch.dtype) -> Any:
     return map_children(functools.partial(cast_floating, dtype=dtype), batch)
 
 
-class _DefaultDtype:
+class DefaultDtype:
     """Within this context new floating tensors have `dtype`."""
 
     __slots__ = ("before", "dtype")

@@ -152,6 +152,12 @@ class MeshStrategy(Strategy):
             return '"ddp_notebook"'
         return f'MeshStrategy({", ".join(f"{name}={size}" for name, size in sizes.items())}, launcher="fork")'
 
+    @property
+    def keeps_layers(self) -> bool:  # type: ignore[override]  # it follows from the sizes
+        return "zero" not in self._replicate.options and not any(
+            axis.size != 1 for axis in (*self._dimensions.values(), *self._given) if axis.name != "replicate"
+        )
+
     def connect(
         self, accelerator: Accelerator, devices: list[torch.device], precision: Precision, environment: Environment
     ) -> None:

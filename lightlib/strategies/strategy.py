@@ -58,6 +58,7 @@ class Strategy(ABC):
         inference_mode: Whether evaluation may run in `torch.inference_mode`; otherwise it runs in `torch.no_grad`.
         in_parts: Whether `training_step` is called once for each micro-batch of a batch.
         forked: How to write this strategy with forked processes, as a notebook needs it; empty: not possible.
+        keeps_layers: Whether each process keeps the module's layers with all of their parameters.
         checkpoint_format: The format that `save_checkpoint` writes by default: ``"file"`` or ``"directory"``.
         reads_parts: Whether `load_module_state`, `load_optimizer_state` and `place_parameter_tensors` take tensors that
             are still in a checkpoint directory (:class:`lightlib.checkpoint.directory.tensors.LazyTensor`), and read
@@ -94,6 +95,7 @@ class Strategy(ABC):
     inference_mode: bool = True
     device_mesh: Any = None
     in_parts: bool = False
+    keeps_layers: bool = True
     checkpoint_format: str = "file"
     reads_parts: bool = False
     extension: Extension = Extension()
@@ -123,6 +125,7 @@ class Strategy(ABC):
         self.global_rank, self.world_size = environment.rank, environment.world_size
         self.local_rank, self.node_rank = environment.local_rank, environment.node_rank
         self.data = SingleProcess()
+        precision.check_strategy(self)
 
     def extend(self, **changes: Any) -> None:
         """Change some attributes of `extension`."""

@@ -61,6 +61,11 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         r"(own|scaler|self\.engine\.optimizer)\.\w+|parameter\.data",
         "DeepSpeed's engine",
     ),
+    (
+        "lightlib/precision/bitsandbytes.py",
+        r"(old|weight)\.data",
+        "bitsandbytes: how it quantizes a parameter in place",
+    ),
     ("lightlib/report.py", r"theirs\.rank", "lightning_utilities: its decorators read the rank there"),
     # Lightning's public protocol
     (

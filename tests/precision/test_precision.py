@@ -43,6 +43,8 @@ def test_every_spelling(spellings, dtypes, scales_loss):
 
 def test_built_in_names_are_those_of_the_registry():
     for name in registry.BUILT_IN["precision"]:
+        if name.startswith("transformer-engine"):  # needs a package: test_transformer_engine.py
+            continue
         assert registry.get("precision", name)(name).name == name
 
 
@@ -81,12 +83,6 @@ def test_the_name_of_another_framework_is_never_answered_with_another_dtype(name
 @pytest.mark.parametrize("name", [True, 16.0, None, F16])
 def test_a_name_of_another_type(name):
     with pytest.raises(ArgumentTypeError, match=f"is a {type(name).__name__}"):
-        named(name)
-
-
-@pytest.mark.parametrize("name", ["transformer-engine", "transformer-engine-float16"])
-def test_transformer_engine_is_not_there_yet(name):
-    with pytest.raises(MisconfigurationException, match="is not available yet"):
         named(name)
 
 

@@ -151,6 +151,8 @@ class DeepSpeedStrategy(Strategy):
         self._loaded: Mapping[str, Any] | None = None
 
     # where it runs
+    keeps_layers = False
+
     def describe(self) -> str:
         return f"deepspeed (stage {self.stage} over {self.world_size})"
 
@@ -169,6 +171,7 @@ class DeepSpeedStrategy(Strategy):
                 "does not find torch), or strategy='fsdp', which needs neither.",
             )
         refuse_without_collectives(type(self).__name__, accelerator)
+        precision.check_strategy(self)
         super().connect(accelerator, devices, EnginePrecision.of(precision, lambda: self._engine), environment)
         self.data_rank = self.data_place = environment.rank
         self.data_size = environment.world_size

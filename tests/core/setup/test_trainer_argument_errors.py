@@ -137,7 +137,10 @@ ROWS = [
     ("precision", True, TYPE, "precision=True is a bool.", PRECISIONS, "Trainer(precision='bf16-mixed')"),
     (
         "precision", "bf16_mixed", NAME, "Unknown precision 'bf16_mixed'. Did you mean 'bf16-mixed'?",
-        "one of '16', '16-mixed', '16-true', '32', '32-true', '64', '64-true', 'bf16', 'bf16-mixed', 'bf16-true'.",
+        (
+            "one of '16', '16-mixed', '16-true', '32', '32-true', '64', '64-true', 'bf16', 'bf16-mixed', 'bf16-true', "
+            "'transformer-engine', 'transformer-engine-float16'."
+        ),
         "Trainer(precision='bf16-mixed')",
     ),
     ("precision", 8, NAME, "Unknown precision 8.", "one of '16', ***", "Trainer(precision='32-true')"),
