@@ -168,7 +168,7 @@ def _inspect(callback: Any) -> None:
 
 def _of_lightnings_kind(group: str, name: str) -> Callable[..., Any] | None:
     """Return the factory of the strategy or precision of a name, with Lightning's methods; None without one."""
-    modules = {"strategies": "strategies", "precision": "precision"}
+    modules = {"strategies": "strategies", "precision": "layer_precision"}
     if group not in modules or not is_installed():
         return None
     named = importlib.import_module(f"lightlib.compat.plugins.{modules[group]}").named

@@ -59,6 +59,22 @@ _OBJECTS: dict[str, str] = {
     **_group("lightlib.compat.plugins.precision", "DoublePrecision HalfPrecision=HalfPrecisionPlugin MixedPrecision"),
     **_group("lightlib.compat.plugins.precision", "MixedPrecision=MixedPrecisionPlugin Precision"),
     **_group("lightlib.compat.plugins.precision", "Precision=PrecisionPlugin Precision=FabricPrecision"),
+    **_group("lightlib.compat.plugins.strategy_precision", "DeepSpeedPrecision FSDPPrecision"),
+    **_group("lightlib.compat.plugins.strategy_precision", "DeepSpeedPrecision=DeepSpeedPrecisionPlugin"),
+    **_group(
+        "lightlib.compat.plugins.strategy_precision",
+        "FSDPPrecision=FSDPPrecisionPlugin FSDPPrecision=FSDPMixedPrecisionPlugin",
+    ),
+    **_group("lightlib.compat.plugins.layer_precision", "BitsandbytesPrecision TransformerEnginePrecision"),
+    **_group("lightlib.compat.plugins.layer_precision", "BitsandbytesPrecision=BitsandbytesPrecisionPlugin"),
+    **_group("lightlib.compat.plugins.layer_precision", "TransformerEnginePrecision=TransformerEnginePrecisionPlugin"),
+    **_group("lightlib.compat.plugins.layer_precision", "BitsandbytesPrecision=FabricBNBPrecision"),
+    **_group("lightlib.compat.plugins.layer_precision", "TransformerEnginePrecision=FabricTEPrecision"),
+    **_group("lightlib.compat.plugins.double", "LightningDoublePrecisionModule"),
+    **_group(
+        f"{_TOOLS}.deepspeed_files", "DeepSpeedLayerSummary DeepSpeedSummary deepspeed_param_size ds_checkpoint_dir"
+    ),
+    **_group(f"{_TOOLS}.deepspeed_files", "convert_zero_checkpoint_to_fp32_state_dict"),
     **_group("lightlib.compat.plugins.io", "AsyncCheckpointIO CheckpointIO TorchCheckpointIO _WrappingCheckpointIO"),
     **_group("lightlib.compat.plugins.layer_sync", "LayerSync TorchSyncBatchNorm"),
     **_group("lightlib.compat.plugins.registries", "ACCELERATOR_REGISTRY ACCELERATOR_REGISTRY=AcceleratorRegistry"),
@@ -115,7 +131,7 @@ _OBJECTS: dict[str, str] = {
     ),
     **_group(f"{_TOOLS}.values", "GradClipAlgorithmType Interval LightningDeprecationWarning Optimizable Steppable"),
     **_group(f"{_TOOLS}.values", "cli_lightning_logo convert_inf convert_tensors_to_scalars convert_to_tensors"),
-    **_group(f"{_TOOLS}.values", "deepspeed_param_size disable_possible_user_warnings get_standard_metrics"),
+    **_group(f"{_TOOLS}.values", "disable_possible_user_warnings get_standard_metrics"),
     **_group(f"{_TOOLS}.values", "is_cudnn_snafu remove_module_hooks warning_cache"),
     **_group("lightlib.compat.demos", "BoringDataModule BoringDataModuleNoLen BoringModel DemoModel"),
     **_group(

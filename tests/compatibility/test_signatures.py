@@ -15,7 +15,7 @@ from lightlib import callbacks, cli, loggers, precision, registry, strategies
 from lightlib.compat import absent, objects
 from lightlib.compat.finder import served
 from lightlib.compat.plugins import precision as compat_precision
-from lightlib.compat.plugins import registries
+from lightlib.compat.plugins import registries, strategy_precision
 from lightlib.compat.plugins import strategies as compat_strategies
 from lightlib.errors import MisconfigurationException
 
@@ -82,7 +82,7 @@ def owner_of(section, trainer):
         "WandbLogger members": loggers.WandbLogger,
         "strategies": Both(strategies, compat_strategies, registries),
         "Strategy members": compat_strategies.DDPStrategy,
-        "precision": precision,
+        "precision": Both(precision, strategy_precision),
         "Precision members": compat_precision.Precision,
         "cli": cli,
         "LightningCLI members": cli.LightningCLI,
@@ -247,6 +247,9 @@ def test_the_names_of_precisions():
     for name, entry in LIST["precision names"].items():
         if entry["status"] in {"absent", "later"}:
             with pytest.raises(MisconfigurationException):
+                precision.named(name)
+        elif name.startswith("transformer-engine") and find_spec("transformer_engine") is None:
+            with pytest.raises(MisconfigurationException, match="needs the package transformer_engine"):
                 precision.named(name)
         else:
             assert precision.named(name).name.startswith(name)

@@ -16,7 +16,9 @@ from lightlib import precision as ours
 from lightlib.compat.plugins.overriding import overridden, refuse, two_protocols
 from lightlib.core.run import loop
 from lightlib.errors import MisconfigurationException
+from lightlib.precision.precision import Applies
 from lightlib.precision.scaler import Scaler
+from lightlib.strategies import DeepSpeedStrategy
 
 if TYPE_CHECKING:
     from lightlib.core.run.optimization import Optimization
@@ -38,6 +40,7 @@ OF_TRAINER: tuple[str, ...] = (
     "load_state_dict",
 )
 OF_TRAINER += ("on_save_checkpoint", "on_load_checkpoint", "teardown")
+_OF_BOTH = (*_INITIAL, "convert_module", "convert_input", "forward_context")
 _FLOAT32 = {
     "param_dtype": torch.float32,
     "compute_dtype": torch.float32,
@@ -91,6 +94,11 @@ class Precision(ours.Precision):
         vars(self).update(state)
 
     # lightlib's protocol
+    def check_strategy(self, strategy: Applies) -> None:
+        """Raise if DeepSpeed would leave out a method that a subclass overrides."""
+        if isinstance(strategy, DeepSpeedStrategy) and (lost := overridden(self, (*_OF_BOTH, *OF_TRAINER))):
+            raise refuse(type(self), lost[0], "another strategy: DeepSpeed's engine applies the precision itself.")
+
     def join(self, strategy: Any) -> None:
         """Learn the strategy that makes Lightning's calls."""
         self._strategy = strategy
@@ -104,7 +112,7 @@ class Precision(ours.Precision):
     @property
     def converts_input(self) -> bool:
         """Whether `convert_input` does anything."""
-        return bool(overridden(self, ["convert_input"])) or (not self.autocasts and self.compute_dtype != torch.float32)
+        return bool(overridden(self, ["convert_input"])) or self._plain.converts_input
 
     def convert(self, module: Any) -> Any:
         if overridden(self, ["convert_module"]):

@@ -33,7 +33,6 @@ __all__ = [
     "convert_inf",
     "convert_tensors_to_scalars",
     "convert_to_tensors",
-    "deepspeed_param_size",
     "disable_possible_user_warnings",
     "get_standard_metrics",
     "is_cudnn_snafu",
@@ -203,12 +202,6 @@ def get_standard_metrics(trainer: Any) -> dict[str, int | str]:
     if version in ("", None):
         return {}
     return {"v_num": version[-4:] if isinstance(version, str) else version}
-
-
-def deepspeed_param_size(p: nn.Parameter) -> int:
-    """Return the numbers of a parameter's shard on this process in DeepSpeed's stage 3."""
-    size: int = p.ds_tensor.numel()  # type: ignore[attr-defined]
-    return size
 
 
 def remove_module_hooks(model: nn.Module) -> None:
