@@ -23,6 +23,7 @@ from lightlib.core.run.run import Run
 from lightlib.core.values.encoding import same
 from lightlib.errors import MisconfigurationException
 from lightlib.loggers.fanout import Fanout
+from lightlib.loggers.hyperparameters import from_omegaconf
 from lightlib.version import __version__
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def log_hyperparameters(run: Run) -> None:
     params: dict[str, Any] = {}
     for owner in (run.datamodule, run.module):
         if owner is not None and owner._log_hyperparams:  # noqa: SLF001  set by save_hyperparameters
-            for name, value in owner.hparams.items():
+            for name, value in from_omegaconf(owner.hparams).items():
                 if name in ("_class_path", "_instantiator"):  # LightningCLI's names of the class
                     continue
                 if name in params and not same(params[name], value):

@@ -14,7 +14,7 @@ from lightlib.callbacks import LambdaCallback, ModelCheckpoint
 from lightlib.data.combined import CombinedLoader
 from lightlib.errors import CheckpointError, MisconfigurationException
 from lightlib.loggers.logger import Logger
-from lightlib.precision import precision
+from lightlib.precision import MixedPrecision, precision
 from scripts.absent_names import is_current
 from tests.runs import quiet
 
@@ -188,6 +188,24 @@ def test_a_step_that_returns_none_is_no_step():
     run = trainer()
     run.fit(Skips(), ones(4))
     assert run.global_step == 2
+
+
+def test_a_step_that_the_loss_scaler_skips_is_not_counted():
+    class Overflows(Net):
+        def training_step(self, batch, batch_idx):
+            return (self.weight * batch).sum() * (1e38 if batch_idx % 2 else 1.0)
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), 0.1)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    net = Overflows()
+    run = trainer(plugins=[MixedPrecision("16-mixed", scaler=torch.amp.GradScaler("cpu"))])
+    precision._warn_of_float16_on_cpu.cache_clear()
+    with pytest.warns(UserWarning, match="float16 on the CPU"):
+        run.fit(net, ones(4))
+    assert (run.global_step, net.lr_schedulers().last_epoch) == (2, 2)
 
 
 def test_manual_optimization_leaves_the_schedules_to_the_module():
@@ -413,6 +431,37 @@ def test_a_checkpoint_beyond_max_epochs_ends_well(caplog):
 def test_a_training_loader_that_gives_no_batch_is_an_error():
     with pytest.raises(MisconfigurationException, match="gave no batch in epoch 1"):
         trainer(max_epochs=2).fit(Net(), iter(ones(2)))
+
+
+def test_an_iterable_that_ends_before_its_limit_is_validated():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(ones(3))
+
+    seen = []
+    net = Validated()
+    net.on_validation_end = lambda: seen.append(run.global_step)
+    run = trainer(max_epochs=2, limit_train_batches=5, num_sanity_val_steps=0)
+    run.fit(net, DataLoader(Stream(), batch_size=None), ones(1))
+    assert seen == [3, 6]
+
+
+@pytest.mark.parametrize("kind", [True, "link"])
+def test_the_last_file_is_the_latest_state(kind, tmp_path):
+    class Constant(Validated):
+        def validation_step(self, batch, batch_idx):
+            self.log("val", 1.0)
+
+    def fit(epochs, path=None):
+        keep = ModelCheckpoint(tmp_path, monitor="val", save_last=kind)
+        arguments = {"callbacks": [keep], "enable_checkpointing": None, "max_epochs": epochs}
+        trainer(**arguments).fit(Constant(), ones(2), ones(1), ckpt_path=path)
+        last = tmp_path / "last.ckpt"
+        assert torch.load(last)["global_step"] == 2 * epochs
+        assert {file.name for file in tmp_path.glob("*.ckpt")} == {"epoch=0-step=2.ckpt", "last.ckpt"}
+
+    fit(3)
+    fit(4, tmp_path / "last.ckpt")
 
 
 def test_overfit_batches_leaves_validation_off():

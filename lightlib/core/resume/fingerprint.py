@@ -12,6 +12,7 @@ from lightlib import report
 from lightlib.checkpoint.storage.content import lightlib_state
 from lightlib.core.resume.options import Resume
 from lightlib.core.values.encoding import same
+from lightlib.core.values.hparams import plain_hparams
 from lightlib.data.seed import SEED_VARIABLE, seed_was_chosen
 from lightlib.errors import CheckpointError
 
@@ -79,7 +80,7 @@ def _differences(
             yield f"{_WORDS.get(name, name)}: {saved[name]!r} then, {value!r} now"
     changed = ((lightlib_state(content).get("user") or {}).get("values") or {}).get("module") or {}
     before = content.get("hyper_parameters")
-    before = before if isinstance(before, Mapping) else {}
+    before = plain_hparams(before)[0] if isinstance(before, Mapping) else {}
     for name in sorted(hparams):
         if name in before and f"hparams.{name}" not in changed and not same(before[name], hparams[name]):
             yield f"hyperparameter {name}: {before[name]!r:.60} then, {hparams[name]!r:.60} now"

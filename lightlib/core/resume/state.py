@@ -16,13 +16,15 @@ from lightlib.checkpoint.storage.label import Label
 from lightlib.conventions import active
 from lightlib.core.resume.callback_tensors import call_if_defined, callback_tensors
 from lightlib.core.resume.fingerprint import setting
-from lightlib.core.values.hparams import picklable, plain_hparams
+from lightlib.core.values.hparams import plain_hparams, with_objects
+from lightlib.loggers.hyperparameters import is_config
 from lightlib.tree import map_tensors
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
 
 LIGHTNING_VERSION = "2.6.0"
+_HPARAMS = ("['hyper_parameters']", "['datamodule_hyper_parameters']")
 
 
 def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = False) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def dump(run: Run, label: Label, weights_only: bool = False, sharded: bool = Fal
         if within and any(state is not None for state in loaders):  # for Lightning
             typed["loops"]["fit_loop"]["state_dict"]["combined_loader"] = [s for s in loaders if s is not None]
     place = not_plain(content) if strategy.is_global_zero else None
-    if place is not None and not (active().keeps_objects and place.startswith("['hyper_parameters']")):
+    if place is not None and not (active().keeps_objects and place.startswith(_HPARAMS)):
         report.warn(
             f"The checkpoint holds an object that is no plain value at {place}: it can only be read with "
             "weights_only=False. Write tensors, numbers, strings, lists and dicts of them into a checkpoint.",
@@ -161,11 +163,12 @@ def _add_hparams(content: dict[str, Any], owner: Any) -> None:
     if not owner.hparams:
         return
     kind = type(owner).__name__
+    stored: Any
     stored, left = plain_hparams(owner.hparams)
     if active().keeps_objects:
-        stored |= picklable(owner.hparams, left)
-        if kept := [name for name in left if name in stored]:
-            left = [name for name in left if name not in stored]
+        stored, kept = with_objects(owner.hparams, stored, left)
+        left = [name for name in left if name not in kept]
+        if kept:
             report.warn_once(
                 ("objects", kind, *kept),
                 f"The hyperparameters {', '.join(map(repr, kept))} of {kind} are no plain values.\n"
@@ -186,6 +189,8 @@ def _add_hparams(content: dict[str, Any], owner: Any) -> None:
             )
     content[owner.CHECKPOINT_HYPER_PARAMS_NAME] = owner._hparams_name or "kwargs"  # noqa: SLF001  set by save_hyperparameters
     content[owner.CHECKPOINT_HYPER_PARAMS_KEY] = stored
+    if is_config(stored):
+        content[owner.CHECKPOINT_HYPER_PARAMS_TYPE] = type(stored)
 
 
 def _lightning_loops(progress: Any, exhausted: bool) -> dict[str, Any]:

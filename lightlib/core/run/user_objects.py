@@ -19,6 +19,7 @@ from lightlib.core.values.attributes import Known, attributes_of, give, has_prot
 from lightlib.core.values.source import is_of_torch, root_of, saves, stored
 from lightlib.data.sharding import is_plain_batches
 from lightlib.data.workers import users_own
+from lightlib.loggers.hyperparameters import is_config, put, unresolved
 from lightlib.torch_private import buffers_of, non_persistent_buffers
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Owner:
             return
         kind: type = type(self.held)
         settings_alone = isinstance(self.held, nn.Module) and is_of_torch(kind)
-        for name, value in getattr(self.held, "_hparams", {}).items():
+        for name, value in unresolved(getattr(self.held, "_hparams", {})).items():
             if not_plain(value) is None:
                 yield f"{_HPARAMS}{name}", value
         for name, value in attributes_of(self.held).items():
@@ -78,7 +79,11 @@ class Owner:
         if value is self.held:
             return
         if name.startswith(_HPARAMS):
-            self.held.hparams[name.removeprefix(_HPARAMS)] = value
+            name, hparams = name.removeprefix(_HPARAMS), self.held.hparams
+            if not is_config(hparams):
+                hparams[name] = value
+            elif unresolved(hparams).get(name) != value:  # otherwise its nodes stay the same objects
+                put(hparams, name, value)
             return
         buffers = buffers_of(self.held) if isinstance(self.held, nn.Module) else {}
         if name in buffers:

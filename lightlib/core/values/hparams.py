@@ -20,8 +20,9 @@ import torch
 from torch import nn
 
 from lightlib import report
+from lightlib.conventions import active
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
-from lightlib.loggers.hyperparameters import from_omegaconf
+from lightlib.loggers.hyperparameters import from_omegaconf, is_config, stored_config
 from lightlib.report import is_secret
 
 _INITIALISERS = ("__init__", "__post_init__")
@@ -122,8 +123,13 @@ class HyperparametersMixin:
             >>> Net(width=4).hparams
             "width": 4
         """
+        if len(args) == 1 and active().keeps_objects and is_config(args[0]):
+            self._keep_config(args[0], frame or _caller(), logger)
+            return
         left_out = {ignore} if isinstance(ignore, str) else set(ignore or ())
         name = "kwargs"
+        if is_config(self.__dict__.get("_hparams")):  # of an earlier call
+            self.__dict__["_hparams"] = AttributeDict()
         if args and not all(isinstance(arg, str) for arg in args):
             given, name = _from_object(args, frame or _caller())
         else:
@@ -159,6 +165,11 @@ class HyperparametersMixin:
         self._hparams_name = name
         self.__dict__["_hparams_initial"] = AttributeDict({k: _copied(v) for k, v in self.hparams.items()})
 
+    def _keep_config(self, config: Any, frame: FrameType, logger: bool) -> None:
+        """Keep one configuration of OmegaConf as it is, as Lightning does."""
+        self.__dict__["_hparams"], self.__dict__["_hparams_initial"] = config, _copied(config)
+        self._log_hyperparams, self._hparams_name = logger, _name_of(config, frame)
+
 
 def _configured(owner: object) -> dict[str, Any] | None:
     kind, values = _given.get() or (None, None)
@@ -175,16 +186,19 @@ def _caller() -> FrameType:
 
 def _from_object(args: tuple[Any, ...], frame: FrameType) -> tuple[dict[str, Any], str]:
     source = args[0]
-    if len(args) == 1:
-        names = [key for key, value in frame.f_locals.items() if value is source and key != "self"]
-        name = names[0] if names else "kwargs"
-        if (values := _entries(source)) is not None:
-            return values, name
+    if len(args) == 1 and (values := _entries(source)) is not None:
+        return values, _name_of(source, frame)
     raise ArgumentTypeError(
         f"save_hyperparameters got {', '.join(type(a).__name__ for a in args)}.",
         expected="names of arguments, or one dictionary, argparse.Namespace or dataclass.",
         fix="save_hyperparameters() keeps all arguments of __init__.",
     )
+
+
+def _name_of(source: Any, frame: FrameType) -> str:
+    """Return the name of a local variable that is `source`."""
+    names = [key for key, value in frame.f_locals.items() if value is source and key != "self"]
+    return names[0] if names else "kwargs"
 
 
 def init_arguments(frame: FrameType | None, owner: Any) -> dict[str, Any]:
@@ -222,7 +236,7 @@ def plain_hparams(hparams: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]
     """
     stored: dict[str, Any] = {}
     left_out: list[str] = []
-    for key, value in hparams.items():
+    for key, value in from_omegaconf(hparams).items():
         try:
             stored[key] = _plain(value)
         except TypeError:
@@ -240,6 +254,21 @@ def picklable(hparams: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any
                 pickle.dumps(hparams[name])
                 kept[name] = hparams[name]
     return kept
+
+
+def with_objects(hparams: Mapping[str, Any], stored: dict[str, Any], left: Iterable[str]) -> tuple[Any, list[str]]:
+    """Return the hyperparameters to store where objects are kept, and the names of those that are objects.
+
+    Args:
+        hparams: All hyperparameters; a DictConfig stays one.
+        stored: Their plain values, without secrets.
+        left: The names of those that are no plain values.
+    """
+    objects = picklable(from_omegaconf(hparams), left)
+    if is_config(hparams):
+        return stored_config(hparams, stored | objects), [*stored, *objects]
+    objects |= {name: stored_config(hparams[name], stored[name]) for name in stored if is_config(hparams[name])}
+    return stored | objects, list(objects)
 
 
 def _remove_secrets(stored: dict[Any, Any], where: str = "") -> list[str]:
