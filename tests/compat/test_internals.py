@@ -158,6 +158,35 @@ class TestLoops:
         first, second = ([each for each in batches for _ in range(2)] for batches in twice)
         assert seen == [*first, ("end", 2, 2, 3, 0, 1), *second, ("end", 5, 2, 6, 1, 2)]
 
+    def test_setup_data_makes_the_loaders_known_to_configure_optimizers(self):
+        """The rows are those of Lightning 2.6.6: requested by the call, and not again by fit."""
+        seen = []
+
+        class Scheduled(Net):
+            def train_dataloader(self):
+                seen.append("requested")
+                return loader()
+
+            def configure_optimizers(self):
+                self.trainer.fit_loop.setup_data()
+                seen.append(self.trainer.num_training_batches)
+                self.trainer.fit_loop.setup_data()
+                seen.append(len(self.trainer.train_dataloader))
+                return super().configure_optimizers()
+
+            def on_train_start(self):
+                seen.append("starts")
+
+        this = trainer(limit_val_batches=0)
+        this.fit(Scheduled())
+        assert seen == ["requested", 3, 3, "starts"]
+        assert this.global_step == 6
+
+    def test_setup_data_before_fit_is_an_error(self):
+        with pytest.raises(MisconfigurationException, match=r"setup_data\(\) was called before fit") as raised:
+            trainer().fit_loop.setup_data()
+        assert "Fix: move it into configure_optimizers." in str(raised.value)
+
     def test_a_test_prints_by_the_users_loop(self, capsys):  # torch-uncertainty
         from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
         from lightning.pytorch.trainer.states import RunningStage, TrainerFn
