@@ -22,17 +22,28 @@ TAKEN_BY_TRAINER = {
 def words_with_class_paths(arguments: Iterable[str], named: Mapping[str, str]) -> Iterator[str]:
     """Yield the words of a command line, with class paths as in :func:`with_class_paths`."""
     group: str | None = None
-    by_name = True
+    by_name = is_plugin = False
     for word in arguments:
         option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
         if word.startswith("-"):
             name = option.lstrip("-").removesuffix("+")
             key = name.removesuffix(".class_path").removesuffix(".help")
             group, by_name = named.get(key), key != name or not _taken_by_trainer(key)
+            is_plugin = key.endswith("trainer.plugins")
         if not word.startswith("-") or equals:
-            value = _full(value, group, by_name)
-            group = None
+            value = _full(_full_plugin(value) if is_plugin else value, group, by_name)
+            group, is_plugin = None, False
         yield option + equals + value
+
+
+def _full_plugin(word: str) -> str:
+    """Return a word for `trainer.plugins` with full class paths."""
+    if word[:1] not in ("[", "{"):
+        return names.plugin_path(word)
+    with suppress(ConfigError):  # jsonargparse reports the error
+        value = loader(word)
+        return dump([_plugin(one) for one in value] if isinstance(value, list) else _plugin(value), flow=True)
+    return word
 
 
 def _full(name: str, group: str | None, by_name: bool = True) -> str:
@@ -72,6 +83,8 @@ def with_class_paths(config: Any, named: Mapping[str, str], prefix: str = "") ->
 
 def _plugin(value: Any) -> Any:
     """Return a plugin with a full class path: it may be of several groups, and compat has classes of the same names."""
+    if isinstance(value, str):
+        return names.plugin_path(value)
     if isinstance(value, dict) and isinstance(value.get("class_path"), str):
         return {**value, "class_path": names.plugin_path(value["class_path"])}
     return value

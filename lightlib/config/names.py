@@ -12,6 +12,7 @@ from typing import Any
 from lightlib import registry
 from lightlib.compat import absent, objects
 from lightlib.compat.finder import ROOTS, canonical
+from lightlib.conventions import active
 from lightlib.errors import MisconfigurationException, UnknownNameError, nearest
 
 # The package that holds the classes of a group by name, and their base class.
@@ -59,7 +60,7 @@ def class_path(group: str, name: str) -> str:
         return registry.path(group, name).replace(":", ".")
     classes = _classes(package)
     if name in classes:
-        return f"{package}.{name}"
+        return _switched(f"{package}.{name}")
     loaded = [path for path in _loaded(group) if path.rpartition(".")[2] == name]
     if len(loaded) > 1:
         raise MisconfigurationException(
@@ -77,7 +78,15 @@ def class_path(group: str, name: str) -> str:
 def plugin_path(name: str) -> str:
     """Return the import path of a precision or an environment that a name stands for; any other name as it is."""
     packages = (_GROUPS[group][0] for group in ("precision", "environments"))
-    return next((f"{package}.{name}" for package in packages if name in _classes(package)), name)
+    return next((_switched(f"{package}.{name}") for package in packages if name in _classes(package)), name)
+
+
+def _switched(path: str) -> str:
+    """Return the class of Lightning's kind for one of ours; under compat programs ask for their type."""
+    package, _, name = path.rpartition(".")
+    theirs = {"lightlib.precision": "plugins", "lightlib.strategies": "strategies"}.get(package)
+    target = objects.provided(canonical(f"lightning.pytorch.{theirs}"), name) if theirs and active().lenient else None
+    return target.replace(":", ".") if target else path
 
 
 def check_shape(group: str, value: Mapping[str, Any]) -> None:
@@ -116,7 +125,7 @@ def translate(path: str) -> str:
     if target is not None:
         package = _package(where)
         ours = not objects.has_own_row(where, name) and name in importlib.import_module(package).__all__
-        return f"{package}.{name}" if ours else target.replace(":", ".")
+        return _switched(f"{package}.{name}") if ours else target.replace(":", ".")
     if _is_public(path):
         raise _lacking(path, where, name)
     known = [f"{place}.{one}" for one in objects.names()[where].split()]
