@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,8 @@ from lightlib.compat.statuses import anchor, sections
 
 __all__ = ["FAILING", "STATUSES", "Finding", "scan"]
 
-STATUSES = ("unchanged", "different", "ignored", "private", "absent", "unknown")
-FAILING = ("private", "absent", "unknown")
+STATUSES = ("unchanged", "differs", "later", "absent", "private", "unknown")
+FAILING = ("later", "absent", "private", "unknown")
 
 # Sections of statuses.json with the members of objects, by the class that has them in Lightning.
 _MEMBERS = {
@@ -43,9 +44,9 @@ class Finding:
     Args:
         file: Relative to the scanned folder.
         line: Counted from 1.
-        status: ``"unchanged"``; ``"different"`` and ``"ignored"``, with the reason; ``"absent"``, with what to use;
-            ``"private"``, a private name that compat does not provide; ``"unknown"``, which Lightning 2.6 does not
-            have, either.
+        status: ``"unchanged"``; ``"differs"``, with the reason, where this use is affected; ``"later"`` and
+            ``"absent"``, with what to use; ``"private"``, a private name that compat does not provide;
+            ``"unknown"``, which Lightning 2.6 does not have, either.
         name: What is used, as the file names it.
         reason: What differs, or what to use; empty for what runs unchanged.
         see: The place in the documentation that lists the difference.
@@ -112,18 +113,51 @@ def _scan_python(file: str, text: str) -> Iterator[Finding]:
     imports.visit(tree)
     yield from imports.found
     uses = _Uses(file, imports.bound)
-    for node in ast.walk(tree):
+    for node, place in _walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from _of_text(file, node.lineno, node.value)
         elif imports.bound:
-            yield from uses.of(node)
+            yield from uses.of(node, place)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an expression is.
+
+    Args:
+        function: The name of the innermost function around it.
+        statement: The statement that it is in; the condition or the like of one with a body.
+    """
+
+    function: str = ""
+    statement: ast.AST | None = None
+
+    @property
+    def code(self) -> str:
+        return f"{self.function}: {ast.unparse(self.statement)}" if self.statement is not None else ""
+
+
+def _walk(tree: ast.AST) -> Iterator[tuple[ast.AST, _Place]]:
+    """Yield all nodes, as `ast.walk` does, with their places."""
+    waiting = deque([(tree, _Place())])
+    while waiting:
+        node, place = waiting.popleft()
+        yield node, place
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                waiting.append((child, _Place(child.name)))
+            elif isinstance(child, ast.stmt):
+                waiting.append((child, _Place(place.function, None if hasattr(child, "body") else child)))
+            else:
+                inside = place if place.statement is not None else _Place(place.function, child)
+                waiting.append((child, inside))
 
 
 def _of_text(file: str, line: int, text: str) -> Iterator[Finding]:
     """Yield the finding for a string that is a path, such as that of a patched name, if something is wrong with it."""
     if _PATH.fullmatch(text):
         found = _of_path(file, line, text)
-        if found.status in ("absent", "private"):
+        if found.status in ("later", "absent", "private"):
             yield found
 
 
@@ -184,14 +218,14 @@ class _Uses:
         self._bound = bound
         self._kinds: dict[str, str] = {}  # classes and variables of the file: the class of Lightning that they are of
 
-    def of(self, node: ast.AST) -> Iterator[Finding]:
+    def of(self, node: ast.AST, place: _Place) -> Iterator[Finding]:
         """Yield those of one node."""
         if isinstance(node, ast.ClassDef):
             yield from self._class(node)
         elif isinstance(node, ast.Call):
-            yield from self._call(node)
+            yield from self._call(node, place)
         elif isinstance(node, ast.Attribute):
-            yield from self._attribute(node)
+            yield from self._attribute(node, place)
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             kind = self._kind(node.value.func)
             for target in node.targets:
@@ -230,9 +264,9 @@ class _Uses:
         kind = "Callback" if is_callback else kinds[0]
         for member in node.body:
             if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)) and not member.name.startswith("_"):
-                yield from _member(self._file, member.lineno, kind, member.name)
+                yield from _member(self._file, member.lineno, kind, member.name, _Place(member.name, member))
 
-    def _call(self, node: ast.Call) -> Iterator[Finding]:
+    def _call(self, node: ast.Call, place: _Place) -> Iterator[Finding]:
         kind = self._kind(node.func)
         owner = self._owner(node.func.value) if isinstance(node.func, ast.Attribute) else None
         if owner and isinstance(node.func, ast.Attribute):
@@ -243,19 +277,23 @@ class _Uses:
         elif kind in ("Trainer", "Fabric"):
             arguments, shown = sections()[f"{kind} arguments"], kind
         else:
-            arguments, shown = _entry((*_CLASSES, *_OF_FABRIC), kind or "").get("arguments", {}), kind or ""
+            of_fabric = (self._path(node.func) or "").startswith(("lightning.fabric", "lightning_fabric"))
+            made = _entry(_OF_FABRIC if of_fabric else (*_CLASSES, *_OF_FABRIC), kind or "")
+            arguments, shown = made.get("arguments", {}), kind or ""
+            if "where" in made and _shows(made, place=_Place(statement=node)):
+                yield _listed(self._file, node.lineno, shown, made)
         for keyword in node.keywords:
             entry = arguments.get(keyword.arg or "", {})
             if entry.get("status", "same") != "same" and _shows(entry, keyword.value):
                 yield _listed(self._file, node.lineno, f"{shown}({keyword.arg}=)", entry)
 
-    def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
+    def _attribute(self, node: ast.Attribute, place: _Place) -> Iterator[Finding]:
         path = self._path(node)
         if path and canonical(path.rpartition(".")[0]) in names():  # the names of classes are found where they begin
             yield _of_path(self._file, node.lineno, path)
         owner = self._owner(node.value)
         if owner:
-            yield from _member(self._file, node.lineno, owner, node.attr)
+            yield from _member(self._file, node.lineno, owner, node.attr, place)
 
 
 def _entry(where: Iterable[str], name: str) -> dict[str, Any]:
@@ -263,8 +301,10 @@ def _entry(where: Iterable[str], name: str) -> dict[str, Any]:
     return next((sections()[section][name] for section in where if name in sections()[section]), {})
 
 
-def _shows(entry: dict[str, Any], value: ast.expr | None = None) -> bool:
-    """Whether a difference shows: always, or for some literal values only."""
+def _shows(entry: dict[str, Any], value: ast.expr | None = None, place: _Place | None = None) -> bool:
+    """Whether a difference shows: always, for some literal values only, or in some code only."""
+    if "where" in entry:
+        return place is not None and re.search(entry["where"], place.code) is not None
     when: str | None = entry.get("when")
     if when is None:
         return True
@@ -273,17 +313,17 @@ def _shows(entry: dict[str, Any], value: ast.expr | None = None) -> bool:
 
 def _listed(file: str, line: int, name: str, entry: dict[str, Any]) -> Finding:
     """Return the finding for an entry of statuses.json."""
-    status = "absent" if entry["status"] == "later" else entry["status"]
+    status = entry["status"] if entry["status"] in FAILING else "differs"
     mark = anchor(entry["status"], entry["why"])
     return Finding(file, line, status, name, entry["why"], f"differences.md#{mark}" if mark else "")
 
 
-def _member(file: str, line: int, kind: str, name: str) -> Iterator[Finding]:
+def _member(file: str, line: int, kind: str, name: str, place: _Place) -> Iterator[Finding]:
     """Yield the finding for a member of an object of Lightning, unless it is as in Lightning."""
     entry = _entry(_MEMBERS.get(kind, ()), name)
     if kind == "Trainer" and name in objects.INTERNALS:
         yield Finding(file, line, "unchanged", f"{kind}.{name}")
-    elif entry and entry["status"] != "same" and "argument" not in entry and _shows(entry):
+    elif entry and entry["status"] != "same" and "argument" not in entry and _shows(entry, place=place):
         yield _listed(file, line, f"{kind}.{name}", entry)
     elif kind in ("Trainer", "Fabric") and not entry and name.startswith("_") and not name.startswith("__"):
         public = ", ".join(sorted(objects.INTERNALS)) if kind == "Trainer" else "Fabric's public members"
@@ -302,7 +342,8 @@ def _of_path(file: str, line: int, path: str) -> Finding:
     where, name = canonical(module), rest[0]
     if objects.provided(where, name) is None:
         if name in names()[where].split():
-            return Finding(file, line, "absent", path, absent.INSTEAD.get(name, "not provided"), _see(name))
+            status, see = _missing(name)
+            return Finding(file, line, status, path, absent.INSTEAD.get(name, "not provided"), see)
         if any(part.startswith("_") for part in path.split(".")):
             return Finding(file, line, "private", path, "a private name that lightlib.compat does not provide")
         return Finding(file, line, "unknown", path, "Lightning 2.6 does not have it, either")
@@ -312,8 +353,8 @@ def _of_path(file: str, line: int, path: str) -> Finding:
     return Finding(file, line, "unchanged", path)
 
 
-def _see(name: str) -> str:
-    """Return the place that lists a name which is absent."""
+def _missing(name: str) -> tuple[str, str]:
+    """Return the status of a name that is not provided, and the place that lists it."""
     entry = _entry((*_CLASSES, *_OF_FABRIC, "elsewhere"), name)
     mark = anchor(entry["status"], entry["why"]) if entry.get("why") else ""
-    return f"differences.md#{mark}" if mark else ""
+    return "later" if entry.get("status") == "later" else "absent", f"differences.md#{mark}" if mark else ""
