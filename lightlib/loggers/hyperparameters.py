@@ -14,7 +14,7 @@ from typing import Any
 
 from lightlib.report import MASK, is_secret
 
-__all__ = ["MASK", "flatten", "from_omegaconf", "plain"]
+__all__ = ["MASK", "flatten", "from_omegaconf", "is_config", "plain", "put", "stored_config", "unresolved"]
 
 
 def plain(params: Any) -> dict[str, Any]:
@@ -60,14 +60,57 @@ def flatten(params: Any, separator: str = "/") -> dict[str, int | float | str | 
     return flat
 
 
-def from_omegaconf(value: Any) -> Any:
-    """Return an OmegaConf container as dicts and lists, with `${…}` resolved; any other object unchanged."""
+def is_config(value: Any) -> bool:
+    """Whether `value` is a container of OmegaConf."""
     if type(value).__module__.partition(".")[0] != "omegaconf":
+        return False
+    from omegaconf import OmegaConf  # optional: omegaconf
+
+    return OmegaConf.is_config(value)
+
+
+def stored_config(value: Any, plain: Any) -> Any:
+    """Return the container of OmegaConf that a checkpoint stores in place of `value`, without its parent.
+
+    Args:
+        value: A container of OmegaConf, perhaps a node of a larger one.
+        plain: Its content, without secrets.
+    """
+    from omegaconf import OmegaConf  # optional: omegaconf
+
+    def common(given: Any, kept: Any) -> Any:
+        is_both = isinstance(given, dict) and isinstance(kept, dict)
+        return {key: common(given[key], kept[key]) for key in given if key in kept} if is_both else given
+
+    flags = {"allow_objects": True}
+    config = OmegaConf.create(common(unresolved(value), plain), flags=flags)
+    # A reference may point to a secret, or out of this container.
+    return config if from_omegaconf(config) == plain else OmegaConf.create(plain, flags=flags)
+
+
+def unresolved(value: Any) -> Any:
+    """Return a container of OmegaConf as dicts and lists that keep its ``${…}``; any other object unchanged."""
+    if not is_config(value):
         return value
     from omegaconf import OmegaConf  # optional: omegaconf
 
-    if not OmegaConf.is_config(value):
+    return OmegaConf.to_container(value, resolve=False)
+
+
+def put(config: Any, name: str, value: Any) -> None:
+    """Set an entry of a DictConfig, also of one that is read-only."""
+    from omegaconf import flag_override  # optional: omegaconf
+
+    with flag_override(config, ["readonly", "struct"], [False, False]):
+        config[name] = value
+
+
+def from_omegaconf(value: Any) -> Any:
+    """Return an OmegaConf container as dicts and lists, with `${…}` resolved; any other object unchanged."""
+    if not is_config(value):
         return value
+    from omegaconf import OmegaConf  # optional: omegaconf
+
     try:
         return OmegaConf.to_container(value, resolve=True)
     except Exception:  # noqa: BLE001  of a resolver of the user's: unknown names stay unresolved
