@@ -37,6 +37,7 @@ def save(
     path: Any,
     state: Any,
     filters: Any,
+    storage_options: Any = None,
 ) -> None:
     """Write a checkpoint; see `Fabric.save`."""
     _check_path("save", path)
@@ -57,7 +58,7 @@ def save(
     ours = {"format": FORMAT, "torch": str(torch.__version__), "world_size": strategy.world_size, _FABRIC: entry}
     flat = {key: part[key] for key in state for part in parts.values() if key in part}
     content = {**(parts if kind == "directory" else flat), OURS: ours}
-    write(content, os.fspath(path), Label(), kind, strategy)
+    write(content, os.fspath(path), Label(), kind, strategy, storage_options)
 
 
 def _state_of(value: Any, sharded: bool, strategy: Strategy) -> tuple[str, Any]:

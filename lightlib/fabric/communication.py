@@ -19,6 +19,7 @@ from lightlib.data.seed import rng_state, set_rng_state
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.fabric.placement import Placement
 from lightlib.fabric.refusals import not_launched
+from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.words import in_words_of_fabric
 from lightlib.launch.environment.detect import own
 from lightlib.launch.start.spawn import launch_function
@@ -37,6 +38,7 @@ class Communication:
     _processes: Processes
     _placements: list[Placement]
     _launched: bool
+    _replaced: Replaced
 
     # where it runs
     @property
@@ -192,7 +194,8 @@ class Communication:
         """
         self._ready("all_reduce")
         given, how = self._as_tensors("all_reduce", data), str(reduce_op or "sum")
-        return map_tensors(lambda tensor: self.strategy.reduce(tensor, group, how), given)
+        reduce = self._replaced.all_reduce or self.strategy.reduce
+        return map_tensors(lambda tensor: reduce(tensor, group, how), given)
 
     def _as_tensors(self, call: str, data: Any) -> Any:
         found = []
@@ -230,12 +233,12 @@ class Communication:
         self._ready("rank_zero_first")
         rank = self.local_rank if local else self.global_rank
         if rank > 0:
-            self.strategy.barrier("rank_zero_first")
+            self.strategy.collectives.barrier("rank_zero_first")
         try:
             yield
         finally:
             if rank == 0:
-                self.strategy.barrier("rank_zero_first")
+                self.strategy.collectives.barrier("rank_zero_first")
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on the first process of each machine."""
@@ -251,6 +254,9 @@ class Communication:
             {'x': tensor([1.])}
         """
         self._ready("to_device")
+        if isinstance(obj, nn.Module) and self._replaced.to_device is not None:
+            self._replaced.to_device(obj)
+            return obj
         return obj.to(self.device) if isinstance(obj, nn.Module) else to_device(obj, self.device)
 
 

@@ -19,6 +19,7 @@ from lightlib.fabric.words import in_words_of_fabric
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
 from lightlib.precision.precision import Precision
 from lightlib.precision.scaler import Scaler
+from lightlib.strategies.strategy import Strategy
 
 
 def backward(
@@ -27,18 +28,18 @@ def backward(
     tensor: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    model: FabricModule | None,
+    placement: Placement | None,
 ) -> None:
-    """Differentiate `tensor`, by the engine of `model` if it has one; see `Fabric.backward`."""
+    """Differentiate `tensor`, by the engine of a module if it has one; see `Fabric.backward`."""
     error = without_graph(tensor, bool(args) or "gradient" in kwargs)
     if error is not None:
         raise error
-    if model is not None:
-        by = placement_of("backward", model).by
+    if placement is not None:
+        by = placement.by
     elif len(placements) == 1:
         by = placements[0].by
     else:
-        by = next((placement.by for placement in placements if placement.by is not None), None)
+        by = next((one.by for one in placements if one.by is not None), None)
         if by is not None:
             raise needs_model(len(placements), placements[0].strategy)
     if scaler is not None:
@@ -84,16 +85,8 @@ class Limits:
             )
 
 
-def clip(scaler: Scaler | None, module: Any, optimizer: Any, limits: Limits) -> Tensor | None:
-    """Clip the gradients of `optimizer`; see `Fabric.clip_gradients`."""
-    placement = placement_of("clip_gradients", module)
-    if type(optimizer) is not FabricOptimizer:
-        raise ArgumentTypeError(
-            f"fabric.clip_gradients got {shown(optimizer)}.",
-            expected="an optimizer that fabric.setup or fabric.setup_optimizers returned.",
-            fix="model, optimizer = fabric.setup(model, optimizer)",
-        )
-    inner, strategy = optimizer.optimizer, placement.strategy
+def clip(scaler: Scaler | None, strategy: Strategy, inner: Any, limits: Limits) -> Tensor | None:
+    """Clip the gradients of the optimizer `inner`, which the strategy steps; see `Fabric.clip_gradients`."""
     with in_words_of_fabric():
         if scaler is not None:
             scaler.unscale(inner)
@@ -110,6 +103,21 @@ def clip(scaler: Scaler | None, module: Any, optimizer: Any, limits: Limits) -> 
     if limits.error_if_nonfinite and not skips_steps:
         _refuse_nonfinite(norm, limits.norm_type)
     return norm
+
+
+def wrapped_optimizer(optimizer: Any) -> FabricOptimizer:
+    """Return an optimizer that is wrapped.
+
+    Raises:
+        ArgumentTypeError: It is not.
+    """
+    if type(optimizer) is not FabricOptimizer:
+        raise ArgumentTypeError(
+            f"fabric.clip_gradients got {shown(optimizer)}.",
+            expected="an optimizer that fabric.setup or fabric.setup_optimizers returned.",
+            fix="model, optimizer = fabric.setup(model, optimizer)",
+        )
+    return optimizer
 
 
 def _refuse_nonfinite(norm: Tensor, norm_type: float) -> None:

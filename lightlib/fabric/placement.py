@@ -61,10 +61,12 @@ class Placement:
         forwards: The number of forward passes so far: the position that other ranks see.
         trains: Whether a forward pass may be followed by a backward pass.
         optimizers: The wrapped optimizers of its parameters.
+        called: What is called to run the module: itself, or what the strategy has put around it.
     """
 
     def __init__(self, strategy: Strategy, module: nn.Module, trains: bool = True) -> None:
         self.strategy, self.module = strategy, module
+        self.called: Any = module
         self.sync = True
         self.by: Callable[..., None] | None = None
         self.forwards = 0
@@ -76,6 +78,10 @@ class Placement:
         """Add a wrapped optimizer, so that backward passes are possible also with an engine."""
         self.optimizers.append(optimizer)
         self.trains = True
+
+    def call_through(self, called: Any) -> None:
+        """Call `called` in place of the module."""
+        self.called = called
 
     def train(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call `method` so that the strategy can reduce the gradients of a backward pass."""

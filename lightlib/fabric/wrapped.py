@@ -43,8 +43,8 @@ class FabricModule(nn.Module):
     """
 
     def __init__(self, placement: Placement, compiler: Callable[..., Any] | None = None) -> None:
-        user, precision = placement.module, placement.strategy.precision
-        vars(self).update(_placement=placement, _user=user, _called=user if compiler is None else compiler(user))
+        user, precision, called = placement.module, placement.strategy.precision, placement.called
+        vars(self).update(_placement=placement, _user=user, _called=called if compiler is None else compiler(called))
         super().__init__()
         vars(self).update({name: vars(user)[name] for name in _SHARED})  # the same objects: one set of parameters
         vars(self)["_marked"] = {name for name in _STEPS if isinstance(getattr(user, name, None), MethodType)}
@@ -83,7 +83,19 @@ class FabricModule(nn.Module):
         return output if own["_convert_output"] is None else own["_convert_output"](output)
 
     def _call_marked(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._through_strategy(method, args, kwargs)
+        if vars(self)["_placement"].called is self.module:
+            return self._through_strategy(method, args, kwargs)
+        user: Any = self.module  # the strategy's wrapper calls its forward, which stands for the method once
+        forward, had = user.forward, "forward" in vars(user)
+
+        def once(*given: Any, **named: Any) -> Any:
+            user.__dict__.pop("forward")
+            if had:
+                user.__dict__["forward"] = forward
+            return method(*given, **named)
+
+        user.__dict__["forward"] = once
+        return self._through_strategy(vars(self)["_called"], args, kwargs)
 
     def mark_forward_method(self, method: MethodType | str) -> None:
         """Run a method of the module on the strategy, as its forward.
@@ -206,6 +218,7 @@ class FabricOptimizer:
         placements: The modules whose parameters it steps.
         scaler: Of the loss; None if the precision has none.
         callbacks: Called after each step.
+        step: Called as ``step(optimizer, **options)`` in place of the optimizer's step.
 
     Attributes:
         optimizer: The optimizer that is stepped.
@@ -218,9 +231,13 @@ class FabricOptimizer:
         placements: list[Placement],
         scaler: Scaler | None,
         callbacks: list[Callable[..., Any]],
+        step: Callable[..., Any] | None = None,
     ) -> None:
         self.user, self.optimizer, self.placements = user, optimizer, placements
         self._scaler, self._callbacks = scaler, callbacks
+        if step is not None:
+            self._callbacks = []
+            self.step = partial(_step_by, step, optimizer, callbacks)  # type: ignore[method-assign]
         self._zero = zeroing([optimizer])
         by_hand = [p.strategy for p in placements if not getattr(p.module, "automatic_optimization", True)]
         self._reduces = [strategy.sync_gradients for strategy in by_hand if strategy.world_size > 1]
@@ -284,6 +301,19 @@ class FabricOptimizer:
 
     def __repr__(self) -> str:
         return f"FabricOptimizer({self.optimizer!r})"
+
+
+def _step_by(
+    step: Callable[..., Any],
+    optimizer: Any,
+    callbacks: list[Callable[..., Any]],
+    closure: Callable[[], Any] | None = None,
+    **options: Any,
+) -> Any:
+    output = step(optimizer, **options) if closure is None else step(optimizer, closure=closure, **options)
+    for callback in callbacks:
+        callback()
+    return output
 
 
 def is_wrapped(obj: object) -> bool:

@@ -37,6 +37,8 @@ class Extension:
             may replace them.
         store: Where checkpoints are; None: files of lightlib.
         environment: The user's object that knows the rank of this process; None if lightlib detected it.
+        own_loop: Called with a Fabric; returns the calls that it makes in place of its own
+            (`fabric.replaced.Replaced`).
         written, read: Called with the content of a checkpoint before it is written, and when a fit resumes from it.
     """
 
@@ -49,5 +51,6 @@ class Extension:
     steer: Callable[[Any], None] | None = None
     store: Store | None = None
     environment: Any = None
+    own_loop: Callable[[Any], Any] | None = None
     written: Callable[[dict[str, Any]], None] | None = None
     read: Callable[[dict[str, Any]], None] | None = None

@@ -16,7 +16,12 @@ def complete(kind: type) -> type:
     if kind.__module__.partition(".")[0] == "lightlib":
         raise TypeError(f"{kind.__name__} is abstract: make an object of a subclass, such as DDPStrategy")
     base = ours.DDPStrategy if hasattr(kind, "is_parallel") else ours.SingleDeviceStrategy
-    members = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    members: dict[str, Any] = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+    }
+    members["from_scratch"] = True
     return type(kind.__name__, (kind, base), {**members, "__reduce__": lambda self: _pickled(self, kind)})
 
 

@@ -232,7 +232,12 @@ class PluginStore:
 
     def __init__(self, plugin: CheckpointIO, strategy: Strategy) -> None:
         self.plugin, self._strategy = plugin, strategy
-        self._calls: Any = strategy if hasattr(strategy, "save_checkpoint") else None
+
+    @property
+    def _calls(self) -> Any:
+        """The strategy that makes the calls; None: they go to the plugin, as always in a Fabric."""
+        by_trainer = hasattr(self._strategy, "save_checkpoint") and getattr(self._strategy, "in_fabric", None) is None
+        return self._strategy if by_trainer else None
 
     def save(self, content: dict[str, Any], path: str, storage_options: Any = None) -> None:
         """Write on the first process; the strategy's own method on every process."""

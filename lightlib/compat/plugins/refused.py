@@ -38,14 +38,15 @@ _REFUSED = {
 _OF_TRAINER: tuple[str, ...] = (
     *STEPS,
     *HOOKS,
-    *BACKWARD,
-    *STEPPING,
+    "pre_backward",
+    "post_backward",
     "connect",
     "setup",
-    "batch_to_device",
-    "process_dataloader",
+    "model_to_device",
+    "setup_precision_plugin",
+    "post_training_step",
+    "model_sharded_context",
 )
-_OF_TRAINER += ("model_to_device", "setup_precision_plugin", "post_training_step", "distributed_sampler_kwargs")
 _OF_FABRIC: tuple[str, ...] = (
     "setup_module",
     "setup_module_and_optimizers",
@@ -67,10 +68,15 @@ def refuse_for_trainers(strategy: Any) -> None:
 
 
 def refuse_in_fabric(strategy: Any, layer_sync: Any) -> None:
-    """Raise for methods that only a Trainer calls, and for Lightning's protocol for strategies of Fabric."""
+    """Raise for the first method that only a Trainer calls, or that only shardings of Lightning's have."""
     fix = "use the Trainer, or call it in your loop."
-    for name in overridden(strategy, (*_OF_TRAINER, *_OF_FABRIC)):
+    for name in overridden(strategy, _OF_TRAINER):
         raise refuse(type(strategy), name, fix)
+    for name in overridden(strategy, ["module_sharded_context"]):
+        raise refuse(type(strategy), name, "override `module_init_context`, which fabric.init_module enters.")
+    if isinstance(strategy, DeepSpeedStrategy):
+        for name in overridden(strategy, _OF_FABRIC):
+            raise refuse(type(strategy), name, "another strategy: DeepSpeed's engine does this.")
     if layer_sync is not None:
         raise refuse(type(layer_sync), "apply", "change the layers before fabric.setup.")
     if isinstance(strategy.precision, precisions.Precision):

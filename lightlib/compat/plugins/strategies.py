@@ -8,11 +8,15 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from lightlib import report
 from lightlib import strategies as ours
+from lightlib.compat.plugins.in_fabric import DDPBackwardSync
 from lightlib.compat.plugins.strategy import Strategy
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.strategies.axes.hooks import communication_hook
 
 __all__ = [
     "DDPStrategy",
@@ -34,6 +38,7 @@ class SingleDeviceStrategy(Strategy, ours.SingleDeviceStrategy):
     Args:
         device: Default: the one that the Trainer chooses.
         accelerator, checkpoint_io, precision_plugin: The same as the Trainer's arguments.
+        precision: Another name of `precision_plugin`, as in Lightning's Fabric.
 
     Example:
         >>> SingleDeviceStrategy("cpu").root_device
@@ -48,9 +53,11 @@ class SingleDeviceStrategy(Strategy, ours.SingleDeviceStrategy):
         accelerator: Any = None,
         checkpoint_io: Any = None,
         precision_plugin: Any = None,
+        *,
+        precision: Any = None,
     ) -> None:
         ours.SingleDeviceStrategy.__init__(self, None if device is None else torch.device(device))
-        self._bring(accelerator, checkpoint_io, precision_plugin)
+        self._bring(accelerator, checkpoint_io, precision_plugin or precision)
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
@@ -63,6 +70,7 @@ class ParallelStrategy(Strategy):
 
     Args:
         accelerator, checkpoint_io, precision_plugin: The same as the Trainer's arguments.
+        precision: Another name of `precision_plugin`, as in Lightning's Fabric.
         parallel_devices: The devices of this machine.
         cluster_environment: Knows the rank of this process.
     """
@@ -76,16 +84,19 @@ class ParallelStrategy(Strategy):
         cluster_environment: Any = None,
         checkpoint_io: Any = None,
         precision_plugin: Any = None,
+        *,
+        precision: Any = None,
     ) -> None:
         super().__init__()
-        self._bring(accelerator, checkpoint_io, precision_plugin, cluster_environment, parallel_devices)
+        self._bring(accelerator, checkpoint_io, precision_plugin or precision, cluster_environment, parallel_devices)
 
 
 class DDPStrategy(ParallelStrategy, ours.DDPStrategy):
     """A replica of the module on every process, each with its own shard of the data.
 
     Args:
-        accelerator, parallel_devices, cluster_environment, checkpoint_io, precision_plugin: As in ParallelStrategy.
+        accelerator, parallel_devices, cluster_environment, checkpoint_io, precision_plugin, precision: As in
+            ParallelStrategy.
         ddp_comm_state, ddp_comm_hook, ddp_comm_wrapper: How gradients are sent.
         model_averaging_period: Average the parameters every so many steps; needs torch's PostLocalSGDState as
             `ddp_comm_state`.
@@ -115,6 +126,8 @@ class DDPStrategy(ParallelStrategy, ours.DDPStrategy):
         process_group_backend: str | None = None,
         timeout: timedelta | float | None = None,
         start_method: Any = "popen",
+        *,
+        precision: Any = None,
         **kwargs: Any,
     ) -> None:
         ours.DDPStrategy.__init__(
@@ -127,7 +140,10 @@ class DDPStrategy(ParallelStrategy, ours.DDPStrategy):
             start_method=start_method,
             **kwargs,
         )
-        self._bring(accelerator, checkpoint_io, precision_plugin, cluster_environment, parallel_devices)
+        self._bring(accelerator, checkpoint_io, precision_plugin or precision, cluster_environment, parallel_devices)
+        self._ddp_kwargs, self._ddp_hook = kwargs, ddp_comm_hook
+        self._ddp_hook_state, self._ddp_hook_wrapper = ddp_comm_state, ddp_comm_wrapper
+        self._backward_sync_control = DDPBackwardSync()
         self._period, self._local_sgd_from = (
             model_averaging_period,
             getattr(ddp_comm_state, "start_localSGD_iter", None),
@@ -139,6 +155,21 @@ class DDPStrategy(ParallelStrategy, ours.DDPStrategy):
                 fix="leave out both, or DDPStrategy(ddp_comm_state=PostLocalSGDState(…), ddp_comm_hook="
                 "post_localSGD_hook, model_averaging_period=4).",
             )
+
+    def setup_module(self, module: nn.Module) -> Any:
+        """Return the module in torch's DistributedDataParallel, where a Fabric leaves its set-up to this class."""
+        if self.in_fabric is None or not self.in_fabric.leaves_setup:
+            return super().setup_module(module)
+        ddp = DistributedDataParallel(module, self.accelerator.device_ids(self.root_device), **self._ddp_kwargs)
+        if self._ddp_hook is not None:
+            state, hook = communication_hook(self._ddp_hook, self._ddp_hook_state, None)
+            ddp.register_comm_hook(state, hook if self._ddp_hook_wrapper is None else self._ddp_hook_wrapper(hook))
+        return ddp
+
+    @property
+    def shards_optimizer(self) -> bool:
+        """Whether each process keeps a part of the optimizer's state."""
+        return bool(self._ddp_kwargs.get("zero"))
 
     def optimizer(self, optimizer: Any) -> Any:
         """Average the parameters after the optimizer's steps, if there is a period."""
@@ -163,7 +194,8 @@ class FSDPStrategy(ParallelStrategy, ours.FSDPStrategy):
     """Every process keeps a shard of parameters, gradients and optimizer state (FSDP2).
 
     Args:
-        accelerator, parallel_devices, cluster_environment, checkpoint_io, precision_plugin: As in ParallelStrategy.
+        accelerator, parallel_devices, cluster_environment, checkpoint_io, precision_plugin, precision: As in
+            ParallelStrategy.
         process_group_backend, timeout: Of the process group.
         cpu_offload: True, or torch's CPUOffload.
         mixed_precision: torch's MixedPrecision, or a compute and a reduce dtype.
@@ -194,6 +226,8 @@ class FSDPStrategy(ParallelStrategy, ours.FSDPStrategy):
         sharding_strategy: Any = "FULL_SHARD",
         state_dict_type: Any = "full",
         device_mesh: Any = None,
+        *,
+        precision: Any = None,
         **kwargs: Any,
     ) -> None:
         unused = [name for name in kwargs if name in _OF_FSDP1]
@@ -225,7 +259,7 @@ class FSDPStrategy(ParallelStrategy, ours.FSDPStrategy):
             timeout=timeout,
             **own,
         )
-        self._bring(accelerator, checkpoint_io, precision_plugin, cluster_environment, parallel_devices)
+        self._bring(accelerator, checkpoint_io, precision_plugin or precision, cluster_environment, parallel_devices)
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
@@ -246,7 +280,7 @@ class DeepSpeedStrategy(ParallelStrategy, ours.DeepSpeedStrategy):
     """DeepSpeed's engine.
 
     Args:
-        accelerator, parallel_devices, cluster_environment, precision_plugin: As in ParallelStrategy.
+        accelerator, parallel_devices, cluster_environment, precision_plugin, precision: As in ParallelStrategy.
         kwargs: Those of :class:`lightlib.strategies.DeepSpeedStrategy`.
     """
 
@@ -257,10 +291,11 @@ class DeepSpeedStrategy(ParallelStrategy, ours.DeepSpeedStrategy):
         parallel_devices: list[torch.device] | None = None,
         cluster_environment: Any = None,
         precision_plugin: Any = None,
+        precision: Any = None,
         **kwargs: Any,
     ) -> None:
         ours.DeepSpeedStrategy.__init__(self, **kwargs)
-        self._bring(accelerator, None, precision_plugin, cluster_environment, parallel_devices)
+        self._bring(accelerator, None, precision_plugin or precision, cluster_environment, parallel_devices)
 
 
 def _dtypes(given: Any) -> Any:

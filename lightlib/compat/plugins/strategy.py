@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from lightlib import strategies as ours
 from lightlib.compat.plugins import precision as precisions
 from lightlib.compat.plugins.complete import complete
+from lightlib.compat.plugins.fabric_methods import FabricMethods
 from lightlib.compat.plugins.hooks import HOOKS, StrategyHooks
+from lightlib.compat.plugins.in_fabric import InFabric
 from lightlib.compat.plugins.io import CheckpointIO, PluginStore, TorchCheckpointIO
 from lightlib.compat.plugins.layer_sync import LayerSync
 from lightlib.compat.plugins.overriding import check_same, overridden, two_protocols
@@ -29,23 +31,31 @@ __all__ = ["STEPS", "Strategy"]
 
 _CONTEXTS = ("tensor_init_context", "model_sharded_context")
 _STORING = ("save_checkpoint", "load_checkpoint", "remove_checkpoint")
-_DROPPED = ("optimization", "_of_call", "_pending", "_bound", "_waiting_states")
+_DROPPED = ("optimization", "in_fabric", "_of_call", "_pending", "_bound", "_waiting_states")
 
 
-class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
+class Strategy(StrategyHooks, FabricMethods, StrategyViews, ours.Strategy):
     """Base of Lightning's strategies: a subclass overrides methods, and calls `super()` for lightlib's part.
 
     Args:
         accelerator, checkpoint_io, precision_plugin: The same as the Trainer's arguments.
+        precision: Another name of `precision_plugin`, as in Lightning's Fabric.
     """
 
     _pending: tuple[nn.Module, Mapping[str, Callable[..., Any]]] | None = None
     _layer_sync: LayerSync | None = None
     _synced: bool = False
 
-    def __init__(self, accelerator: Any = None, checkpoint_io: Any = None, precision_plugin: Any = None) -> None:
+    def __init__(
+        self,
+        accelerator: Any = None,
+        checkpoint_io: Any = None,
+        precision_plugin: Any = None,
+        *,
+        precision: Any = None,
+    ) -> None:
         super().__init__()
-        self._bring(accelerator, checkpoint_io, precision_plugin)
+        self._bring(accelerator, checkpoint_io, precision_plugin or precision)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG004  those of `__init__`
         """Make a strategy; one written from scratch gets lightlib's way to run batches."""
@@ -88,7 +98,7 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
         self._bound, self._waiting_states = {}, []
 
     @property
-    def _by_lightlib(self) -> Any:
+    def by_lightlib(self) -> Any:
         """The methods of lightlib's own strategy, without the user's overrides."""
         return super()
 
@@ -111,6 +121,7 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
         hooks = {name: getattr(self, name) for name in mine(HOOKS)}
         changes: dict[str, Any] = {"hooks": {**extension.hooks, **hooks}, "steer": self._steer}
         changes["begin"] = self._begin
+        changes["own_loop"] = self._enter_fabric
         if mine(["process_dataloader"]):
             changes["loader"] = self.process_dataloader
         if mine(["batch_to_device"]):
@@ -137,6 +148,14 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
             self.init_context = self._init_context  # type: ignore[method-assign]
         self.extend(**changes)
 
+    def _enter_fabric(self, fabric: Any) -> Any:
+        """Serve a Fabric from now on, and return the calls that it makes by this strategy."""
+        refuse_in_fabric(self, self._layer_sync)
+        io = self.checkpoint_io
+        self.extend(store=None if type(io) is TorchCheckpointIO else PluginStore(io, self))
+        self.in_fabric = InFabric(self, fabric)
+        return self.in_fabric.replaced()
+
     def _begin(self, module: nn.Module) -> None:
         """Learn the module before anything is set up for it."""
         self._of_call = module
@@ -156,6 +175,15 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
         stack.enter_context(self.tensor_init_context())
         stack.enter_context(self.model_sharded_context())
         return stack
+
+    def redirect_states(self, to: Any, module: Any) -> None:
+        """Save and load the states of a Fabric's module by the methods that the user's strategy overrides."""
+        if overridden(to, ["get_module_state_dict"]):
+            self.module_state = functools.partial(to.get_module_state_dict, module)  # type: ignore[method-assign]
+        if overridden(to, ["load_module_state_dict"]):
+            self.load_module_state = functools.partial(to.load_module_state_dict, module)  # type: ignore[method-assign]
+        if overridden(to, ["get_optimizer_state"]):
+            self.optimizer_state = to.get_optimizer_state  # type: ignore[method-assign]
 
     def _load_module_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
         self.load_model_state_dict({"state_dict": state}, strict=strict)
@@ -182,7 +210,7 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
 
     def setup_environment(self) -> None:
         """Set up the device and, with several processes, the process group."""
-        self._by_lightlib.setup_environment()
+        self.by_lightlib.setup_environment()
         if overridden(self, ["distributed_sampler_kwargs"]):
             given = self.distributed_sampler_kwargs
             self.data_rank, self.data_size = given["rank"], given["num_replicas"]
@@ -196,8 +224,6 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
 
     def _set_up(self, module: nn.Module, steps: Mapping[str, Callable[..., Any]]) -> None:
         self._pending = module, steps
-        if self._of_call is None:
-            refuse_in_fabric(self, self._layer_sync)
         try:
             if overridden(self, ["setup"]):
                 self.setup(module.trainer)
@@ -214,7 +240,7 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
             self._synced = True
         if overridden(self, ["model_to_device"]):
             self.model_to_device()
-        self._by_lightlib.setup(module, self._in_contexts(steps))
+        self.by_lightlib.setup(module, self._in_contexts(steps))
         self._pending = None
         for name in overridden(self, STEPS):
             self._bound[name] = vars(self).pop(name)
@@ -263,7 +289,7 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
 
     def clip_by_lightlib(self, optimizer: Any, value: float, algorithm: str) -> Tensor | None:
         """Clip over all shards, as without a precision that overrides it."""
-        norm: Tensor | None = self._by_lightlib.clip_gradients(optimizer, value, algorithm)
+        norm: Tensor | None = self.by_lightlib.clip_gradients(optimizer, value, algorithm)
         return norm
 
     # Lightning's protocol: batches
@@ -286,8 +312,14 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
     def post_training_step(self) -> None:
         """Run after each training step."""
 
-    def backward(self, closure_loss: Tensor, optimizer: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """Differentiate a loss with the hooks before and after, and return it without its graph."""
+    def backward(self, closure_loss: Tensor, optimizer: Any, *args: Any, **kwargs: Any) -> Tensor | None:
+        """Differentiate a loss with the hooks before and after, and return it without its graph.
+
+        In a Fabric the second argument is the module, and nothing is returned.
+        """
+        if self.in_fabric is not None:
+            self.in_fabric.backward(closure_loss, optimizer, *args, **kwargs)
+            return None
         self.pre_backward(closure_loss)
         precision, module = self._calling_precision, self.lightning_module
         closure_loss = precision.pre_backward(closure_loss, module)
@@ -302,8 +334,12 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
     def post_backward(self, closure_loss: Tensor) -> None:
         """Run after `backward` of the precision."""
 
-    def optimizer_step(self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
-        """Step an optimizer; the closure runs the batch forward and backward."""
+    def optimizer_step(
+        self, optimizer: Any, closure: Callable[[], Any] | None = None, model: Any = None, **kwargs: Any
+    ) -> Any:
+        """Step an optimizer; the closure runs the batch forward and backward. A Fabric may leave it out."""
+        if self.in_fabric is not None:
+            return self.in_fabric.optimizer_step(optimizer, closure, **kwargs)
         model = self.lightning_module if model is None else model
         return self._calling_precision.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
 
@@ -337,17 +373,17 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Return the module's state, gathered on the first process."""
-        state: dict[str, Any] = self._by_lightlib.module_state()
+        state: dict[str, Any] = self.by_lightlib.module_state()
         return state
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         """Load ``checkpoint["state_dict"]``."""
-        self._by_lightlib.load_module_state(checkpoint["state_dict"], strict=strict)
+        self.by_lightlib.load_module_state(checkpoint["state_dict"], strict=strict)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         """Load ``checkpoint["optimizer_states"]``, one for each optimizer."""
         for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            self._by_lightlib.load_optimizer_state(optimizer, state)
+            self.by_lightlib.load_optimizer_state(optimizer, state)
 
     # Lightning's protocol: checkpoints
     @property
@@ -366,13 +402,30 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
         self.extend(store=PluginStore(self.checkpoint_io, self) if overridden(self, _STORING) else None)
         io.attach_to(self)
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Write a checkpoint on the first process."""
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Write a checkpoint on the first process.
+
+        Args:
+            args, kwargs: ``(checkpoint, filepath, storage_options=None)``; in a Fabric
+                ``(path, state, storage_options=None, filter=None)``.
+        """
+        (self._save_trainers if self.in_fabric is None else self.in_fabric.save_checkpoint)(*args, **kwargs)
+
+    def _save_trainers(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if self.is_global_zero:
             self.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options=storage_options)
 
-    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Return the content of a checkpoint."""
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the content of a checkpoint, or in a Fabric the rest of it.
+
+        Args:
+            args, kwargs: ``(checkpoint_path, weights_only=None)``; in a Fabric
+                ``(path, state=None, strict=True, weights_only=None)``.
+        """
+        load = self._load_trainers if self.in_fabric is None else self.in_fabric.load_checkpoint
+        return load(*args, **kwargs)
+
+    def _load_trainers(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         return self.checkpoint_io.load_checkpoint(checkpoint_path, weights_only=weights_only)
 
     def remove_checkpoint(self, filepath: Any) -> None:
@@ -393,7 +446,7 @@ class Strategy(StrategyHooks, StrategyViews, ours.Strategy):
     @contextmanager
     def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
         """Create tensors on the device and in the dtype of the precision."""
-        with self._by_lightlib.init_context():
+        with self.by_lightlib.init_context():
             yield
 
     def model_sharded_context(self) -> AbstractContextManager[Any]:

@@ -191,27 +191,6 @@ class TestCheckpointIO:
         assert state["step"] == 4
         assert Noting.calls == [("save", "fabric.ckpt"), ("load", "fabric.ckpt")]
 
-    def test_fabric_refuses_what_only_a_trainer_calls(self):
-        from lightning.fabric import Fabric
-        from lightning.fabric.plugins import Precision
-        from lightning.fabric.strategies import SingleDeviceStrategy
-
-        class Mine(SingleDeviceStrategy):
-            def optimizer_step(self, optimizer, closure, model=None, **kwargs):
-                return super().optimizer_step(optimizer, closure, model, **kwargs)
-
-        class Scaled(Precision):
-            def backward(self, tensor, model, optimizer, *args, **kwargs):
-                super().backward(tensor * 2, model, optimizer)
-
-        for arguments, named in (
-            ({"strategy": Mine()}, "Mine overrides `optimizer_step`"),
-            ({"plugins": [Scaled()]}, "Scaled overrides `backward`"),
-        ):
-            fabric = Fabric(accelerator="cpu", devices=1, **arguments)
-            with pytest.raises(MisconfigurationException, match=named):
-                fabric.setup(torch.nn.Linear(1, 1))
-
 
 class TestLayerSync:
     def test_sync_batchnorm_at_the_same_time_is_refused(self):
