@@ -29,12 +29,13 @@ from lightlib.core.setup.plugins import (
 )
 from lightlib.core.setup.settings import integer
 from lightlib.data.seed import seed_everything
-from lightlib.fabric import checkpoints, gradients
+from lightlib.fabric import checkpoints, data_parallel, gradients
 from lightlib.fabric.arguments import LAUNCHED_BY_COMMAND, checked_arguments
 from lightlib.fabric.empty import without_initialization
 from lightlib.fabric.events import callbacks_of
 from lightlib.fabric.placement import Blank, Placement
 from lightlib.fabric.refusals import refuse_pipelines
+from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.setting_up import SettingUp
 from lightlib.fabric.wrapped import FabricModule
 from lightlib.loggers.fabric_logger import FabricLogger
@@ -93,6 +94,7 @@ class Fabric(SettingUp):
         nodes = integer("num_nodes", num_nodes, 1)
         accelerator, devices, plugins = arguments_of(strategy, accelerator, devices, plugins)
         self.accelerator, self.devices = choose(accelerator, devices)
+        strategy = data_parallel.named(strategy, self.accelerator)
         environment = environment_of(devices, list(self.devices), nodes, plugins)
         if devices == "auto" and environment.local_size != len(self.devices):
             self.accelerator, self.devices = choose(self.accelerator, environment.local_size)
@@ -102,6 +104,8 @@ class Fabric(SettingUp):
         found = precision_of(plugins_of(plugins, precision))
         self.strategy.connect(self.accelerator, list(self.devices), found, environment)
         attach_plugins(plugins, self.strategy)
+        own_loop = self.strategy.extension.own_loop
+        self._replaced = Replaced() if own_loop is None else own_loop(self)
         report.rank_zero_only.rank = environment.rank
         self.callbacks = callbacks_of(callbacks)
         self._loggers = loggers_of(False if loggers is None else loggers, os.getcwd(), False, FabricLogger)
@@ -146,7 +150,11 @@ class Fabric(SettingUp):
         Raises:
             MisconfigurationException: The tensor cannot be differentiated, or `model` is needed.
         """
-        gradients.backward(self._placements, self._scaler, tensor, args, kwargs, model)
+        by, placement = self._replaced.backward, None if model is None else gradients.placement_of("backward", model)
+        if by is None:
+            gradients.backward(self._placements, self._scaler, tensor, args, kwargs, placement)
+        else:
+            by(tensor, None if placement is None else placement.called, *args, **kwargs)
 
     def clip_gradients(
         self,
@@ -185,7 +193,12 @@ class Fabric(SettingUp):
             tensor([1.0000])
         """
         limits = gradients.Limits(clip_val, max_norm, norm_type, error_if_nonfinite)
-        return gradients.clip(self._scaler, module, optimizer, limits)
+        placement, by = gradients.placement_of("clip_gradients", module), self._replaced.clip
+        inner = gradients.wrapped_optimizer(optimizer).optimizer
+        if by is None:
+            return gradients.clip(self._scaler, placement.strategy, inner, limits)
+        norm: torch.Tensor | None = by(placement.called, inner, limits)
+        return norm
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return a context in which operations outside of a module's forward run in the precision.
@@ -220,6 +233,10 @@ class Fabric(SettingUp):
             ...         fabric.backward(model(torch.ones(1, 2)).sum())
         """
         placement = gradients.placement_of("no_backward_sync", module)
+        if self._replaced.sync is not None:
+            with self._replaced.sync(placement.called, enabled):
+                yield
+            return
         before, placement.sync = placement.sync, placement.sync and not enabled
         try:
             yield
@@ -240,12 +257,18 @@ class Fabric(SettingUp):
             torch.bfloat16
         """
         self._ready("init_module")
+        if self._replaced.init_module is not None:
+            context: AbstractContextManager[Any] = self._replaced.init_module(empty_init)
+            return context
         context = self.strategy.init_context()
         return without_initialization(context) if empty_init else context
 
     def init_tensor(self) -> AbstractContextManager[Any]:
         """Return a context that creates tensors on the device and in the dtype of the precision."""
         self._ready("init_tensor")
+        if self._replaced.init_tensor is not None:
+            context: AbstractContextManager[Any] = self._replaced.init_tensor()
+            return context
         return gradients.tensor_context(self.device, self.strategy.precision)
 
     def sharded_model(self) -> AbstractContextManager[Any]:
@@ -282,7 +305,10 @@ class Fabric(SettingUp):
             ['weight']
         """
         self._ready("save")
-        checkpoints.save(self, self._scaler, path, state, filter)
+        if self._replaced.save is None:
+            checkpoints.save(self, self._scaler, path, state, filter)
+        else:
+            self._replaced.save(path, state, filter)
         self.strategy.barrier("save")
 
     def load(
@@ -316,7 +342,10 @@ class Fabric(SettingUp):
             ({'name': 'first'}, {'step': 3})
         """
         self._ready("load")
-        rest = checkpoints.load(self, self._scaler, path, state, strict, weights_only)
+        if self._replaced.load is None:
+            rest = checkpoints.load(self, self._scaler, path, state, strict, weights_only)
+        else:
+            rest = self._replaced.load(path, state, strict, weights_only)
         self.strategy.barrier("load")
         return rest
 
@@ -336,7 +365,10 @@ class Fabric(SettingUp):
             CheckpointError: The file is missing, damaged, or does not fit.
         """
         self._ready("load_raw")
-        checkpoints.load_raw(self, path, obj, strict, weights_only)
+        if self._replaced.load is None:
+            checkpoints.load_raw(self, path, obj, strict, weights_only)
+        else:
+            self._replaced.load(path, obj, strict, weights_only)
 
     @staticmethod
     def seed_everything(seed: int | str | None = None, workers: bool | None = None, verbose: bool = True) -> int:

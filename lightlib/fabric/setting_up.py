@@ -29,6 +29,7 @@ from lightlib.fabric.refusals import (
     several_modules_of,
     twice,
 )
+from lightlib.fabric.replaced import Replaced
 from lightlib.fabric.words import in_words_of_fabric
 from lightlib.fabric.wrapped import FabricModule, FabricOptimizer
 from lightlib.precision.scaler import Scaler
@@ -40,6 +41,7 @@ class SettingUp(Events):
     """Set-up of modules, optimizers and loaders; abstract base of :class:`lightlib.fabric.fabric.Fabric`."""
 
     _blank: Blank
+    _replaced: Replaced
     _scaler: Scaler | None
     _loaders: int
 
@@ -80,7 +82,8 @@ class SettingUp(Events):
             >>> [name for name, _ in model.named_parameters()]
             ['weight', 'bias']
         """
-        wrapped, stepped = self._set_up("setup", module, optimizers, move_to_device, _reapply_compile)
+        given = module, optimizers, scheduler
+        wrapped, stepped, scheduler = self._set_up("setup", given, move_to_device, _reapply_compile)
         self.call("on_after_setup", fabric=self, module=wrapped)
         if not optimizers:
             return wrapped
@@ -93,12 +96,13 @@ class SettingUp(Events):
 
         Optimizers that are built from the parameters of the result go to :meth:`setup_optimizers`.
         """
-        return self._set_up("setup_module", module, (), move_to_device, _reapply_compile)[0]
+        return self._set_up("setup_module", (module, (), None), move_to_device, _reapply_compile)[0]
 
     def _set_up(
-        self, call: str, module: Any, optimizers: tuple[Any, ...], move_to_device: bool, compiles: bool
-    ) -> tuple[FabricModule, list[FabricOptimizer]]:
+        self, call: str, given: tuple[Any, tuple[Any, ...], Any], move_to_device: bool, compiles: bool
+    ) -> tuple[FabricModule, list[FabricOptimizer], Any]:
         self._ready(call)
+        module, optimizers, scheduler = given
         compiler = compiler_of(module)
         module = module if compiler is None else module._orig_mod  # noqa: SLF001  torch.compile keeps it there
         check_module(call, module)
@@ -111,18 +115,37 @@ class SettingUp(Events):
                 raise of_another_module(call, group.optimizer, strange)
         self._check_move(call, module, move_to_device)
         with in_words_of_fabric():
-            strategy = self._blank.strategy_like(self.strategy) if self._placements else self.strategy
-            placement = Placement(strategy, module, trains=not isinstance(strategy, DeepSpeedStrategy))
-            self._placements.append(placement)
+            placement, replacements, scheduler = self._placed(module, groups, scheduler)
             wrapped = FabricModule(placement, compiler if compiles else None)
-            for group in groups:
-                group.point_to_placed_parameters()
             if isinstance(module, Module):
                 self._attach(module, wrapped, placement)
-            stepped = [self._wrap(group.optimizer) for group in groups]
+            stepped = [self._wrap(group.optimizer, one) for group, one in zip(groups, replacements, strict=True)]
             for group, optimizer in zip(groups, stepped, strict=True):
                 group.restore_state(optimizer)
-        return wrapped, stepped
+        return wrapped, stepped, scheduler
+
+    def _placed(
+        self, module: nn.Module, groups: list[_Groups], scheduler: Any
+    ) -> tuple[Placement, list[Optimizer | None], Any]:
+        """Place a module; the user's strategy may replace the called object, its optimizers and the schedule."""
+        by, made = self._replaced, []
+
+        def place() -> Placement:
+            if by.strategy is not None:
+                strategy = by.strategy()
+            else:
+                strategy = self._blank.strategy_like(self.strategy) if self._placements else self.strategy
+            made.append(Placement(strategy, module, trains=not isinstance(strategy, DeepSpeedStrategy)))
+            self._placements.append(made[0])
+            for group in groups:
+                group.point_to_placed_parameters()
+            return made[0]
+
+        if by.set_up is None:
+            return place(), [None] * len(groups), scheduler
+        called, stepped, scheduler = by.set_up(module, [group.optimizer for group in groups], scheduler, place)
+        made[0].call_through(called)
+        return made[0], stepped, scheduler
 
     def _attach(self, module: Module, wrapped: FabricModule, placement: Placement) -> None:
         """Let `call` call the hooks of a module of lightlib, and let its methods use this Fabric."""
@@ -173,7 +196,8 @@ class SettingUp(Events):
             if strange:
                 raise of_another_module("setup_optimizers", optimizer, strange)
         with in_words_of_fabric():
-            stepped = tuple(self._wrap(optimizer) for optimizer in optimizers)
+            by = self._replaced.set_up_optimizer
+            stepped = tuple(self._wrap(one, None if by is None else by(one)) for one in optimizers)
         return stepped[0] if len(stepped) == 1 else stepped
 
     def _check_optimizers(self, call: str, optimizers: tuple[Any, ...]) -> None:
@@ -190,17 +214,21 @@ class SettingUp(Events):
     def _placement_of(self, parameter: nn.Parameter) -> Placement | None:
         return next((p for p in self._placements if any(parameter is one for one in p.module.parameters())), None)
 
-    def _wrap(self, optimizer: Optimizer) -> FabricOptimizer:
+    def _placements_of(self, optimizer: Optimizer) -> list[Placement]:
         found = [self._placement_of(parameter) for parameter in _parameters(optimizer)]
-        placements = [p for p in self._placements if p in found]
+        return [p for p in self._placements if p in found]
+
+    def _wrap(self, optimizer: Optimizer, replacement: Any = None) -> FabricOptimizer:
+        """Wrap an optimizer; `replacement` is the one that the user's strategy steps in place of it."""
+        placements = self._placements_of(optimizer)
         sharded = any(has_dtensors(p.module) or isinstance(p.strategy, DeepSpeedStrategy) for p in placements)
         if len(placements) > 1 and sharded:
             raise several_modules_of(optimizer, placements[0].strategy)
         strategy = placements[0].strategy
-        replacement = strategy.optimizer(optimizer)
+        replacement = strategy.optimizer(optimizer) if replacement is None else replacement
         scaler = self._scaler_for(replacement, strategy)
         hooks = self._calls_of("on_after_optimizer_step", (), {"strategy": strategy, "optimizer": replacement})
-        wrapped = FabricOptimizer(optimizer, replacement, placements, scaler, hooks)
+        wrapped = FabricOptimizer(optimizer, replacement, placements, scaler, hooks, self._replaced.step)
         placements[0].add(wrapped)
         return wrapped
 
@@ -262,6 +290,8 @@ class SettingUp(Events):
 
     def _loader(self, loader: Any, shards: bool, moves: bool) -> FabricLoader:
         strategy, share, prefetch = self.strategy, None, None
+        if self._replaced.loader is not None:
+            loader = self._replaced.loader(loader)
         if strategy.world_size > 1:
             broadcast, gather = strategy.collectives.broadcast, strategy.collectives.all_gather_object
             deals = shards or strategy.data_size == 1  # with size 1 all read the same data

@@ -71,7 +71,7 @@ def test_a_usual_program_runs_unchanged(scanned, tmp_path):
         ("x = trainer.callbacks[0]", None),
         ("trainer.callbacks.append(x)", ("differs", "Trainer.callbacks")),
         ("x = self.trainer._run_stage()", ("private", "Trainer._run_stage")),
-        ("fabric = L.Fabric(strategy='dp')", ("differs", "Fabric(strategy=)")),
+        ("fabric = L.Fabric(strategy='xla')", ("differs", "Fabric(strategy=)")),
         ("fabric = L.Fabric(); fabric.all_reduce(x)", ("differs", "Fabric.all_reduce")),
         ("fabric = L.Fabric(); y = fabric.all_reduce(x)", None),
         ("fabric = L.Fabric(); fabric._strategy", ("private", "Fabric._strategy")),
