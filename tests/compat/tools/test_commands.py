@@ -1,0 +1,93 @@
+"""Lightning's commands as functions, and its registry of models."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightlib import Trainer
+from lightlib.compat.tools import commands
+from lightlib.errors import MisconfigurationException
+
+QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+
+
+@pytest.mark.processes
+def test_fabrics_main_runs_a_script_with_the_options(capfd):
+    Path("train.py").write_text(
+        "import sys\nimport lightlib\n"
+        "fabric = lightlib.Fabric()\nprint(fabric.strategy.precision.name, fabric.device, sys.argv[1:])\n"
+    )
+    args = argparse.Namespace(script="train.py", accelerator="cpu", devices="1", precision="64-true", strategy=None)
+    commands.run_fabric(args, ["--lr", "0.1"])
+    assert "64-true cpu ['--lr', '0.1']" in capfd.readouterr().out
+    args.script = "none.py"
+    with pytest.raises(subprocess.CalledProcessError):
+        commands.run_fabric(args)
+
+
+class TestUpgrade:
+    def run(self, monkeypatch, *arguments):
+        monkeypatch.setattr(sys, "argv", ["upgrade", *arguments])
+        commands.upgrade_checkpoints()
+
+    def test_files_get_the_layout_of_2_6_and_a_copy(self, monkeypatch):
+        version = "pytorch-lightning_version"
+        old = {"epoch": 1, "global_step": 4, version: "1.5.0", "state_dict": {"w": torch.ones(1)}}
+        Path("runs/a").mkdir(parents=True)
+        for path in ("runs/a/x.ckpt", "runs/y.ckpt", "runs/z.other"):
+            torch.save(old, path)
+        self.run(monkeypatch, "runs")
+        for path in ("runs/a/x", "runs/y"):
+            new = torch.load(f"{path}.ckpt", weights_only=False)
+            assert "loops" in new
+            assert torch.equal(new["state_dict"]["w"], torch.ones(1))
+            assert torch.load(f"{path}.bak", weights_only=False).keys() == old.keys()
+        assert torch.load("runs/z.other", weights_only=False).keys() == old.keys()
+        self.run(monkeypatch, "runs/y.ckpt")
+        assert torch.load("runs/y.bak", weights_only=False).keys() == old.keys()  # the first copy stays
+
+    def test_a_wrong_path(self, monkeypatch):
+        with pytest.raises(MisconfigurationException, match=r"There is no checkpoint 'no'.*'\.pt'"):
+            self.run(monkeypatch, "no", "-e", "pt")
+
+
+class TestRegistry:
+    @pytest.mark.parametrize(
+        ("path", "default", "folder"),
+        # the folders are those of Lightning 2.6.6
+        [("registry:mine", None, "mine"), ("registry:org/team/mine:version:2", None, "org_team_mine_2"),
+         ("registry", "other", "other"), ("registry:version:2", "other", "other_2")],
+    )  # fmt: skip
+    def test_the_file_of_a_model(self, path, default, folder):
+        Path(folder).mkdir()
+        Path(folder, "model.ckpt").touch()
+        assert commands.find_model_local_ckpt_path(path, default, ".") == f"./{folder}/model.ckpt"
+
+    @pytest.mark.parametrize("path", ["mine.ckpt", "registry", None, "registry:a:b"])
+    def test_a_name_of_another_form(self, path):
+        with pytest.raises(MisconfigurationException, match="names no model of the registry"):
+            commands.find_model_local_ckpt_path(path, None, ".")
+
+    def test_litmodels_downloads(self, monkeypatch):
+        asked = []
+
+        def download_model(name, download_dir):
+            asked.append((name, download_dir))
+            return ["model.ckpt"]
+
+        trainer = Trainer(accelerator="cpu", default_root_dir="root", **QUIET)
+        monkeypatch.setitem(sys.modules, "litmodels", None)
+        with pytest.raises(MisconfigurationException, match="litmodels is not installed"):
+            commands.download_model_from_registry("registry:org/mine", trainer)
+        module = types.ModuleType("litmodels")
+        module.download_model = download_model
+        monkeypatch.setitem(sys.modules, "litmodels", module)
+        commands.download_model_from_registry("registry:org/mine:version:3", trainer)
+        assert asked == [("org/mine:3", str(Path(trainer.default_root_dir) / "org_mine_3"))]
