@@ -40,7 +40,6 @@ INSTEAD: dict[str, str] = {
     "Tuner": "try learning rates and batch sizes with Trainer(max_steps=…).",
     "fabric_plugin_to_compute_dtype": "use trainer.precision.",
     "multiplicative": "write `lambda epoch: 2.0`.",
-    "pl_legacy_patch": "pass the file to fit(ckpt_path=…) or load_from_checkpoint, which upgrade old ones.",
     "prepare_for_backward": 'use strategy="ddp", which does it.',
 }
 

@@ -50,6 +50,7 @@ _OBJECTS: dict[str, str] = {
     **_group("lightlib.loggers", "CSVLogger CometLogger DummyExperiment DummyLogger Logger MLFlowLogger NeptuneLogger"),
     **_group("lightlib.loggers", "TensorBoardLogger WandbLogger rank_zero_experiment"),
     **_group("lightlib.loggers", "FabricLogger"),
+    **_group(f"{_TOOLS}.old_pickles", "pl_legacy_patch"),
     **_group(f"{_TOOLS}.fabric_loggers", "CSVLogger=FabricCSVLogger TensorBoardLogger=FabricTensorBoardLogger"),
     **_group("lightlib.loggers.csv", "ExperimentWriter"),
     **_group("lightlib.strategies.group.process_group", "DEFAULT_TIMEOUT=default_pg_timeout"),

@@ -262,7 +262,6 @@ def test_other_paths_stay(path):
     ("path", "words"),
     [
         ("lightning.pytorch.callbacks.StochasticWeightAveraging", "Expected: one of lightlib.callbacks: Checkpoint, "),
-        ("lightning.pytorch.plugins.precision.BitsandbytesPrecision", "Fix: use bitsandbytes' layers in the module"),
         ("lightning.pytorch.strategies.XLAStrategy", "Fix: use a CPU, CUDA or MPS device"),
         ("lightning.pytorch.loggers.LitLogger", "Expected: one of lightlib.loggers: CSVLogger, "),
         ("lightning.fabric.plugins.environments.XLAEnvironment", "Expected: one of lightlib.launch: "),
