@@ -1,0 +1,54 @@
+"""Runs programs with Lightning, to record their results, and with lightlib, to compare them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+MARK = "RESULT "  # begins the line of the result, in JSON
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """Return the results in recorded.json, by case and number of processes."""
+    file = folder / "recorded.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def record(folder: Path, cases: Iterable[tuple[str, int]]) -> None:
+    """Run programs/main.py of a folder with the Lightning of this Python, and write recorded.json.
+
+    Args:
+        folder: The folder.
+        cases: The names of the cases with their numbers of processes; those given on the command line are run.
+    """
+    results, wanted = recorded(folder), sys.argv[1:]
+    for name, devices in cases:
+        if wanted and name not in wanted:
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            command = [sys.executable, str(folder / "programs" / "main.py"), name, str(devices)]
+            done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=300, check=False)
+        results[f"{name} {devices}"] = _result(done)
+        text = json.dumps(results, indent=1, sort_keys=True) + "\n"
+        (folder / "recorded.json").write_text(text, encoding="utf-8")
+
+
+def run(folder: Path, case: str) -> Any:
+    """Return the result of a case of a folder's programs/main.py with lightlib."""
+    command = [sys.executable, "-m", "lightlib", "compat", "run", str(folder / "programs" / "main.py"), *case.split()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    return _result(done)
+
+
+def _result(done: subprocess.CompletedProcess[str]) -> Any:
+    lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+    if not lines:
+        raise AssertionError(f"{done.args}:\n{done.stdout}\n{done.stderr}")
+    return json.loads(lines[0].removeprefix(MARK))
