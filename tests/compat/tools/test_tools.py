@@ -277,6 +277,7 @@ def together(rank, folder):
         measures.has_len_all_ranks([] if rank else [1], strategy)
     own = collectives.TorchCollective().create_group(ranks=[0, 1])
     found["own"] = [own.rank, own.world_size]
+    mine.barrier()  # the other process has its group too, before the store of this one ends
     own.teardown()
     mine.teardown()
     return found | {"ended": not torch.distributed.is_initialized()}
