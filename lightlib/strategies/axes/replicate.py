@@ -113,7 +113,7 @@ class Replicate(Axis):
         if not site.automatic:  # any number of backward passes: gradients are averaged before each optimizer step
             self._ddp = self._order = None
             return
-        self._parameters = list(module.parameters())
+        self._parameters, self._saved_order = list(module.parameters()), []
         self._wrap(step, site)
 
     def _wrap(self, step: _Step, site: AxisContext) -> None:
@@ -130,8 +130,14 @@ class Replicate(Axis):
             ddp.register_comm_hook(state, hook if self._hook_wrapper is None else self._hook_wrapper(hook))
         self._ddp = ddp
         self._order = BucketOrder(ddp, step.module) if self._is_order_kept(step.module, site) else None
+        self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Bring back the saved order of the buckets, once it is that of the parameters that are trained."""
         if self._order is not None and self._saved_order:
             self._order.rehearse(self._saved_order)
+            if self._order.names == self._saved_order:
+                self._saved_order = []
 
     def _wrap_again(self) -> None:
         """Average the gradients of the parameters that are trained by now: some were frozen or unfrozen.
@@ -204,8 +210,7 @@ class Replicate(Axis):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._saved_order = list(state.get("order", ()))
-        if self._order is not None:
-            self._order.rehearse(self._saved_order)
+        self._rehearse()
 
     def sync_gradients(self, optimizer: Optimizer) -> None:
         """Average the gradients of `optimizer`; one that some process does not have counts as 0 there."""
