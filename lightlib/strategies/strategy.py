@@ -58,6 +58,7 @@ class Strategy(ABC):
         inference_mode: Whether evaluation may run in `torch.inference_mode`; otherwise it runs in `torch.no_grad`.
         in_parts: Whether `training_step` is called once for each micro-batch of a batch.
         forked: How to write this strategy with forked processes, as a notebook needs it; empty: not possible.
+        steps_parameters: Whether the optimizers step the module's own parameters, and no copies of them.
         keeps_layers: Whether each process keeps the module's layers with all of their parameters.
         checkpoint_format: The format that `save_checkpoint` writes by default: ``"file"`` or ``"directory"``.
         reads_parts: Whether `load_module_state`, `load_optimizer_state` and `place_parameter_tensors` take tensors that
@@ -95,6 +96,7 @@ class Strategy(ABC):
     inference_mode: bool = True
     device_mesh: Any = None
     in_parts: bool = False
+    steps_parameters: bool = True
     keeps_layers: bool = True
     checkpoint_format: str = "file"
     reads_parts: bool = False

@@ -43,7 +43,8 @@ class WeightAveraging(Callback):
 
     Raises:
         ArgumentTypeError: An argument of another name, or a function that cannot be called.
-        MisconfigurationException: Both functions; when a run begins: a second such callback, or DeepSpeed.
+        MisconfigurationException: Both functions; when a run begins: a second such callback, or a strategy such as
+            DeepSpeed, which trains copies of the parameters.
 
     Example:
         >>> from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -85,9 +86,9 @@ class WeightAveraging(Callback):
                 expected="one: a checkpoint holds one average.",
                 fix="leave one of them out.",
             )
-        if any(kind.__name__ == "DeepSpeedStrategy" for kind in type(trainer.strategy).__mro__):
+        if not trainer.strategy.steps_parameters:
             raise MisconfigurationException(
-                f"{type(self).__name__} got a DeepSpeedStrategy.",
+                f"{type(self).__name__} got a {type(trainer.strategy).__name__}.",
                 expected="a strategy under which the module's parameters are those that are trained.",
                 fix='Trainer(strategy="fsdp")',
             )

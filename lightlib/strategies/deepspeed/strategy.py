@@ -104,6 +104,8 @@ class DeepSpeedStrategy(Strategy):
         3
     """
 
+    keeps_layers = steps_parameters = False
+
     def __init__(
         self,
         stage: int | None = None,
@@ -151,8 +153,6 @@ class DeepSpeedStrategy(Strategy):
         self._loaded: Mapping[str, Any] | None = None
 
     # where it runs
-    keeps_layers = False
-
     def describe(self) -> str:
         return f"deepspeed (stage {self.stage} over {self.world_size})"
 
