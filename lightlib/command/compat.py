@@ -76,7 +76,9 @@ def _run(program: str, arguments: Sequence[str], is_module: bool) -> int:
         raise MisconfigurationException(
             f"lightlib compat run {program}: there is no such file.",
             expected="a script, or -m and a module.",
-            fix=f"lightlib compat run -m {program}",
+            fix=f"give its path from {os.getcwd()}."
+            if program.endswith(".py")
+            else f"lightlib compat run -m {program}",
         )
     switch_on_children()
     compat.announce()
