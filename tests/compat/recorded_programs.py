@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+TOLERANCE = 1e-5  # two processors may add up in another order
 MARK = "RESULT "  # begins the line of the result, in JSON
 
 
@@ -52,3 +55,26 @@ def _result(done: subprocess.CompletedProcess[str]) -> Any:
     if not lines:
         raise AssertionError(f"{done.args}:\n{done.stdout}\n{done.stderr}")
     return json.loads(lines[0].removeprefix(MARK))
+
+
+def differences(
+    expected: object, found: object, tolerance: float = TOLERANCE, place: str = ""
+) -> list[tuple[str, str]]:
+    """Return the places at which two nested values differ, and how."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        only = [(f"{place}/{key}", "only there") for key in expected if key not in found]
+        only += [(f"{place}/{key}", "only here") for key in found if key not in expected]
+        shared = [key for key in expected if key in found]
+        inner = (differences(expected[key], found[key], tolerance, f"{place}/{key}") for key in shared)
+        return [*only, *chain.from_iterable(inner)]
+    if isinstance(expected, list) and isinstance(found, list):
+        if len(expected) != len(found):
+            return [(place, f"{len(expected)} values there, {len(found)} here")]
+        pairs = enumerate(zip(expected, found, strict=True))
+        inner = (differences(one, other, tolerance, f"{place}/{index}") for index, (one, other) in pairs)
+        return list(chain.from_iterable(inner))
+    if isinstance(expected, float) and isinstance(found, float):
+        same = math.isclose(expected, found, rel_tol=tolerance, abs_tol=tolerance / 10)
+    else:
+        same = (type(expected), expected) == (type(found), found)
+    return [] if same else [(place, f"{expected} there, {found} here")]

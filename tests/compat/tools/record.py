@@ -128,7 +128,7 @@ def arguments(at, of_fabric):
         "keys": [parsing.parse_class_init_keys(one) for one in (Base, Derived)],
         "collected": Derived(0.1).found,
         "updated": hparams,
-        "merged": [merged["a"], sorted(merged["b"].items())],
+        "merged": [merged["a"], sorted((name, float(value)) for name, value in merged["b"].items())],
     }
 
 

@@ -148,6 +148,7 @@ class Classifier(L.LightningModule):
 
 
 if __name__ == "__main__":
+    torch.set_default_dtype(torch.float64)  # on all processors the same figures
     L.seed_everything(12345, workers=True)
     datamodule, model = instantiate(CONFIG["data"]), instantiate(CONFIG["model"])
     callbacks = [instantiate(config) for config in CONFIG["callbacks"].values()]

@@ -75,4 +75,5 @@ def trial(lr):
 
 
 if __name__ == "__main__":
+    torch.set_default_dtype(torch.float64)  # on all processors the same figures
     print(json.dumps({str(lr): trial(lr) for lr in (0.05, 1.5)}))
