@@ -26,6 +26,10 @@ class Conventions:
         lenient: Mistakes that Lightning accepts are warnings instead of errors; see :func:`tolerate`.
         loads_late: Loaders are requested when they are needed, after `configure_optimizers`: those of validation within
             the sanity check, with its random generators, and those of training after it.
+        restores_early: The state of the data module is loaded after `on_load_checkpoint` of the module, and the states
+            of callbacks before `configure_optimizers`.
+        counts_left: `current_epoch` counts an epoch that training ended within. A checkpoint requested at the end of an
+            epoch sees the number that the epoch had.
         clears_late: Gradients are cleared between `training_step` and backward, not before `training_step`.
         counts_all: `global_step` counts the steps of all optimizers, also after a batch without a loss, and each before
             its schedules step.
@@ -40,6 +44,8 @@ class Conventions:
 
     lenient: bool = False
     loads_late: bool = False
+    restores_early: bool = False
+    counts_left: bool = False
     clears_late: bool = False
     counts_all: bool = False
     steps_early: bool = False
@@ -54,6 +60,8 @@ LIGHTLIB = Conventions()
 LIGHTNING = Conventions(
     lenient=True,
     loads_late=True,
+    restores_early=True,
+    counts_left=True,
     clears_late=True,
     counts_all=True,
     steps_early=True,

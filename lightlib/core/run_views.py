@@ -103,8 +103,8 @@ class RunViews(TrainerLimits):
     # where the run is
     @property
     def current_epoch(self) -> int:
-        """Completed epochs, which is the index of the running one."""
-        return self.progress.epoch
+        """Completed epochs, which is the index of the running one; with compat, also one that training ended within."""
+        return self.progress.epoch + self.progress.shift
 
     @property
     def global_step(self) -> int:

@@ -32,7 +32,7 @@ from lightlib.core.processes import Processes
 from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.find import newest_known, say_how_to_go_on
 from lightlib.core.resume.fingerprint import compare
-from lightlib.core.resume.restore import restore, restore_weights
+from lightlib.core.resume.restore import restore, restore_callbacks, restore_weights
 from lightlib.core.resume.save import RunIdentity, SaveRequest
 from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, each, in_priority, nothing
@@ -192,9 +192,8 @@ class Session(SessionState):
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
             method_of(module, Module, "configure_model")()
-        saved = origin.content if origin.parts.datamodule and datamodule is not None else None
-        if saved is not None and (state := saved.get(type(datamodule).__qualname__)):
-            datamodule.load_state_dict(state)  # before it returns loaders
+        if not active().restores_early:
+            _restore_datamodule(datamodule, origin)  # before it returns loaders
         train_data = builder.train_data() if fn is TrainerFn.FITTING else None
         counts = {each.name: loader_count(builder, each, fn) for each in (VALIDATION, TEST, PREDICT)}
         builder.place(counts)
@@ -216,12 +215,17 @@ class Session(SessionState):
         self, builder: Builder, stage: str, hooks: Hooks, loggers: Fanout, train_data: Any, origin: ResumeSource
     ) -> Run:
         trainer, content = self.trainer, origin.content or {}
-        restore_weights(trainer, builder.module, builder.strategy, builder.callbacks, content, origin.parts.strict)
+        early = partial(_restore_datamodule, builder.datamodule, origin) if active().restores_early else None
+        strict = origin.parts.strict
+        restore_weights(trainer, builder.module, builder.strategy, builder.callbacks, content, strict, early)
         if stage == "fit":
             trainer.progress.reset()
+            if early is not None and origin.parts.callbacks:
+                restore_callbacks(builder.callbacks, content.get("callbacks", {}))
         run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data, self.identity)
         if stage == "fit":
-            compare(run, content, plain_hparams(builder.module.hparams)[0], origin.parts)
+            now = plain_hparams(builder.module.hparams)[0]
+            train_data.when_loaded(partial(compare, run, content, now, origin.parts))
             restore(run, content, origin.parts, origin.continues)
         return run
 
@@ -434,6 +438,13 @@ class Session(SessionState):
     def print_by(self, fn: str, show: Callable[[list[dict[str, float]], str], None]) -> None:
         """Print the metrics of ``"validate"`` or ``"test"`` by the user's function."""
         self._printers[fn] = show
+
+
+def _restore_datamodule(datamodule: DataModule | None, origin: ResumeSource) -> None:
+    if datamodule is None or origin.content is None or not origin.parts.datamodule:
+        return
+    if state := origin.content.get(type(datamodule).__qualname__):
+        datamodule.load_state_dict(state)
 
 
 def _attach(callback: Any, module: Module | None) -> None:

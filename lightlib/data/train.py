@@ -61,6 +61,7 @@ class TrainData:
         self._source, self._limit, self._move, self._reload_every = source, limit, move, reload_every
         self._sequential, self._prefetch, self._share, self._largest = sequential, prefetch, share, largest
         self._number = number
+        self._when_loaded: list[Callable[[], object]] = []
         self._loaded_at = 0
         self._loaded_with: Mapping[str, Any] | None = None
         self.loading: Callable[[], Mapping[str, Any] | None] = lambda: None
@@ -116,6 +117,16 @@ class TrainData:
         self.num_batches = loaded.num_batches
         self._seed = loaded.seed if self._seed is None else self._seed
         self._ahead_of_device = self._prefetch is not None and loaded.may_prefetch
+        waiting, self._when_loaded = self._when_loaded, []
+        for call in waiting:
+            call()
+
+    def when_loaded(self, call: Callable[[], object]) -> None:
+        """Make a call once the loaders have been requested: now, if they have."""
+        if self.is_loaded:
+            call()
+        else:
+            self._when_loaded.append(call)
 
     def reload_if_due(self, epoch: int) -> bool:
         """Request the loaders again every n epochs. Return whether they were."""
@@ -328,10 +339,10 @@ class TrainData:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, in batches and samples, and the state that draws the same epoch again."""
+        loaded = self.loaded
         if self._restored is not None:  # nothing has been read since
             return dict(self._restored)
         place = self._place.now if self._place.batches == self.position else self._place.before
-        loaded = self.loaded
         turns = [None] * len(self.sources) if loaded.is_single else place[2]
         sources = [source.state_dict(turn) for source, turn in zip(self.sources, turns, strict=False)]
         if self._before_ahead is not None:

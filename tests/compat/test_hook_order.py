@@ -14,22 +14,15 @@ from tests.compat.hook_programs import PROGRAMS, STORED
 LIGHTNING = json.loads(STORED.read_text("utf-8"))
 # Programs in which a call sees other counters, with the calls (docs/compat.md gives the reasons).
 OTHER_COUNTERS = {
-    # `current_epoch` counts only epochs that have ended.
-    **dict.fromkeys(
-        ["max_steps", "max_steps within a window", "should_stop"], ("on_train_end", "on_fit_end", "teardown")
-    ),
-    # A file that is requested in on_train_epoch_end is written once the epoch is counted.
-    "checkpoint of a metric": ("on_save_checkpoint",),
     # The position is restored before on_fit_start.
     "resume": ("on_fit_start",),
     "resume with a data module": ("on_fit_start",),
 }
 # Programs in which a call comes at another place.
 OTHER_PLACE = {
-    # Files are written after the validation that is due, so that a resumed run continues exactly.
+    # Files are written after the module's on_train_batch_end and the validation that is due, so that a resumed run
+    # continues exactly.
     "checkpoint every two steps": ("state_dict", "on_save_checkpoint"),
-    # The loaders are requested before their position is restored, and the position after the optimizers are known.
-    **dict.fromkeys(["resume", "resume with a data module"], ("train_dataloader", "load_state_dict")),
 }
 
 

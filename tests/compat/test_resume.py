@@ -93,3 +93,34 @@ def test_max_steps_counts_the_steps_of_all_optimizers():
     assert (trainer.global_step, trainer.progress.batch) == (4, 2)
     trainer, _ = run(Manual, max_steps=4, max_epochs=-1)
     assert (trainer.global_step, trainer.progress.batch) == (4, 5)  # the third batch has no step
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("stop", [{"max_steps": 2}, {"max_steps": 6, "max_epochs": -1}])
+def test_an_epoch_that_training_ended_within_is_counted_and_continued(stop, tmp_path):
+    with following(LIGHTNING):
+        whole, module = run(Automatic)
+        stopped, _ = run(Automatic, tmp_path, **stop)
+        complete = stopped.progress.batch // 4
+        assert (stopped.current_epoch, stopped.progress.epoch) == (complete + 1, complete)
+        newest = max(tmp_path.glob("*.ckpt"), key=lambda file: torch.load(file, weights_only=False)["global_step"])
+        resumed, other = run(Automatic, resumed=newest)
+    assert (resumed.current_epoch, whole.current_epoch) == (3, 3)
+    assert torch.equal(other.layer.weight, module.layer.weight)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_other_data_are_refused_before_training(tmp_path):
+    with following(LIGHTNING):
+        run(Automatic, tmp_path)
+        began = []
+
+        class Other(Automatic):
+            def training_step(self, batch, batch_idx):
+                began.append(batch_idx)
+
+        trainer = lightlib.Trainer(**{**QUIET, "max_epochs": 3})
+        data = DataLoader(TensorDataset(torch.zeros(12, 3)), 2)
+        with pytest.raises(lightlib.errors.CheckpointError, match="not the one that wrote the checkpoint"):
+            trainer.fit(Other(), data, data, ckpt_path=next(tmp_path.glob("*.ckpt")), resume={"changes": "refuse"})
+    assert not began

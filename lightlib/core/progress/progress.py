@@ -21,6 +21,7 @@ class Progress:
         begun: 1 after `on_train_epoch_start` of the running epoch, which a resumed run does not call again.
         more: Optimizer steps beyond the first of each batch, where every optimizer's are counted, as Lightning does.
         ahead: 1 while `more` counts the first step of the running batch as well.
+        shift: What `current_epoch` adds to `epoch`: 0, but where Lightning's counter is shown that has another value.
     """
 
     epoch: int = 0
@@ -31,6 +32,7 @@ class Progress:
     begun: int = 0
     more: int = 0
     ahead: int = 0
+    shift: int = 0
 
     def end_batch(self, stepped: bool) -> None:
         self.epoch_batch += 1
@@ -72,6 +74,23 @@ class Progress:
         finally:
             self.epoch = before
 
+    def enter_epoch(self) -> None:
+        """Show the running epoch."""
+        self.shift = 0
+
+    def leave_epoch(self) -> None:
+        """Show an epoch that training ended within as completed."""
+        self.shift = int(self.epoch_batch > 0)
+
+    @contextmanager
+    def before_epoch_end(self) -> Iterator[None]:
+        """Show the epoch that has just been completed as the running one."""
+        self.shift = -int(self.epoch > 0 and not self.begun)
+        try:
+            yield
+        finally:
+            self.shift = 0
+
     def move_to_batch(self, batch: int) -> None:
         self.epoch_batch = batch
 
@@ -83,8 +102,9 @@ class Progress:
 
     def state_dict(self) -> dict[str, int]:
         """Return the counters between two batches; `more` only if there are such steps."""
-        return {name: value for name, value in asdict(self).items() if name != "ahead" and (value or name != "more")}
+        counters = {name: value for name, value in asdict(self).items() if name not in ("ahead", "shift")}
+        return {name: value for name, value in counters.items() if value or name != "more"}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for field in fields(self):
-            setattr(self, field.name, int({"more": 0, "ahead": 0, **state}[field.name]))
+            setattr(self, field.name, int({"more": 0, "ahead": 0, "shift": 0, **state}[field.name]))

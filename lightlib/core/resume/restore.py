@@ -56,10 +56,14 @@ def restore_weights(
     callbacks: Sequence[Any],
     content: dict[str, Any],
     strict: bool | None = None,
+    datamodule: Callable[[], object] | None = None,
 ) -> None:
     """Load the weights, and call `on_load_checkpoint` of the module and the callbacks.
 
     There is no run yet: optimizers are configured with the weights in place.
+
+    Args:
+        datamodule: Loads the state of the data module, if the conventions load it after that of the module.
     """
     module.on_load_checkpoint(content)
     strict = module.strict_loading if strict is None else strict
@@ -67,6 +71,8 @@ def restore_weights(
         strategy.load_module_state(_readable(content["state_dict"], strategy), strict=strict)
     except RuntimeError as error:
         raise other_weights(type(module), error, "set `strict_loading = False` on it") from error
+    if datamodule is not None:
+        datamodule()
     for callback in callbacks:
         call_if_defined(callback, "on_load_checkpoint", trainer, module, content)
 
@@ -109,7 +115,8 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
     if parts.weights_alone:
         return
     if parts.callbacks:
-        _restore_callbacks(run, content["callbacks"])
+        if not active().restores_early:
+            restore_callbacks(run.callbacks, content["callbacks"])
         restore_callback_tensors(run.trainer, run.module, run.strategy, run.callbacks, content)
     restored = Restored(full=continues, optimizers=_restore_optimization(run, content, parts))
     run.continue_from(restored, begun=False)
@@ -149,11 +156,11 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
             run.saver.request_again(ours.get("asked", ()))
 
 
-def _restore_callbacks(run: Run, states: Mapping[str, Any]) -> None:
+def restore_callbacks(callbacks: Sequence[Any], states: Mapping[str, Any]) -> None:
     """Load each state into the callback of its key, or else, as files of Lightning before 1.5 need it, of its class."""
-    known = {callback.state_key: callback for callback in run.callbacks}
+    known = {callback.state_key: callback for callback in callbacks}
     for key, state in states.items():
-        of_class = [callback for callback in run.callbacks if type(callback).__name__ == key]
+        of_class = [callback for callback in callbacks if type(callback).__name__ == key]
         if key in known or len(of_class) == 1:
             (known.get(key) or of_class[0]).load_state_dict(state)
         else:
@@ -165,9 +172,10 @@ def _restore_data(run: Run, ours: Mapping[str, Any], part: Mapping[str, Any], pa
     if not parts.data:
         run.progress.begin_epoch_again()
     elif data is not None and run.train_data is not None:
-        place = run.train_data.load_state_dict(data)
-        if data.get("size", 1) != run.strategy.data_size:
-            run.progress.move_to_batch(place)
+        if data.get("size", 1) == run.strategy.data_size:
+            run.train_data.when_loaded(partial(run.train_data.load_state_dict, data))
+        else:
+            run.progress.move_to_batch(run.train_data.load_state_dict(data))
 
 
 def _part_of(ranks: Sequence[Mapping[str, Any]], strategy: Strategy) -> Mapping[str, Any] | None:
@@ -338,4 +346,5 @@ def _restore_lightnings_position(run: Run, content: dict[str, Any], parts: Resum
         run.progress.begin_epoch_again()
     elif loaders and run.progress.epoch_batch and run.train_data is not None and run.strategy.data_size == 1:
         sources = [{"loader": state} for state in loaders]
-        run.train_data.load_state_dict({"batches": run.progress.epoch_batch, "sources": sources})
+        state = {"batches": run.progress.epoch_batch, "sources": sources}
+        run.train_data.when_loaded(partial(run.train_data.load_state_dict, state))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from lightlib.checkpoint import formats
 from lightlib.checkpoint.background import BackgroundWriter
 from lightlib.checkpoint.storage import filesystem
 from lightlib.checkpoint.storage.label import Label
+from lightlib.conventions import active
 from lightlib.core.progress.progress import Progress
 from lightlib.core.resume.state import dump
 from lightlib.errors import (
@@ -170,8 +172,9 @@ class Saver:
         if not self.waiting or not self._run.between_windows():
             return
         self.deferring = False
-        while self.waiting:
-            self._serve(self.waiting.pop(0))
+        with self._run.progress.before_epoch_end() if active().counts_left else nullcontext():
+            while self.waiting:
+                self._serve(self.waiting.pop(0))
         self.deferring = True
 
     def _serve(self, wanted: SaveRequest | Callable[[], object]) -> None:

@@ -111,6 +111,7 @@ class Run:
     def begin_training(self) -> None:
         """Start the clocks and restore the random generators: from here on only the run may draw from them."""
         self.saver.defer()
+        self.progress.enter_epoch()
         self.clocks.start(self.progress.batch)
         if not self.progress.batch:
             _warn_of_eval_mode(self.module)
@@ -150,6 +151,8 @@ class Run:
         """Write the waiting checkpoints; from here on a requested checkpoint is written at once."""
         self.saver.serve_requests()
         self.saver.defer(False)
+        if active().counts_left:
+            self.progress.leave_epoch()
 
     def begin_epoch(self) -> Plan:
         """Open the epoch's iterator and return the plan, which a callback or reloaded data may have changed."""
