@@ -144,3 +144,17 @@ def test_missing_values_and_unknown_resolvers_do_not_stop_a_run():
     stored = torch.load("a.ckpt", weights_only=False)["hyper_parameters"]
     assert omegaconf.OmegaConf.is_missing(stored, "later")
     assert omegaconf.OmegaConf.to_container(stored)["elsewhere"] == "${nobody:1}"
+
+
+class Copied(Base):
+    """Keeps a plain copy of its configuration, as in `save_hyperparameters(dict(cfg))`."""
+
+    def __init__(self, cfg):
+        super().__init__()
+        self.save_hyperparameters(dict(cfg))
+        self.layer = torch.nn.Linear(2, self.hparams["net"]["width"])
+
+
+def test_a_plain_copy_of_a_configuration_builds_the_module_again():
+    fit(Copied(config())).save_checkpoint("a.ckpt")
+    assert Copied.load_from_checkpoint("a.ckpt", weights_only=False).layer.out_features == 2

@@ -196,9 +196,20 @@ def _from_object(args: tuple[Any, ...], frame: FrameType) -> tuple[dict[str, Any
 
 
 def _name_of(source: Any, frame: FrameType) -> str:
-    """Return the name of a local variable that is `source`."""
-    names = [key for key, value in frame.f_locals.items() if value is source and key != "self"]
+    """Return the name of the local variable that is `source`, or else of one that `source` is a copy of."""
+    values = {key: value for key, value in frame.f_locals.items() if key != "self"}
+    names = [key for key, value in values.items() if value is source]
+    names += [key for key, value in values.items() if _is_copy(source, value)]
     return names[0] if names else "kwargs"
+
+
+def _is_copy(source: Any, value: Any) -> bool:
+    if not isinstance(source, Mapping) or not isinstance(value, Mapping) or not source:
+        return False
+    try:
+        return bool(value == source)
+    except Exception:  # noqa: BLE001  tensors have no single truth value; values may compare as they like
+        return False
 
 
 def init_arguments(frame: FrameType | None, owner: Any) -> dict[str, Any]:

@@ -437,3 +437,36 @@ class TestLoggers:
 
         table = numpy.ones(3)
         assert list(self.given(Arrays(table), ArrayData(table))[0]) == ["table"]
+
+
+class OfOneDictionary(Module):
+    """Keeps a copy of its only argument."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.save_hyperparameters(dict(config))
+        self.layer = nn.Linear(config["width"], 1)
+
+    def training_step(self, batch, batch_idx):
+        return self.layer(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def test_a_copy_of_an_argument_builds_the_module_again(tmp_path):
+    trainer = quiet_trainer(max_epochs=1)
+    trainer.fit(OfOneDictionary({"width": 3, "layers": [1, 2]}), [torch.ones(2, 3)])
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    loaded = OfOneDictionary.load_from_checkpoint(tmp_path / "a.ckpt")
+    assert (loaded.config, loaded.layer.in_features) == ({"width": 3, "layers": [1, 2]}, 3)
+
+
+def test_values_that_cannot_be_compared_are_no_copies():
+    class Compared(Module):
+        def __init__(self, tensors, other):
+            super().__init__()
+            self.save_hyperparameters(dict(other))
+
+    assert Compared({"a": torch.ones(2)}, {"a": torch.zeros(2)}).hparams["a"].sum() == 0
