@@ -80,6 +80,14 @@ def test_the_last_short_window_is_divided_by_its_true_size():
     assert gradients == [1.0, 1.0, 1.0]
 
 
+def test_the_last_window_of_a_loader_that_ends_early_is_stepped():
+    steps = []
+    note = LambdaCallback(on_before_optimizer_step=lambda t, net, o: steps.append(t.progress.epoch_batch))
+    stream = (batch for batch in ones(5))
+    trainer(accumulate_grad_batches=2, limit_train_batches=10, callbacks=[note]).fit(Net(), stream)
+    assert steps == [1, 3, 4]
+
+
 def test_a_sum_and_a_weight_give_the_gradient_of_all_tokens():
     class Weighted(Net):
         def training_step(self, batch, batch_idx):
