@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lightlib import strategies as ours
 from lightlib.compat.plugins import precision as precisions
+from lightlib.compat.plugins.checkpoint_methods import STORING, CheckpointMethods
 from lightlib.compat.plugins.complete import complete
 from lightlib.compat.plugins.fabric_methods import FabricMethods
 from lightlib.compat.plugins.hooks import HOOKS, StrategyHooks
@@ -30,11 +31,10 @@ from lightlib.tree import to_device
 __all__ = ["STEPS", "Strategy"]
 
 _CONTEXTS = ("tensor_init_context", "model_sharded_context")
-_STORING = ("save_checkpoint", "load_checkpoint", "remove_checkpoint")
 _DROPPED = ("optimization", "in_fabric", "_of_call", "_pending", "_bound", "_waiting_states")
 
 
-class Strategy(StrategyHooks, FabricMethods, StrategyViews, ours.Strategy):
+class Strategy(StrategyHooks, CheckpointMethods, FabricMethods, StrategyViews, ours.Strategy):
     """Base of Lightning's strategies: a subclass overrides methods, and calls `super()` for lightlib's part.
 
     Args:
@@ -128,7 +128,7 @@ class Strategy(StrategyHooks, FabricMethods, StrategyViews, ours.Strategy):
             changes["move"] = self._move
         if mine(["reduce"]):
             changes["reduce"] = self._reduce
-        if mine(_STORING):
+        if mine(STORING):
             changes["store"] = PluginStore(self.checkpoint_io, self)
         precision = self.precision
         if isinstance(precision, precisions.Precision):
@@ -184,16 +184,6 @@ class Strategy(StrategyHooks, FabricMethods, StrategyViews, ours.Strategy):
             self.load_module_state = functools.partial(to.load_module_state_dict, module)  # type: ignore[method-assign]
         if overridden(to, ["get_optimizer_state"]):
             self.optimizer_state = to.get_optimizer_state  # type: ignore[method-assign]
-
-    def _load_module_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        self.load_model_state_dict({"state_dict": state}, strict=strict)
-
-    def _collect_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
-        """Call `load_optimizer_state_dict` when the states of all optimizers have come."""
-        self._waiting_states.append(state)
-        if len(self._waiting_states) == len(self.optimizers):
-            states, self._waiting_states = self._waiting_states, []
-            self.load_optimizer_state_dict({"optimizer_states": states})
 
     def _write_precision(self, content: dict[str, Any]) -> None:
         precision: Any = self.precision
@@ -370,68 +360,6 @@ class Strategy(StrategyHooks, FabricMethods, StrategyViews, ours.Strategy):
 
     def setup_optimizers(self, trainer: Any) -> None:
         """Do nothing: the Trainer calls `configure_optimizers`."""
-
-    def lightning_module_state_dict(self) -> dict[str, Any]:
-        """Return the module's state, gathered on the first process."""
-        state: dict[str, Any] = self.by_lightlib.module_state()
-        return state
-
-    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        """Load ``checkpoint["state_dict"]``."""
-        self.by_lightlib.load_module_state(checkpoint["state_dict"], strict=strict)
-
-    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Load ``checkpoint["optimizer_states"]``, one for each optimizer."""
-        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            self.by_lightlib.load_optimizer_state(optimizer, state)
-
-    # Lightning's protocol: checkpoints
-    @property
-    def checkpoint_io(self) -> CheckpointIO:
-        """The object that writes, reads and removes checkpoints; it may be set before a run."""
-        store = self.extension.store
-        if isinstance(store, PluginStore):
-            return store.plugin
-        if self._checkpoint_io is None:
-            self._checkpoint_io = TorchCheckpointIO()
-        return self._checkpoint_io
-
-    @checkpoint_io.setter
-    def checkpoint_io(self, io: CheckpointIO) -> None:
-        self._checkpoint_io = io
-        self.extend(store=PluginStore(self.checkpoint_io, self) if overridden(self, _STORING) else None)
-        io.attach_to(self)
-
-    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        """Write a checkpoint on the first process.
-
-        Args:
-            args, kwargs: ``(checkpoint, filepath, storage_options=None)``; in a Fabric
-                ``(path, state, storage_options=None, filter=None)``.
-        """
-        (self._save_trainers if self.in_fabric is None else self.in_fabric.save_checkpoint)(*args, **kwargs)
-
-    def _save_trainers(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        if self.is_global_zero:
-            self.checkpoint_io.save_checkpoint(checkpoint, filepath, storage_options=storage_options)
-
-    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the content of a checkpoint, or in a Fabric the rest of it.
-
-        Args:
-            args, kwargs: ``(checkpoint_path, weights_only=None)``; in a Fabric
-                ``(path, state=None, strict=True, weights_only=None)``.
-        """
-        load = self._load_trainers if self.in_fabric is None else self.in_fabric.load_checkpoint
-        return load(*args, **kwargs)
-
-    def _load_trainers(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        return self.checkpoint_io.load_checkpoint(checkpoint_path, weights_only=weights_only)
-
-    def remove_checkpoint(self, filepath: Any) -> None:
-        """Remove a checkpoint on the first process."""
-        if self.is_global_zero:
-            self.checkpoint_io.remove_checkpoint(filepath)
 
     # Lightning's protocol: the rest
     @property
