@@ -225,7 +225,10 @@ class Session(SessionState):
         run = builder.run(stage, trainer.progress, hooks, loggers, self.signals, train_data, self.identity)
         if stage == "fit":
             now = plain_hparams(builder.module.hparams)[0]
-            train_data.when_loaded(partial(compare, run, content, now, origin.parts))
+            if active().loads_late:
+                train_data.when_loaded(partial(compare, run, content, now, origin.parts))
+            else:
+                compare(run, content, now, origin.parts)
             restore(run, content, origin.parts, origin.continues)
         return run
 
