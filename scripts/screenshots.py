@@ -56,8 +56,43 @@ class Picture:
     hidden: str = ""
     """Names of rows whose values are not shown: a regular expression."""
     columns: int = COLUMNS
+    since: str = ""
+    """Only the output from the line that begins so is shown."""
+    figures: bool = False
+    """Whether its times are what it shows, so that they are not masked."""
 
 
+SLOW_DATA = """import time
+import torch
+import lightlib
+
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        time.sleep(0.0005)
+        return torch.rand(64)
+
+
+class Net(lightlib.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
+
+    def training_step(self, batch, batch_idx):
+        loss = (self.layers(batch) - batch.sum(1, keepdim=True)).square().mean()
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+
+
+trainer = lightlib.Trainer(max_epochs=4, accelerator="cpu", enable_progress_bar=False, enable_model_summary=False)
+trainer.fit(Net(), torch.utils.data.DataLoader(Slow(), batch_size=4))
+"""
 PROJECT = ("lightlib init",)
 FIT = "lightlib fit --config config.yaml"
 PICTURES = {
@@ -92,6 +127,13 @@ PICTURES = {
     ),
     "init": Picture("lightlib init shapes"),
     "doctor": Picture("lightlib doctor", stable=False, hidden="system|cpu|cores.*?|memory.*?|interfaces"),
+    "profile": Picture(
+        "lightlib doctor --profile train.py",
+        files={"train.py": SLOW_DATA},
+        stable=False,
+        since="Where the time of training went",
+        figures=True,
+    ),
     "fit": Picture(f"{FIT} --trainer.max_epochs 2", before=PROJECT, stable=False),
     "checkpoint-inspect": Picture(
         "lightlib checkpoint inspect lightning_logs/version_0/checkpoints/last.ckpt",
@@ -157,7 +199,8 @@ def shown(picture: Picture) -> list[str]:
             output = output.replace(path, FOLDER_AS)
         if picture.hidden:
             output = re.sub(rf"(?m)^(  (?:{picture.hidden})  +)[^\s].*?(?=\r?$)", r"\g<1>…", output)
-    printed = screen(masked(output))
+    printed = screen(output if picture.figures else masked(output))
+    printed = printed[next((i for i, line in enumerate(printed) if line.startswith(picture.since)), 0) :]
     lines += [BOLD_PROMPT.format(picture.command), *printed[: picture.lines]]
     return [*lines, "…"] if len(printed) > picture.lines else lines
 

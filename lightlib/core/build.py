@@ -46,6 +46,7 @@ from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.setup.loaders import check_loaders
 from lightlib.core.setup.plugins import accumulation_of, largest_batch, plan_of
 from lightlib.core.setup.settings import Settings
+from lightlib.core.setup.timing import Timing
 from lightlib.data.combined import CombinedLoader, flatten
 from lightlib.data.evaluation import EvalData
 from lightlib.data.prefetch import Prefetch
@@ -55,6 +56,7 @@ from lightlib.data.train import TrainData
 from lightlib.errors import MisconfigurationException
 from lightlib.launch.watch.watch import Watch
 from lightlib.loggers.fanout import Fanout
+from lightlib.profilers.step_times import NEXT_BATCH, RUN_BATCH
 from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Builder:
     """Builds one run. It lives until the run begins.
 
     Attributes:
+        timing: Measures calls with the Trainer's profiler.
         sources: For "train", "val", "test" and "predict" a function that returns the loaders, or None.
         compiler: Compiles the steps if the user's module comes from torch.compile.
         ends: Compares where the data end on each process; None with one process.
@@ -82,7 +85,7 @@ class Builder:
     strategy: Strategy
     settings: Settings
     sources: dict[str, Source | None]
-    profiler: Any = None
+    timing: Timing
     compiler: Callable[..., Any] | None = None
     ends: Watch | None = None
     results: Results = field(init=False)
@@ -106,21 +109,17 @@ class Builder:
     # hooks and steps
     def wrap(self, owner: str, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return `call` with the logging rules of hook `name`, timed if a profiler is on."""
-        if self.profiler is not None:
-            kind = "LightningModule" if owner == type(self.module).__name__ else "Callback"
-            call = _profiled(self.profiler, f"[{kind}]{owner}.{name}", call)
-        return scoped(self.results, name, call)
+        kind = "LightningModule" if owner == type(self.module).__name__ else "Callback"
+        return scoped(self.results, name, self.timing.call(f"[{kind}]{owner}.{name}", call))
 
     def timed(self, owner: object, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return `call`, a method of the module or data module that is not a hook, timed if a profiler is on."""
-        if self.profiler is None:
-            return call
         kind = "LightningDataModule" if isinstance(owner, DataModule) else "LightningModule"
-        return _profiled(self.profiler, f"[{kind}]{type(owner).__name__}.{name}", call)
+        return self.timing.call(f"[{kind}]{type(owner).__name__}.{name}", call)
 
     def time_sources(self, given: Mapping[str, Any]) -> None:
         """Time the loader methods that are called because no loaders were `given`."""
-        for name, source in self.sources.items() if self.profiler is not None else ():
+        for name, source in self.sources.items():
             method = f"{name}_dataloader"
             if source is not None and given.get(f"{method}s") is None:
                 by_data = self.datamodule is not None and overrides(self.datamodule, DataModule, method)
@@ -196,7 +195,8 @@ class Builder:
             calls.append(owners["on_after_batch_transfer"])
         if not calls:
             return None
-        return calls[0] if len(calls) == 1 else _chained(calls)
+        move = calls[0] if len(calls) == 1 else _chained(calls)
+        return self.timing.call(f"[Strategy]{type(strategy).__name__}.batch_to_device", move)
 
     def train_data(self) -> TrainData:
         if self.loaded is None:
@@ -229,6 +229,7 @@ class Builder:
             share=self.share(),
             largest=largest_batch(settings.global_batch_size, self.strategy.data_size),
             loads_late=late,
+            timed=partial(self.timing.iterator, NEXT_BATCH),
         )
         if not late:
             check_loaders(data.given, "train")
@@ -389,6 +390,7 @@ class Builder:
             removable += [optimizer.register_step_post_hook(note_step) for optimizer in optimizers]
         if not module.automatic_optimization and active().counts_all:
             removable += [optimizer.register_step_post_hook(progress.count_step) for optimizer in optimizers]
+        removable += self.timing.optimizers(optimizers)
         optimization.call(
             run_batch=run_batch,
             backward=partial(loop.backward, optimization),
@@ -408,10 +410,9 @@ class Builder:
             run_batch = then_schedules(run_batch)
         if active().clears_late:
             backward = partial(clear_and_backward, optimization, backward)
-        if self.profiler is not None:
-            run_batch = _profiled(self.profiler, "run_training_batch", run_batch)
-            backward = _profiled(self.profiler, f"[Strategy]{type(self.strategy).__name__}.backward", backward)
-        optimization.wrap(run_batch, backward)
+        strategy = type(self.strategy).__name__
+        run_batch = self.timing.call(RUN_BATCH, run_batch)
+        optimization.wrap(run_batch, self.timing.call(f"[Strategy]{strategy}.backward", backward))
 
     def _zero_grad(self, progress: Progress, optimizers: list[Any]) -> Callable[[Any], None]:
         module = self.module
@@ -457,11 +458,3 @@ def _chained(calls: list[Callable[[Any, int], Any]]) -> Callable[[Any, int], Any
         return batch
 
     return move
-
-
-def _profiled(profiler: Any, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    def timed(*args: Any) -> Any:
-        with profiler.profile(name):
-            return call(*args)
-
-    return timed

@@ -83,9 +83,9 @@ def prepare_data(trainer: Trainer, builder: Builder, hooks: Hooks, fn: TrainerFn
     """Call `prepare_data` and `setup` of the data module, the module and the callbacks."""
     module, datamodule, timed = builder.module, builder.datamodule, builder.timed
     trainer.accelerator.setup(trainer)
-    if builder.profiler is not None:
-        builder.profiler.watch(module)
-        builder.profiler.setup(stage=fn.value, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
+    if (profiler := builder.timing.profiler) is not None:
+        profiler.watch(module)
+        profiler.setup(stage=fn.value, local_rank=trainer.local_rank, log_dir=trainer.log_dir)
     for owner in (datamodule, module):
         first = trainer.local_rank if getattr(owner, "prepare_data_per_node", True) else trainer.global_rank
         if owner is not None and first == 0:

@@ -43,11 +43,11 @@ from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.session_state import SessionState
 from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_nothing
 from lightlib.core.setup.plugins import callbacks_in
+from lightlib.core.setup.timing import Timing, facts_of
 from lightlib.core.values.hparams import plain_hparams
 from lightlib.errors import SIGTERMException
 from lightlib.launch.start.program import is_shell
 from lightlib.loggers.fanout import Fanout
-from lightlib.profilers.profiler import PassThroughProfiler, Profiler
 
 if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
@@ -75,11 +75,6 @@ class Session(SessionState):
         self._once = report.Once()
         self._printers: dict[str, Callable[[list[dict[str, float]], str], None]] = {}
         self._compiler: Callable[..., Any] | None = None
-
-    @property
-    def profiler(self) -> Profiler | None:
-        profiler: Profiler | None = self.trainer.profiler
-        return None if isinstance(profiler, PassThroughProfiler) else profiler
 
     # before
     def begin(
@@ -174,7 +169,7 @@ class Session(SessionState):
             trainer.strategy,
             trainer.settings,
             sources,
-            self.profiler,
+            Timing(trainer.profiler),
             self._compiler,
             self.processes.watch,
         )
@@ -411,9 +406,11 @@ class Session(SessionState):
                 guard(method_of(self.datamodule, DataModule, "teardown"), fn)
             guard(self.hooks.teardown if complete else self._teardown_of_lightlibs, fn)
         Fanout(trainer.loggers).finalize("failed" if errors else word)
-        if self.profiler is not None:
-            guard(self.profiler.describe)
-            guard(self.profiler.teardown, fn.value)
+        if (profiler := Timing(trainer.profiler).profiler) is not None:
+            if run is not None:
+                guard(profiler.inspect, facts_of(run))
+            guard(profiler.describe)
+            guard(profiler.teardown, fn.value)
         self.callbacks = list(self.callbacks)
         for callback in self.callbacks:
             _attach(callback, None)

@@ -96,7 +96,7 @@ class Trainer(TrainerViews):
         benchmark: torch.backends.cudnn.benchmark. Default None: unchanged.
         inference_mode: torch.inference_mode (default) or torch.no_grad for validate, test and predict.
         use_distributed_sampler: Shard the data over processes. Default True.
-        profiler: ``"simple"``, ``"advanced"``, ``"pytorch"`` or a Profiler. Default None.
+        profiler: ``"simple"``, ``"advanced"``, ``"memory"``, ``"pytorch"`` or a Profiler. Default None.
         detect_anomaly: torch.autograd's anomaly mode during fit. Default False.
         barebones: Turn off everything but training, to measure it. Default False.
         plugins: A Precision, as in Lightning; or an Environment or its name, which gives the rank of this process.

@@ -57,10 +57,11 @@ class TrainData:
         largest: int | None = None,
         number: int = 0,
         loads_late: bool = False,
+        timed: Callable[[Iterator[Any]], Iterator[Any]] = lambda iterator: iterator,
     ) -> None:
         self._source, self._limit, self._move, self._reload_every = source, limit, move, reload_every
         self._sequential, self._prefetch, self._share, self._largest = sequential, prefetch, share, largest
-        self._number = number
+        self._number, self._timed = number, timed
         self._when_loaded: list[Callable[[], object]] = []
         self._loaded_at = 0
         self._loaded_with: Mapping[str, Any] | None = None
@@ -162,7 +163,7 @@ class TrainData:
                 for source, state in zip(self.sources, saved["sources"], strict=False):
                     source.load_between_epochs(state)
         with isolate_rng() if resumed else nullcontext():
-            self._iterator = iterator = self._resume(batch, saved) if resumed else self._begin()
+            self._iterator = iterator = self._timed(self._resume(batch, saved) if resumed else self._begin())
             if saved is not None and resumed and saved.get("ahead") is not None:
                 set_rng_state(saved["ahead"])
             self._read = self._first_read(iterator)

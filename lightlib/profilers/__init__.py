@@ -1,4 +1,4 @@
-"""Profilers: measure the time of hooks and steps. Each is imported when its name is first used."""
+"""Profilers: measure the time and memory of hooks and steps. Each is imported on first use."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from lightlib import lazy
 
 if TYPE_CHECKING:
     from lightlib.profilers.advanced import AdvancedProfiler
-    from lightlib.profilers.profiler import PassThroughProfiler, Profiler
+    from lightlib.profilers.memory import MemoryProfiler
+    from lightlib.profilers.profiler import PassThroughProfiler, Profiler, RunFacts
     from lightlib.profilers.pytorch import PyTorchProfiler
     from lightlib.profilers.simple import SimpleProfiler
 
-__all__ = ["AdvancedProfiler", "PassThroughProfiler", "Profiler", "PyTorchProfiler", "SimpleProfiler"]
+__all__ = [
+    "AdvancedProfiler", "MemoryProfiler", "PassThroughProfiler", "Profiler", "PyTorchProfiler", "RunFacts",
+    "SimpleProfiler",
+]  # fmt: skip
 
 _get, _names = lazy.attributes(
     __name__,
     {
         "AdvancedProfiler": "advanced",
+        "MemoryProfiler": "memory",
         "PassThroughProfiler": "profiler",
         "Profiler": "profiler",
         "PyTorchProfiler": "pytorch",
+        "RunFacts": "profiler",
         "SimpleProfiler": "simple",
     },
 )

@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,31 @@ from lightlib.errors import MisconfigurationException, nearest
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Facts on which a recommendation to train faster depends.
+
+    Attributes:
+        device: The type of the device: ``"cpu"``, ``"cuda"``, ``"mps"``.
+        cores: CPU cores that each process may use.
+        num_workers: Of the training loader; the smallest if there are several, None if it has no such attribute.
+        pin_memory: Whether all training loaders use pinned memory; None if they have no such attribute.
+        batch_size: Of the training loader, None if unknown.
+        log_every_n_steps: The Trainer's setting.
+        async_save: Whether checkpoints are written in the background.
+        fused: Whether an optimizer steps with one fused kernel; None if none can.
+    """
+
+    device: str = "cpu"
+    cores: int = 1
+    num_workers: int | None = None
+    pin_memory: bool | None = None
+    batch_size: int | None = None
+    log_every_n_steps: int = 50
+    async_save: bool = False
+    fused: bool | None = None
 
 
 class Profiler(ABC):
@@ -84,6 +110,9 @@ class Profiler(ABC):
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         """Prepare for a run. `stage` is ``fit``, ``validate``, ``test`` or ``predict``."""
         self.stage, self.local_rank, self._log_dir = stage, local_rank or 0, log_dir
+
+    def inspect(self, facts: RunFacts) -> None:
+        """Receive facts about the run; called once before `describe`."""
 
     def teardown(self, stage: str | None) -> None:
         """Release everything at the end of a run, also after an exception."""

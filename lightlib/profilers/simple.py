@@ -6,7 +6,9 @@ import os
 from array import array
 from time import monotonic, perf_counter
 
-from lightlib.profilers.profiler import Profiler, not_started, started_twice
+from lightlib.profilers.bottleneck import table
+from lightlib.profilers.profiler import Profiler, RunFacts, not_started, started_twice
+from lightlib.profilers.step_times import StepTimes
 
 
 class SimpleProfiler(Profiler):
@@ -37,12 +39,15 @@ class SimpleProfiler(Profiler):
         self.current_actions: dict[str, float] = {}
         self.recorded_durations: dict[str, array[float]] = {}
         self.start_time = monotonic()
+        self.step_times = StepTimes()
+        self._facts = RunFacts()
         self._over = False
 
     def start(self, action_name: str) -> None:
         if action_name in self.current_actions:
             raise started_twice(action_name)
-        self.current_actions[action_name] = perf_counter()
+        self.current_actions[action_name] = now = perf_counter()
+        self.step_times.start(action_name, now)
 
     def stop(self, action_name: str) -> None:
         end = perf_counter()
@@ -50,11 +55,13 @@ class SimpleProfiler(Profiler):
             raise not_started(action_name, self.current_actions)
         duration = end - self.current_actions.pop(action_name)
         self.recorded_durations.setdefault(action_name, array("d")).append(duration)
+        self.step_times.stop(action_name, end)
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         super().setup(stage, local_rank, log_dir)
         if self._over:  # the measurements belong to the previous run
             self.recorded_durations.clear()
+            self.step_times = StepTimes()
             self._over = False
         if not self.current_actions and not self.recorded_durations:
             self.start_time = monotonic()
@@ -63,18 +70,22 @@ class SimpleProfiler(Profiler):
         passed = monotonic() - self.start_time
         actions = sorted(self.recorded_durations.items(), key=lambda action: sum(action[1]), reverse=True)
         calls = sum(len(times) for _, times in actions)
-        table = [["Action", "Mean duration (s)", "Calls", "Total time (s)", "Percentage %"]]
-        table += [["Total", "-", str(calls), f"{passed:.5g}", "100"]] if self.extended else []
+        rows = [["Action", "Mean duration (s)", "Calls", "Total time (s)", "Percentage %"]]
+        rows += [["Total", "-", str(calls), f"{passed:.5g}", "100"]] if self.extended else []
         for name, times in actions:
             total = sum(times)
             numbers = f"{total / len(times):.5g}", str(len(times)), f"{total:.5g}", f"{100 * total / passed:.5g}"
-            table.append([name, *numbers])
+            rows.append([name, *numbers])
         if not self.extended:
-            table = [[name, mean, total] for name, mean, _, total, _ in table]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        titles, *rows = [" | ".join(map(str.ljust, row, widths)) for row in table]
-        lines = ["Profile (an action contains those that run within it)", titles, "-" * len(titles), *rows]
+            rows = [[name, mean, total] for name, mean, _, total, _ in rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        titles, *shown = [" | ".join(map(str.ljust, row, widths)) for row in rows]
+        lines = ["Profile (an action contains those that run within it)", titles, "-" * len(titles), *shown]
+        lines += ["", *parts] if (parts := table(self.step_times, self._facts)) else []
         return "\n".join(line.rstrip() for line in lines)
+
+    def inspect(self, facts: RunFacts) -> None:
+        self._facts = facts
 
     def teardown(self, stage: str | None) -> None:
         self.current_actions.clear()

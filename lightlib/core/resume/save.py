@@ -25,6 +25,7 @@ from lightlib.errors import (
     UnknownNameError,
     shown,
 )
+from lightlib.profilers.step_times import SAVE
 from lightlib.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -190,6 +191,10 @@ class Saver:
         Raises:
             CheckpointWriteError: It could not be written: on every process.
         """
+        with self._run.trainer.profiler.profile(SAVE):
+            self._write(request)
+
+    def _write(self, request: SaveRequest) -> None:
         run, strategy, path, writer = self._run, self._run.strategy, request.path, request.writer
         kind = request.kind or strategy.checkpoint_format
         run.loggers.save()  # anything logged before a checkpoint is on disk when the checkpoint is

@@ -12,6 +12,7 @@ from torch import Tensor
 from lightlib import report
 from lightlib.callbacks.monitored import monitors_of, warn_for_unlogged
 from lightlib.core.metrics.results import to_floats
+from lightlib.core.setup.timing import Timing
 
 if TYPE_CHECKING:
     from lightlib.core.run.run import Run
@@ -27,7 +28,10 @@ class LogWriter:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._targets = run.loggers.targets("log_metrics")  # bound once: a value goes from here to the logger
+        timing, targets = Timing(run.trainer.profiler), run.loggers.targets("log_metrics")
+        names = [f"[Logger]{type(logger).__name__}.log_metrics" for logger in run.loggers.loggers]
+        # bound once: a value goes from here to the logger
+        self._targets = [(timing.call(name, log), report) for name, (log, report) in zip(names, targets, strict=True)]
         self._warned = False  # of values or weights that are not finite
 
     def write_step(self) -> None:

@@ -260,7 +260,8 @@ class Run:
         leavable = not (validates and self._count_validation_batches())
         self.stop.begin_evaluation(leavable, _fingerprint(self.module) if validates else [])
         try:
-            with grad_off(), isolate_rng() if stage is SANITY_CHECK else nullcontext():
+            profile = self.trainer.profiler.profile(f"run_{stage.name}")
+            with profile, grad_off(), isolate_rng() if stage is SANITY_CHECK else nullcontext():
                 method_of(self.module, self.hooks.module_base, f"on_{stage.name}_model_eval")()
                 yield data
                 self._back_to_training_mode(stage, modes)

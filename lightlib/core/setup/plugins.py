@@ -197,6 +197,7 @@ def profiler_of(given: Any) -> Any:
             "simple": "SimpleProfiler",
             "advanced": "AdvancedProfiler",
             "pytorch": "PyTorchProfiler",
+            "memory": "MemoryProfiler",
         }
         if given.lower() not in names:
             raise UnknownNameError(
@@ -207,7 +208,7 @@ def profiler_of(given: Any) -> Any:
         return given
     raise ArgumentTypeError(
         f"profiler is {shown(given)}.",
-        expected="'simple', 'advanced', 'pytorch' or a lightlib.profilers.Profiler.",
+        expected="'simple', 'advanced', 'memory', 'pytorch' or a lightlib.profilers.Profiler.",
         fix=_instance("profiler", given, profilers.Profiler) or "Trainer(profiler='simple')",
     )
 

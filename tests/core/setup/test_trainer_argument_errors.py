@@ -31,7 +31,7 @@ PROCESSES = "a number of processes: an int >= 1 or a numeric string. CPUs have n
 PRECISIONS = "one of '64-true', '32-true', '16-mixed', 'bf16-mixed', '16-true', 'bf16-true', or a Precision."
 LOGGERS = "True, False, a logger's name, or instances of lightlib.loggers.Logger."
 CALLBACKS = "instances of lightlib.Callback."
-PROFILERS = "'simple', 'advanced', 'pytorch' or a lightlib.profilers.Profiler."
+PROFILERS = "'simple', 'advanced', 'memory', 'pytorch' or a lightlib.profilers.Profiler."
 TIME = 'a time: "DD:HH:MM:SS", a datetime.timedelta, or a dict of its arguments.'
 LIMIT = "an int >= 0 (batches) or a float from 0.0 to 1.0 (a fraction of them)."
 INTERVAL = "an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), or a time."
@@ -235,7 +235,7 @@ ROWS = [
     ),
     (
         "profiler", "simpel", NAME, "Unknown profiler 'simpel'. Did you mean 'simple'?",
-        "one of 'advanced', 'pytorch', 'simple'.", "Trainer(profiler='simple')",
+        "one of 'advanced', 'memory', 'pytorch', 'simple'.", "Trainer(profiler='simple')",
     ),
     *flag("detect_anomaly"),
     *flag("barebones"),
