@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lightlib import callbacks as callbacks
     from lightlib import checkpoint as checkpoint
     from lightlib import cli as cli
+    from lightlib import distributed as distributed
     from lightlib import errors as errors
     from lightlib import fabric as fabric
     from lightlib import launch as launch
@@ -64,8 +65,8 @@ _get, _names = lazy.attributes(
         "seed_everything": "data.seed",
     },
     (
-        "accelerators", "callbacks", "checkpoint", "cli", "errors", "fabric", "launch", "loggers", "optim", "precision",
-        "profilers", "strategies", "testing",
+        "accelerators", "callbacks", "checkpoint", "cli", "distributed", "errors", "fabric", "launch", "loggers",
+        "optim", "precision", "profilers", "strategies", "testing",
     ),
 )  # fmt: skip
 

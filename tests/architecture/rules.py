@@ -29,7 +29,7 @@ ORDER = (
     "launch.environment > launch.start > launch.watch > launch",
     "callbacks > callbacks.checkpoint > callbacks.progress > callbacks.summary > callbacks.averaging",
     "data",
-    "strategies.group > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
+    "strategies.group > distributed > strategies.axes > strategies.pipeline > strategies > strategies.deepspeed",
     "core.progress > core.metrics > core.optimization > core.values",
     "core.resume > core.module > core.setup > core.run > core",
     "fabric",
