@@ -1,0 +1,29 @@
+"""docs/parity.md: every row has objects and tests, and all of them exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts import parity
+
+ROWS = parity.read()
+GOOD = {"row": "B1.2", "feature": "f", "objects": ["lightlib.Module"], "tests": ["tests/docs/test_parity.py::test_x"]}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["row"] for row in ROWS])
+def test_the_objects_and_tests_of_a_row_exist(row):
+    assert parity.problems(row) == []
+
+
+def test_the_page_is_current_and_no_row_is_there_twice():
+    assert parity.PAGE.read_text("utf-8") == parity.page(ROWS), "run `python scripts/parity.py --write`"
+    assert len({row["row"] for row in ROWS}) == len(ROWS)
+
+
+def test_what_is_missing_is_found():
+    row = {"row": "B9.9", "feature": "f", "objects": ["lightlib.Modul"], "tests": ["tests/absent.py::test_a"]}
+    assert parity.problems(row) == [
+        "B9.9: there is no object lightlib.Modul", "B9.9: there is no test tests/absent.py::test_a"
+    ]  # fmt: skip
+    assert parity.problems({**row, "objects": [], "tests": []}) == ["B9.9: no objects", "B9.9: no tests"]
+    assert parity.problems(GOOD) == ["B1.2: there is no test tests/docs/test_parity.py::test_x"]
