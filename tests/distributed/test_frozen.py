@@ -87,3 +87,26 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path):
     for whole, found in ranks(3, resumed, tmp_path / "a.ckpt"):
         assert list(found) == list(whole)
         assert all(torch.equal(value, whole[name]) for name, value in found.items())
+
+
+class Unused(Net):
+    """Leaves its last layer out of the loss from the second batch on."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return super().training_step(batch, batch_idx) if batch_idx < 1 else self.model[0](batch[0]).sum()
+
+
+def without_gradients(rank: int) -> str:
+    torch.manual_seed(0)
+    trainer = L.Trainer(**QUIET, strategy="ddp", max_epochs=1)
+    with pytest.raises(L.errors.LightlibError) as caught:  # the rank that fails second reports the error of the first
+        trainer.fit(Unused(), DataLoader(data(48), 4))
+    return str(caught.value)
+
+
+def test_parameters_without_a_gradient_are_named():
+    for message in ranks(2, without_gradients):
+        unused = [name for name, _ in Unused().named_parameters() if not name.startswith("model.0.")]
+        shown = ", ".join(map(repr, unused[:10]))
+        assert f"gave these parameters of Unused no gradient: {shown} and {len(unused) - 10} more." in message
+        assert "Fix: Trainer(strategy='ddp_find_unused_parameters_true')" in message

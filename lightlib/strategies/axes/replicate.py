@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Literal
@@ -163,7 +164,12 @@ class Replicate(Axis):
         self._ddp.module.__dict__["step"] = method
 
         def averaged(*args: Any) -> Any:
-            return self._ddp(*args)  # type: ignore[misc]
+            try:
+                return self._ddp(*args)  # type: ignore[misc]
+            except RuntimeError as error:
+                if (named := _naming_unused(error, self._ddp)) is None:
+                    raise
+                raise named from error
 
         return averaged
 
@@ -225,6 +231,23 @@ class Replicate(Axis):
                 parameter.grad = torch.zeros_like(parameter)  # where torch keeps it
         for bucket in _buckets([p.grad for p, used in zip(parameters, present.tolist(), strict=True) if used]):
             _average(bucket, group)
+
+
+def _naming_unused(error: RuntimeError, ddp: Any) -> MisconfigurationException | None:
+    """Return an error with the names of parameters without a gradient, which torch reports by their numbers."""
+    found = re.search(r"did not receive grad for rank \d+:([\d ]+)", str(error))
+    if found is None:
+        return None
+    trained = [name for name, parameter in ddp.module.module.named_parameters() if parameter.requires_grad]
+    numbers = [number for number in map(int, found[1].split()) if number < len(trained)]
+    names = [trained[number] for number in numbers]
+    shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return MisconfigurationException(
+        f"The last training step gave these parameters of {type(ddp.module.module).__name__} no gradient: {shown}.",
+        expected="a loss that depends on every parameter that requires a gradient, which 'ddp' averages.",
+        fix="Trainer(strategy='ddp_find_unused_parameters_true') if that is intended; if it always is, freeze them: "
+        "parameter.requires_grad_(False).",
+    )
 
 
 def _copies(site: AxisContext) -> Any:
