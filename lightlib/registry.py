@@ -62,9 +62,9 @@ _SCHEDULERS = {
 }
 _CALLBACKS = _from(
     "lightlib.callbacks",
-    "CheckpointGC EMAWeightAveraging EarlyStopping GradientAccumulationScheduler LambdaCallback LearningRateMonitor "
-    "ModelCheckpoint ModelSummary OnExceptionCheckpoint PlainProgressBar RichModelSummary RichProgressBar "
-    "TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
+    "BackboneFinetuning CheckpointGC EMAWeightAveraging EarlyStopping GradientAccumulationScheduler "
+    "LambdaCallback LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint PlainProgressBar "
+    "RichModelSummary RichProgressBar TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

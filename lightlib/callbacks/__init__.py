@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
     from lightlib.callbacks.checkpoint.on_exception_checkpoint import OnExceptionCheckpoint
     from lightlib.callbacks.early_stopping import EarlyStopping
+    from lightlib.callbacks.finetuning.backbone import BackboneFinetuning
+    from lightlib.callbacks.finetuning.base import BaseFinetuning
     from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
     from lightlib.callbacks.lambda_callback import LambdaCallback
     from lightlib.callbacks.lr_monitor import LearningRateMonitor
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from lightlib.callbacks.timer import Timer
 
 __all__ = [
+    "BackboneFinetuning",
+    "BaseFinetuning",
     "Callback",
     "Checkpoint",
     "CheckpointGC",
@@ -58,6 +62,8 @@ __all__ = [
 _get, _names = lazy.attributes(
     __name__,
     {
+        "BackboneFinetuning": "finetuning.backbone",
+        "BaseFinetuning": "finetuning.base",
         "Callback": "callback",
         "Checkpoint": "checkpoint.checkpoint",
         "CheckpointGC": "checkpoint.gc",

@@ -21,8 +21,6 @@ _OF_HARDWARE = """
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(_OF_HARDWARE.split(), _HARDWARE),
     "ACCELERATOR_REGISTRY": "declare an entry point of the group lightlib.accelerators.",
-    "BackboneFinetuning": "freeze layers in on_fit_start and unfreeze them in on_train_epoch_start.",
-    "BaseFinetuning": "freeze layers in on_fit_start and unfreeze them in on_train_epoch_start.",
     "BatchSizeFinder": "try batch sizes with Trainer(max_steps=2).",
     "DeviceStatsMonitor": "log torch.cuda.memory_stats() in on_train_batch_end.",
     "FabricSpikeDetection": "use lightlib.callbacks.TerminateOnNaN, which ends a run at a loss that is not finite.",
@@ -39,7 +37,6 @@ INSTEAD: dict[str, str] = {
     "TrainingSpikeException": "use lightlib.callbacks.TerminateOnNaN.",
     "Tuner": "try learning rates and batch sizes with Trainer(max_steps=…).",
     "fabric_plugin_to_compute_dtype": "use trainer.precision.",
-    "multiplicative": "write `lambda epoch: 2.0`.",
     "prepare_for_backward": 'use strategy="ddp", which does it.',
 }
 

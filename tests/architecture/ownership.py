@@ -12,7 +12,11 @@ from tests.architecture.rules import File
 # only to attributes of `self`, `cls` and of objects that it made itself.
 ALLOWED: tuple[tuple[str, str, str], ...] = (
     # torch and Python
-    (".*", r"\w+(\[.*\])?\.(grad|requires_grad|training)", "torch keeps this state in attributes"),
+    (
+        ".*",
+        r"\w+(\[.*\])?\.(grad|requires_grad|training|track_running_stats|momentum)",
+        "torch keeps this state in attributes",
+    ),
     (".*", r"ctx\.\w+|context\.parameter", "torch.autograd.Function: what forward keeps for backward"),
     (".*", r"\w+(\.\w+)?\.param_groups|optimizer\._opt_called", "torch.optim: schedulers assign them too"),
     (".*", r"torch\.backends\.\w+\.\w+|_attention\._cp_options\.\w+", "torch: switches of the process"),

@@ -1,0 +1,1 @@
+"""Freeze and unfreeze parts of a model while it trains."""

@@ -1,0 +1,45 @@
+"""Flags: which parameters of a module are trained, and which batch norms track their statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+Flags = dict[str, dict[str, bool]]
+
+
+def flags_of(module: nn.Module) -> Flags:
+    """Return the flags of the parameters and batch norms of this process, by name."""
+    norms = ((name, part) for name, part in module.named_modules() if isinstance(part, _BatchNorm))
+    return {
+        "requires_grad": {name: parameter.requires_grad for name, parameter in module.named_parameters()},
+        "track_running_stats": {name: part.track_running_stats for name, part in norms},
+    }
+
+
+def joined(flags: Iterable[Flags]) -> Flags:
+    """Return the flags of several processes as one; stages of a pipeline have different parameters."""
+    together: Flags = {"requires_grad": {}, "track_running_stats": {}}
+    for one in flags:
+        for kind, found in one.items():
+            together[kind] |= found
+    return together
+
+
+def set_flags(module: nn.Module, flags: Mapping[str, Mapping[str, Any]]) -> None:
+    """Set the flags of those parameters and batch norms that this process has."""
+    for name, parameter in module.named_parameters():
+        if name in flags.get("requires_grad", {}):
+            parameter.requires_grad_(bool(flags["requires_grad"][name]))
+    parts = dict(module.named_modules())
+    for name, tracks in flags.get("track_running_stats", {}).items():
+        if isinstance(parts.get(name), _BatchNorm):
+            set_tracking(parts[name], bool(tracks))
+
+
+def set_tracking(norm: nn.Module, tracks: bool) -> None:
+    """Let a batch norm update its running statistics in training mode, or not."""
+    norm.track_running_stats = tracks  # type: ignore[assignment]
