@@ -64,7 +64,8 @@ _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning CheckpointGC EMAWeightAveraging EarlyStopping GradientAccumulationScheduler "
     "LambdaCallback LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint PlainProgressBar "
-    "RichModelSummary RichProgressBar TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
+    "RichModelSummary RichProgressBar StochasticWeightAveraging TQDMProgressBar TerminateOnNaN Timer "
+    "WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
+    from lightlib.callbacks.averaging.stochastic import StochasticWeightAveraging
     from lightlib.callbacks.averaging.weight_averaging import EMAWeightAveraging, WeightAveraging
     from lightlib.callbacks.callback import Callback
     from lightlib.callbacks.checkpoint.checkpoint import Checkpoint
@@ -51,6 +52,7 @@ __all__ = [
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
+    "StochasticWeightAveraging",
     "TQDMProgressBar",
     "TerminateOnNaN",
     "TimedProgressBar",
@@ -80,6 +82,7 @@ _get, _names = lazy.attributes(
         "RichModelSummary": "summary.model_summary",
         "RichProgressBar": "progress.progress_bar",
         "RichProgressBarTheme": "progress.progress_bar",
+        "StochasticWeightAveraging": "averaging.stochastic",
         "TQDMProgressBar": "progress.progress_bar",
         "TerminateOnNaN": "terminate_on_nan",
         "TimedProgressBar": "progress.progress_bar",

@@ -31,7 +31,6 @@ INSTEAD: dict[str, str] = {
     "ScheduleWrapper": "use lightlib.profilers.PyTorchProfiler(schedule=…).",
     "ServableModuleValidator": "send a request to the server of your choice in a test.",
     "SpikeDetection": "use lightlib.callbacks.TerminateOnNaN, which ends a run at a loss that is not finite.",
-    "StochasticWeightAveraging": "use torch.optim.swa_utils in a callback.",
     "Throughput": "read the progress bar, which shows batches per second.",
     "ThroughputMonitor": "read the progress bar, which shows batches per second and the wait for data.",
     "TrainingSpikeException": "use lightlib.callbacks.TerminateOnNaN.",

@@ -42,6 +42,7 @@ from lightlib.core.run.optimization import Optimization
 from lightlib.core.run.parts import PREDICT, TEST, Evaluations, Stage
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
+from lightlib.core.run.training_pass import STEP
 from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.setup.loaders import check_loaders
 from lightlib.core.setup.plugins import accumulation_of, largest_batch, plan_of
@@ -143,6 +144,7 @@ class Builder:
             if loaders > 1:
                 owners = [(self.module, Module, 0), *((callback, Callback, 2) for callback in self.callbacks)]
                 check_hooks_of_several_loaders(owners, stage, loaders)
+        steps[STEP] = steps["training_step"]
         if self.strategy.in_parts:
             steps["training_step"] = in_parts(self.results, steps["training_step"], lambda: self.trainer.progress.batch)
         self.strategy.exchange_by(self.results.step_message, self.results.receive)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -128,6 +129,30 @@ class TrainData:
             call()
         else:
             self._when_loaded.append(call)
+
+    def second_reader(self) -> TrainData:
+        """Return a reader of the same loaders that leaves the position of this one alone.
+
+        Raises:
+            MisconfigurationException: An epoch is being read from a loader that keeps its own position.
+        """
+        own = [source.given for source in self.sources if source.loader is source.given]
+        if own and self._iterator is not None and not self.exhausted:
+            raise MisconfigurationException(
+                f"The training data is read a second time within an epoch, from a {type(own[0]).__name__}.",
+                expected="a torch DataLoader, which can be read at two positions.",
+                fix="read it again at the end of training only.",
+            )
+        share = None if self._share is None else replace(self._share, ends=None)
+        return TrainData(
+            lambda: self.loaders,
+            self._limit,
+            self._move,
+            sequential=self._sequential,
+            share=share,
+            largest=self._largest,
+            number=self._number,
+        )
 
     def reload_if_due(self, epoch: int) -> bool:
         """Request the loaders again every n epochs. Return whether they were."""

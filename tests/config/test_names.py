@@ -189,6 +189,7 @@ ARGUMENTS = {
     "CosineAnnealingWarmRestarts": {"T_0": 2},
     "CyclicLR": {"base_lr": 0.1, "max_lr": 0.2},
     "EarlyStopping": {"monitor": "loss"},
+    "StochasticWeightAveraging": {"swa_lrs": 0.1},
     "ExponentialLR": {"gamma": 0.5},
     "GradientAccumulationScheduler": {"scheduling": {"0": 1}},
     "MultiStepLR": {"milestones": [1]},
@@ -261,7 +262,6 @@ def test_other_paths_stay(path):
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("lightning.pytorch.callbacks.StochasticWeightAveraging", "Expected: one of lightlib.callbacks: "),
         ("lightning.pytorch.strategies.XLAStrategy", "Fix: use a CPU, CUDA or MPS device"),
         ("lightning.pytorch.loggers.LitLogger", "Expected: one of lightlib.loggers: CSVLogger, "),
         ("lightning.fabric.plugins.environments.XLAEnvironment", "Expected: one of lightlib.launch: "),

@@ -21,13 +21,14 @@ class Average:
     Args:
         module: The module. Its present tensors are the first average, which counts as `count` of them.
         device: Where the averages are kept. Default: where the tensors are.
-        use_buffers: Whether buffers of floating point are averaged; otherwise they are copied as well.
+        use_buffers: Whether buffers of floating point are averaged; otherwise they are copied as well. None: the
+            average has no buffers.
         options: `avg_fn` or `multi_avg_fn` of :class:`torch.optim.swa_utils.AveragedModel`.
         count: How many states of the module have been averaged.
     """
 
     def __init__(
-        self, module: nn.Module, device: Any, use_buffers: bool, options: dict[str, Any], count: int = 1
+        self, module: nn.Module, device: Any, use_buffers: bool | None, options: dict[str, Any], count: int = 1
     ) -> None:
         self._use_buffers = use_buffers
         averaged, copied = self._tensors(module)
@@ -71,7 +72,7 @@ class Average:
         """Return the tensors to average and those to copy; both share the memory of the module's."""
         reshard(module)
         parameters = [local_part(p.detach()) for p in module.parameters() if not p.is_meta]
-        buffers = [local_part(b.detach()) for b in module.buffers() if not b.is_meta]
+        buffers = [local_part(b.detach()) for b in module.buffers() if not b.is_meta and self._use_buffers is not None]
         averaged = [b for b in buffers if self._use_buffers and (b.is_floating_point() or b.is_complex())]
         taken = {id(b) for b in averaged}
         return [*parameters, *averaged], [b for b in buffers if id(b) not in taken]

@@ -10,9 +10,11 @@ from torch import Tensor
 OURS: Final = "lightlib"
 CALLBACK_TENSORS: Final = "callback_tensors"  # within it
 TRAINED: Final = "current_model_state"  # the weights that are trained, where "state_dict" holds their average
+AVERAGED: Final = "average_model_state"  # the average, where "state_dict" holds the weights that are trained
 SHARDED: Final = (
     "state_dict",
     TRAINED,
+    AVERAGED,
     "optimizer_states",
 )  # like the callbacks' tensors; read by each process as needed
 FORMAT: Final = 3  # version of the layout under that key

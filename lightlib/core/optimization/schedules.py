@@ -114,6 +114,12 @@ class Schedules:
             )
         return report.warn(f"{message}; the learning rate does not change. Logged so far: {known}.")
 
+    def use(self, scheduler: Any) -> list[SchedulerConfig]:
+        """Step this scheduler once per epoch from now on, in place of the present ones, which are returned."""
+        before, config = self.configs, SchedulerConfig(scheduler)
+        self.configs, self.by_step, self._by_epoch = [config], [], [config] if self._automatic else []
+        return before
+
     def state_dict(self) -> list[Any]:
         return [config.scheduler.state_dict() for config in self.configs]
 

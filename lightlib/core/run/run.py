@@ -30,6 +30,7 @@ from lightlib.core.run.optimization import Optimization
 from lightlib.core.run.parts import SANITY_CHECK, VALIDATION, Clocks, Evaluations, Stage, StopRequests
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.step_check import StepCheck
+from lightlib.core.run.training_pass import forward_training_data
 from lightlib.core.run.user_snapshot import Snapshot
 from lightlib.core.run.user_state import UserState
 from lightlib.core.setup.loaders import explain_batch
@@ -164,6 +165,10 @@ class Run:
         self.step_check.begin_epoch()
         self.plan = self.replan(data.num_batches)
         return self.plan
+
+    def forward_training_data(self, num_batches: int | None = None) -> int:
+        """Run `training_step` on training batches without gradients or logs; see `training_pass`."""
+        return forward_training_data(self, num_batches)
 
     def use_plan(self, plan: Plan) -> None:
         self.plan = plan
