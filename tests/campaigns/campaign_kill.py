@@ -45,6 +45,8 @@ ALL += [
     Configuration("ddp", workers=2, asynchronous=True, batteries=True),
     Configuration("fsdp", asynchronous=True, format="directory", batteries=True),
 ]
+ALL += [Configuration(strategy, phased=True) for strategy in MAIN]
+ALL += [Configuration("ddp", workers=2, asynchronous=True, phased=True)]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

@@ -17,14 +17,22 @@ from torch.utils.data import DataLoader, Dataset
 from torchmetrics.classification import MulticlassAccuracy
 
 import lightlib as L
-from lightlib.callbacks import Callback, EarlyStopping, EMAWeightAveraging, LearningRateMonitor, ModelCheckpoint
+from lightlib.callbacks import (
+    BaseFinetuning,
+    Callback,
+    EarlyStopping,
+    EMAWeightAveraging,
+    LearningRateMonitor,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+)
 from lightlib.loggers import CSVLogger, TensorBoardLogger
 from tests.campaigns import phases
 from tests.campaigns.own_state import ChangesData, Epochs, KeepsOwnState
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
-_SWITCHES = ("plain", "own", "batteries")
+_SWITCHES = ("plain", "own", "batteries", "phased")
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class Configuration:
         plain: Leave out what takes time and touches no file: workers' noise, TensorBoard.
         own: Keep state in objects of the user's, which no method of theirs saves.
         batteries: Use the callbacks with state that are left out otherwise: an average of the weights.
+        phased: Use the callbacks that change the training from an epoch on: a frozen layer, and an average of the
+            weights of the last epochs.
     """
 
     strategy: str = "one"
@@ -54,6 +64,7 @@ class Configuration:
     plain: bool = False
     own: bool = False
     batteries: bool = False
+    phased: bool = False
 
     @property
     def processes(self) -> int:
@@ -132,7 +143,7 @@ class Classifier(L.Module):
         self.log("val_accuracy", self.val_accuracy)
 
     def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
+        optimizer = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=0.02)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
@@ -154,6 +165,25 @@ class Owner(KeepsOwnState, Classifier):
         optimizer = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=0.02)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.9)
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
+class Unfreezes(BaseFinetuning):
+    """Freezes layers for one epoch, with their batch norms."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.names = names
+
+    def freeze_before_training(self, pl_module: Any) -> None:
+        self.freeze(self.layers(pl_module), train_bn=False)
+
+    def finetune_function(self, pl_module: Any, epoch: int, optimizer: Any) -> None:
+        if epoch == 1:
+            self.unfreeze_and_add_param_group(self.layers(pl_module), optimizer)
+
+    def layers(self, pl_module: Any) -> list[nn.Module]:
+        """Return the layers that this process has; stages of a pipeline have others."""
+        return [part for name, part in pl_module.model.named_children() if name in self.names]
 
 
 class MovingAverage(Callback):
@@ -222,6 +252,8 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     yield MovingAverage()
     yield from [ChangesData()] if how.own else []
     yield from [EMAWeightAveraging(decay=0.8, update_every_n_steps=2)] if how.batteries else []
+    frozen = ("3",) if how.strategy == "pipeline" else ("0", "1")  # each stage has to train something
+    yield from [Unfreezes(frozen), StochasticWeightAveraging(0.005, 2, 2)] if how.phased else []
     yield LearningRateMonitor("step")
     yield EarlyStopping("val_loss", patience=4)
     yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor="val_loss", save_top_k=2, save_last=True, **options)

@@ -163,7 +163,9 @@ class BaseFinetuning(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: Module) -> None:
         if self._saved is not None:
-            set_flags(pl_module, self._saved)
+            state = trainer.run.user_state if trainer.run is not None else None
+            later = state.pending if state is not None and state.saves else None
+            set_flags(pl_module, self._saved, later or {})
 
     def on_train_start(self, trainer: Trainer, pl_module: Module) -> None:
         if self._saved is None and trainer.progress.begun:  # a second fit, within the epoch in which the first ended
@@ -176,15 +178,16 @@ class BaseFinetuning(Callback):
             self.finetune_function(pl_module, trainer.current_epoch, optimizer)
         self._follow(trainer)
 
+        names = [trainer.strategy.parameter_names(optimizer) for optimizer in trainer.optimizers]
+        groups = [_with_names(optimizer, held) for optimizer, held in zip(trainer.optimizers, names, strict=True)]
+        self._internal_optimizer_metadata = dict(enumerate(groups))
+
     def _follow(self, trainer: Trainer) -> None:
-        """Let the schedules follow the groups, and note these for Lightning."""
+        """Let the schedules follow the groups."""
         for config in trainer.lr_scheduler_configs:
             owner = getattr(config.scheduler, "optimizer", None)
             if owner is not None:
                 follow_groups(config.scheduler, owner.param_groups)
-        names = [trainer.strategy.parameter_names(optimizer) for optimizer in trainer.optimizers]
-        groups = [_with_names(optimizer, held) for optimizer, held in zip(trainer.optimizers, names, strict=True)]
-        self._internal_optimizer_metadata = dict(enumerate(groups))
 
     # checkpoints
     def state_dict(self) -> dict[str, Any]:

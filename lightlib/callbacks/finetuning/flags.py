@@ -29,15 +29,23 @@ def joined(flags: Iterable[Flags]) -> Flags:
     return together
 
 
-def set_flags(module: nn.Module, flags: Mapping[str, Mapping[str, Any]]) -> None:
-    """Set the flags of those parameters and batch norms that this process has."""
+def set_flags(module: nn.Module, flags: Mapping[str, Mapping[str, Any]], later: Mapping[str, Any]) -> None:
+    """Set the flags of those parameters and batch norms that this process has.
+
+    Args:
+        later: User state that is restored when training begins: the flags that it has are left to it, so that the
+            changes since the start of training stay those of an uninterrupted run.
+    """
+    parameters, values = later.get("requires_grad", {}), later.get("values", {})
     for name, parameter in module.named_parameters():
-        if name in flags.get("requires_grad", {}):
-            parameter.requires_grad_(bool(flags["requires_grad"][name]))
+        trains = flags.get("requires_grad", {}).get(name, parameter.requires_grad)
+        if parameters.get(name, parameter.requires_grad) != trains:
+            parameter.requires_grad_(bool(trains))
     parts = dict(module.named_modules())
     for name, tracks in flags.get("track_running_stats", {}).items():
-        if isinstance(parts.get(name), _BatchNorm):
-            set_tracking(parts[name], bool(tracks))
+        part = parts.get(name)
+        if isinstance(part, _BatchNorm) and "track_running_stats" not in values.get(f"module.{name}", {}):
+            set_tracking(part, bool(tracks))
 
 
 def set_tracking(norm: nn.Module, tracks: bool) -> None:

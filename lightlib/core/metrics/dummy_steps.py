@@ -1,4 +1,4 @@
-"""Dummy evaluation steps, which keep ranks in lockstep when they have different numbers of batches."""
+"""Dummy steps: run with all their effects on logs and metrics discarded."""
 
 from __future__ import annotations
 
@@ -13,15 +13,25 @@ from lightlib.core.metrics.torchmetric import is_metric
 
 
 def run_dummy_step(
-    results: Results, module: nn.Module, step: Callable[..., Any], batch: Any, i: int, loader: int, several: bool
+    results: Results,
+    module: nn.Module,
+    step: Callable[..., Any],
+    batch: Any,
+    i: int,
+    loader: int,
+    several: bool,
+    training: bool = False,
 ) -> None:
-    """Run an evaluation step and discard its output, its logged values and its torchmetrics' updates.
+    """Run a step and discard its output, its logged values and its torchmetrics' updates.
+
+    An evaluation keeps ranks in lockstep by it when they have different numbers of batches.
 
     Args:
         step: Uses parameters sharded over all processes, so all must run it equally often.
+        training: Whether it is the `training_step`.
     """
     table = results.table
-    results.use(Table(training=False, num_loaders=table.num_loaders, loader=loader, batch=batch))
+    results.use(Table(training=training, num_loaders=table.num_loaders, loader=loader, batch=batch))
     logged = [slot.metric for slot in table.slots.values() if slot.metric is not None]
     metrics = {id(part): part for part in (*module.modules(), *logged) if is_metric(part)}
     copies: dict[int, Any] = {}

@@ -43,7 +43,7 @@ def forward_training_data(run: Run, num_batches: int | None = None) -> int:
     with isolate_rng(), torch.no_grad(), _second_reader(run.train_data, run.progress.epoch) as data:
         while not data.exhausted and (num_batches is None or data.position < num_batches):
             position = data.position
-            run_dummy_step(run.results, run.module, step, next(data), position, 0, several=False)
+            run_dummy_step(run.results, run.module, step, next(data), position, 0, several=False, training=True)
         return data.position
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torchmetrics
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_avg_fn, update_bn
@@ -133,7 +134,33 @@ class TestNumbers:
         assert same(fit(swa(), Stops()).net, wanted)
 
 
+class Measured(Scheduled):
+    """Logs a metric of the training."""
+
+    def __init__(self):
+        super().__init__()
+        self.error = torchmetrics.MeanSquaredError()
+
+    def training_step(self, batch, batch_idx):
+        self.error(self.net(batch[0]), batch[1])
+        self.log("error", self.error, on_epoch=True)
+        return super().training_step(batch, batch_idx)
+
+
 class TestPass:
+    def test_leaves_metrics_alone(self):
+        seen = {}
+
+        class Sees(L.Callback):
+            def on_train_end(self, trainer, pl_module):
+                seen[self.priority] = pl_module.error.update_count, dict(trainer.callback_metrics)
+
+        first, last = Sees(), Sees()
+        first.priority, last.priority = 0, 100
+        fit(first, swa(), last, module=Measured())
+        assert seen[0] == seen[100]
+        assert set(seen[0][1]) == {"error", "error_step", "error_epoch", "loss", "loss_step", "loss_epoch"}
+
     def test_logs_nothing_and_counts_nothing(self, tmp_path):
         logged = []
 
