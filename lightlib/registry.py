@@ -63,9 +63,9 @@ _SCHEDULERS = {
 _CALLBACKS = _from(
     "lightlib.callbacks",
     "BackboneFinetuning CheckpointGC EMAWeightAveraging EarlyStopping GradientAccumulationScheduler "
-    "LambdaCallback LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint PlainProgressBar "
-    "RichModelSummary RichProgressBar StochasticWeightAveraging TQDMProgressBar TerminateOnNaN Timer "
-    "WeightAveraging",
+    "LambdaCallback LearningRateMonitor ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint "
+    "PlainProgressBar RichModelSummary RichProgressBar StochasticWeightAveraging TQDMProgressBar TerminateOnNaN "
+    "Timer WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -172,3 +172,16 @@ def ring_dispatch() -> Iterator[None]:
     finally:
         _attention._disable_context_parallel_dispatcher()  # noqa: SLF001
         _attention._cp_options.enable_load_balance = balanced  # noqa: SLF001
+
+
+def parameter_order(layer: nn.Module) -> list[str]:
+    """Return the names of a layer's own parameters in their order, also of those that are None."""
+    return list(layer._parameters)  # noqa: SLF001
+
+
+def order_parameters(layer: nn.Module, names: Sequence[Sequence[str]]) -> None:
+    """Put a layer's own parameters in this order; each is the first of several names that the layer has."""
+    held = dict(layer._parameters)  # noqa: SLF001
+    order = [next(name for name in several if name in held) for several in names]
+    layer._parameters.clear()  # noqa: SLF001
+    layer._parameters.update({name: held[name] for name in [*order, *held]})  # noqa: SLF001

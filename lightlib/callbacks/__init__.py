@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         TQDMProgressBar,
         default_progress_bar,
     )
+    from lightlib.callbacks.pruning.model_pruning import ModelPruning
     from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
     from lightlib.callbacks.timer import Timer
@@ -45,6 +46,7 @@ __all__ = [
     "LambdaCallback",
     "LearningRateMonitor",
     "ModelCheckpoint",
+    "ModelPruning",
     "ModelSummary",
     "OnExceptionCheckpoint",
     "PlainProgressBar",
@@ -75,6 +77,7 @@ _get, _names = lazy.attributes(
         "LambdaCallback": "lambda_callback",
         "LearningRateMonitor": "lr_monitor",
         "ModelCheckpoint": "checkpoint.model_checkpoint",
+        "ModelPruning": "pruning.model_pruning",
         "ModelSummary": "summary.model_summary",
         "OnExceptionCheckpoint": "checkpoint.on_exception_checkpoint",
         "PlainProgressBar": "progress.progress_bar",

@@ -26,7 +26,6 @@ INSTEAD: dict[str, str] = {
     "FabricSpikeDetection": "use lightlib.callbacks.TerminateOnNaN, which ends a run at a loss that is not finite.",
     "LearningRateFinder": "try learning rates with Trainer(max_steps=…).",
     "LitLogger": "use TensorBoardLogger or CSVLogger for files, or WandbLogger for a hosted service.",
-    "ModelPruning": "use torch.nn.utils.prune in a callback.",
     "STRATEGY_REGISTRY": "declare an entry point of the group lightlib.strategies.",
     "ScheduleWrapper": "use lightlib.profilers.PyTorchProfiler(schedule=…).",
     "ServableModuleValidator": "send a request to the server of your choice in a test.",

@@ -33,6 +33,7 @@ _OBJECTS: dict[str, str] = {
         "lightlib.callbacks", "LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint ProgressBar"
     ),
     **_group("lightlib.callbacks", "EMAWeightAveraging WeightAveraging"),
+    **_group("lightlib.callbacks", "ModelPruning"),
     **_group("lightlib.callbacks", "StochasticWeightAveraging"),
     **_group("lightlib.callbacks", "BackboneFinetuning BaseFinetuning"),
     **_group("lightlib.callbacks.finetuning.backbone", "multiplicative"),

@@ -30,6 +30,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         r"block\.forward",
         "a wrapping module would change the names of parameters",
     ),
+    ("lightlib/callbacks/pruning/masks.py", r"layer\.name", "torch.nn.utils.prune keeps the computed weight there"),
     ("lightlib/strategies/state.py", r"module\._MARK", "a mark that torch.nn.Module must not register"),
     (
         "lightlib/data/.*",

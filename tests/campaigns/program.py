@@ -182,7 +182,7 @@ class Unfreezes(BaseFinetuning):
             self.unfreeze_and_add_param_group(self.layers(pl_module), optimizer)
 
     def layers(self, pl_module: Any) -> list[nn.Module]:
-        """Return the layers that this process has; stages of a pipeline have others."""
+        """Return the layers that this process has: a stage of a pipeline has some of them."""
         return [part for name, part in pl_module.model.named_children() if name in self.names]
 
 

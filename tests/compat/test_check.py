@@ -151,12 +151,12 @@ def test_yaml_by_class_path_and_by_target(scanned):
         trainer:
           callbacks:
             - class_path: lightning.pytorch.callbacks.EarlyStopping
-            - class_path: lightning.pytorch.callbacks.ModelPruning
+            - class_path: lightning.pytorch.callbacks.ThroughputMonitor
             - _target_: pytorch_lightning.callbacks.ErlyStopping
           docs: https://lightning.ai/docs, lightning.ai
     """
     assert scanned(text, "config.yaml") == [
-        (6, "later", "lightning.pytorch.callbacks.ModelPruning"),
+        (6, "later", "lightning.pytorch.callbacks.ThroughputMonitor"),
         (7, "unknown", "pytorch_lightning.callbacks.ErlyStopping"),
     ]
 

@@ -189,6 +189,7 @@ ARGUMENTS = {
     "CosineAnnealingWarmRestarts": {"T_0": 2},
     "CyclicLR": {"base_lr": 0.1, "max_lr": 0.2},
     "EarlyStopping": {"monitor": "loss"},
+    "ModelPruning": {"pruning_fn": "l1_unstructured"},
     "StochasticWeightAveraging": {"swa_lrs": 0.1},
     "ExponentialLR": {"gamma": 0.5},
     "GradientAccumulationScheduler": {"scheduling": {"0": 1}},
@@ -355,9 +356,9 @@ def test_a_typing_error_is_said_where_a_class_must_stand():
 
 def test_a_class_that_we_have_not_is_said_in_the_short_form_too():
     with pytest.raises(
-        MisconfigurationException, match=r"ModelPruning.* is a Lightning class with no counterpart in lightlib"
+        MisconfigurationException, match=r"XLAStrategy.* is a Lightning class with no counterpart in lightlib"
     ):
-        translated({"trainer": {"callbacks": ["lightning.pytorch.callbacks.ModelPruning"]}})
+        translated({"trainer": {"strategy": "lightning.pytorch.strategies.XLAStrategy"}})
 
 
 # all of Lightning's public names

@@ -1,0 +1,1 @@
+"""Prune the weights of a model while it trains."""
