@@ -62,10 +62,10 @@ _SCHEDULERS = {
 }
 _CALLBACKS = _from(
     "lightlib.callbacks",
-    "BackboneFinetuning CheckpointGC EMAWeightAveraging EarlyStopping GradientAccumulationScheduler "
+    "BackboneFinetuning CheckpointGC EMAWeightAveraging EarlyStopping EmptyCache GradientAccumulationScheduler "
     "LambdaCallback LearningRateMonitor ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint "
-    "PlainProgressBar RichModelSummary RichProgressBar StochasticWeightAveraging TQDMProgressBar TerminateOnNaN "
-    "Timer WeightAveraging",
+    "PlainProgressBar PreciseBN RichModelSummary RichProgressBar StochasticWeightAveraging SyncBuffers "
+    "TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
 )
 
 BUILT_IN: dict[str, dict[str, str]] = {

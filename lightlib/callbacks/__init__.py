@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lightlib import lazy
 
 if TYPE_CHECKING:
+    from lightlib.callbacks.averaging.precise_bn import PreciseBN
     from lightlib.callbacks.averaging.stochastic import StochasticWeightAveraging
     from lightlib.callbacks.averaging.weight_averaging import EMAWeightAveraging, WeightAveraging
     from lightlib.callbacks.callback import Callback
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lightlib.callbacks.checkpoint.model_checkpoint import ModelCheckpoint
     from lightlib.callbacks.checkpoint.on_exception_checkpoint import OnExceptionCheckpoint
     from lightlib.callbacks.early_stopping import EarlyStopping
+    from lightlib.callbacks.empty_cache import EmptyCache
     from lightlib.callbacks.finetuning.backbone import BackboneFinetuning
     from lightlib.callbacks.finetuning.base import BaseFinetuning
     from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     )
     from lightlib.callbacks.pruning.model_pruning import ModelPruning
     from lightlib.callbacks.summary.model_summary import ModelSummary, RichModelSummary
+    from lightlib.callbacks.sync_buffers import SyncBuffers
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
     from lightlib.callbacks.timer import Timer
 
@@ -42,6 +45,7 @@ __all__ = [
     "CheckpointGC",
     "EMAWeightAveraging",
     "EarlyStopping",
+    "EmptyCache",
     "GradientAccumulationScheduler",
     "LambdaCallback",
     "LearningRateMonitor",
@@ -50,11 +54,13 @@ __all__ = [
     "ModelSummary",
     "OnExceptionCheckpoint",
     "PlainProgressBar",
+    "PreciseBN",
     "ProgressBar",
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
     "StochasticWeightAveraging",
+    "SyncBuffers",
     "TQDMProgressBar",
     "TerminateOnNaN",
     "TimedProgressBar",
@@ -73,6 +79,7 @@ _get, _names = lazy.attributes(
         "CheckpointGC": "checkpoint.gc",
         "EMAWeightAveraging": "averaging.weight_averaging",
         "EarlyStopping": "early_stopping",
+        "EmptyCache": "empty_cache",
         "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
         "LambdaCallback": "lambda_callback",
         "LearningRateMonitor": "lr_monitor",
@@ -81,11 +88,13 @@ _get, _names = lazy.attributes(
         "ModelSummary": "summary.model_summary",
         "OnExceptionCheckpoint": "checkpoint.on_exception_checkpoint",
         "PlainProgressBar": "progress.progress_bar",
+        "PreciseBN": "averaging.precise_bn",
         "ProgressBar": "progress.progress_bar",
         "RichModelSummary": "summary.model_summary",
         "RichProgressBar": "progress.progress_bar",
         "RichProgressBarTheme": "progress.progress_bar",
         "StochasticWeightAveraging": "averaging.stochastic",
+        "SyncBuffers": "sync_buffers",
         "TQDMProgressBar": "progress.progress_bar",
         "TerminateOnNaN": "terminate_on_nan",
         "TimedProgressBar": "progress.progress_bar",

@@ -16,6 +16,7 @@ from lightlib.callbacks import BaseFinetuning
 from tests.distributed.user import BATCH, Net, built, data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.saves_at import SavesAt
 
 pytestmark = pytest.mark.processes
 
@@ -59,17 +60,6 @@ def frozen(strategy: str) -> list[int]:
     return [0, 4] if strategy == "pipeline" else [0, 1, 2, 3, 4]
 
 
-class Saves(L.Callback):
-    """Writes a checkpoint after a step."""
-
-    def __init__(self, path: Path, kind: str, step: int) -> None:
-        self.path, self.kind, self.step = path, kind, step
-
-    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path, format=self.kind)
-
-
 def leg(strategy: str, saves: L.Callback | None = None, before: Path | None = None) -> Any:
     module, options = TrainsHead(), {**quiet.QUIET, "limit_val_batches": 0}
     callbacks = [Blocks(frozen(strategy)), *([saves] if saves else [])]
@@ -86,7 +76,7 @@ def interrupted(rank: int, strategy: str, path: Path, kind: str, steps: list[int
     """Return the weights of an uninterrupted run, and of those that resume after these steps."""
     found = []
     for step in steps:
-        whole = leg(strategy, Saves(path / f"{step}.ckpt", kind, step))
+        whole = leg(strategy, SavesAt(path / f"{step}.ckpt", step, format=kind))
         found.append((whole, leg(strategy, before=path / f"{step}.ckpt")))
     return found
 

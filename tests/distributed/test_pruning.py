@@ -18,21 +18,11 @@ from lightlib.launch.watch.failure import OtherRankError
 from tests.distributed.user import BATCH, Net, built, data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.saves_at import SavesAt
 
 pytestmark = pytest.mark.processes
 
 EPOCHS, AMOUNT = 3, 0.2
-
-
-class Saves(L.Callback):
-    """Writes a checkpoint after a step."""
-
-    def __init__(self, path: Path, step: int) -> None:
-        self.path, self.step = path, step
-
-    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path)
 
 
 def leg(strategy: str, how: str, saves: L.Callback | None = None, before: Path | None = None) -> Any:
@@ -53,7 +43,7 @@ def interrupted(rank: int, strategy: str, path: Path) -> Any:
     """Return the weights of an uninterrupted run, and of those that resume after these steps."""
     found = []
     for step in (5, 7, 10):
-        whole = leg(strategy, "random_unstructured", Saves(path / f"{step}.ckpt", step))
+        whole = leg(strategy, "random_unstructured", SavesAt(path / f"{step}.ckpt", step))
         found.append((whole, leg(strategy, "random_unstructured", before=path / f"{step}.ckpt")))
     return found
 

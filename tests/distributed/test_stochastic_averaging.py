@@ -17,6 +17,7 @@ from lightlib.callbacks import StochasticWeightAveraging
 from tests.distributed.user import BATCH, WIDTH, Net, built, data
 from tests.processes.ranks import ranks
 from tests.runs import quiet
+from tests.runs.saves_at import SavesAt
 
 pytestmark = pytest.mark.processes
 
@@ -30,17 +31,6 @@ def module_of(normed: bool) -> Net:
     if normed:
         module.model = nn.Sequential(module.model[0], nn.BatchNorm1d(WIDTH), *module.model[1:])
     return module
-
-
-class Saves(L.Callback):
-    """Writes a checkpoint after a step."""
-
-    def __init__(self, path: Path, kind: str, step: int) -> None:
-        self.path, self.kind, self.step = path, kind, step
-
-    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path, format=self.kind)
 
 
 def leg(strategy: str, normed: bool, saves: L.Callback | None = None, before: Path | None = None) -> Any:
@@ -59,7 +49,7 @@ def interrupted(rank: int, strategy: str, path: Path, kind: str, steps: list[int
     """Return the weights of an uninterrupted run, and of those that resume after these steps."""
     found, normed = [], strategy in ("ddp", "fsdp")
     for step in steps:
-        whole = leg(strategy, normed, Saves(path / f"{step}.ckpt", kind, step))
+        whole = leg(strategy, normed, SavesAt(path / f"{step}.ckpt", step, format=kind))
         found.append((whole, leg(strategy, normed, before=path / f"{step}.ckpt")))
     return found
 

@@ -14,8 +14,8 @@ from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.averaging.average import Average
 from lightlib.callbacks.averaging.batch_norm import update_batch_norms
-from lightlib.callbacks.averaging.weight_averaging import WeightAveraging
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.requirements import need_one_average, need_stepped_parameters
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.storage.content import AVERAGED
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
@@ -94,20 +94,8 @@ class StochasticWeightAveraging(Callback):
         if stage != "fit":
             return
         name = type(self).__name__
-        averages = (WeightAveraging, StochasticWeightAveraging)
-        others = [one for one in trainer.callbacks if isinstance(one, averages) and one is not self]
-        if others:
-            raise MisconfigurationException(
-                f"The Trainer has two callbacks that average the weights: {others[0]!r} and {self!r}.",
-                expected="one: a checkpoint holds one average.",
-                fix="leave one of them out.",
-            )
-        if not trainer.strategy.steps_parameters:
-            raise MisconfigurationException(
-                f"{name} got a {type(trainer.strategy).__name__}.",
-                expected="a strategy under which the module's parameters are those that are trained.",
-                fix='Trainer(strategy="fsdp")',
-            )
+        need_one_average(self, trainer)
+        need_stepped_parameters(self, trainer)
         if not pl_module.automatic_optimization:
             raise MisconfigurationException(
                 f"{name} with {type(pl_module).__name__}.automatic_optimization = False.",

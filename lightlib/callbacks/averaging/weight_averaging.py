@@ -13,6 +13,7 @@ from lightlib import report
 from lightlib.callbacks.arguments import check_int
 from lightlib.callbacks.averaging.average import Average
 from lightlib.callbacks.callback import Callback
+from lightlib.callbacks.requirements import need_one_average, need_stepped_parameters
 from lightlib.checkpoint.directory.tensors import read_tensors
 from lightlib.checkpoint.storage.content import TRAINED
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
@@ -79,19 +80,8 @@ class WeightAveraging(Callback):
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         if stage != "fit":
             return
-        others = [one for one in trainer.callbacks if isinstance(one, WeightAveraging) and one is not self]
-        if others:
-            raise MisconfigurationException(
-                f"The Trainer has two callbacks that average the weights: {others[0]!r} and {self!r}.",
-                expected="one: a checkpoint holds one average.",
-                fix="leave one of them out.",
-            )
-        if not trainer.strategy.steps_parameters:
-            raise MisconfigurationException(
-                f"{type(self).__name__} got a {type(trainer.strategy).__name__}.",
-                expected="a strategy under which the module's parameters are those that are trained.",
-                fix='Trainer(strategy="fsdp")',
-            )
+        need_one_average(self, trainer)
+        need_stepped_parameters(self, trainer)
         self._average, self._in_module, self._last_step, self._last_epoch = None, False, 0, -1
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Module, outputs: Any, batch: Any, batch_idx: int) -> None:

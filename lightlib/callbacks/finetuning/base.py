@@ -13,6 +13,7 @@ from lightlib import report
 from lightlib.callbacks.callback import Callback
 from lightlib.callbacks.finetuning.flags import flags_of, joined, set_flags, set_tracking
 from lightlib.callbacks.finetuning.schedules import follow_groups, note_group
+from lightlib.callbacks.requirements import need_stepped_parameters
 from lightlib.errors import MisconfigurationException
 
 if TYPE_CHECKING:
@@ -152,12 +153,7 @@ class BaseFinetuning(Callback):
     def setup(self, trainer: Trainer, pl_module: Module, stage: str) -> None:
         if stage != "fit":
             return
-        if not trainer.strategy.steps_parameters:
-            raise MisconfigurationException(
-                f"{type(self).__name__} got a {type(trainer.strategy).__name__}.",
-                expected="a strategy under which the module's parameters are those that are trained.",
-                fix='Trainer(strategy="fsdp")',
-            )
+        need_stepped_parameters(self, trainer)
         self._internal_optimizer_metadata, self._saved = {}, None
         self.freeze_before_training(pl_module)
 

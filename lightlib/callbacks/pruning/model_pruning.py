@@ -30,6 +30,7 @@ from lightlib.callbacks.pruning.masks import (
     remove,
     without_masks,
 )
+from lightlib.callbacks.requirements import need_one_average
 from lightlib.checkpoint.directory.tensors import dtensor_type, read_tensors
 from lightlib.checkpoint.storage.content import TRAINED
 from lightlib.errors import MisconfigurationException, UnknownNameError, shown
@@ -220,13 +221,7 @@ class ModelPruning(Callback):
         strategy, name = trainer.strategy, type(self).__name__
         if strategy.lockstep or strategy.data_size != strategy.world_size or not strategy.steps_parameters:
             raise _sharded(name, type(strategy).__name__)
-        others = [one for one in trainer.callbacks if type(one).checkpoint_weights is not Callback.checkpoint_weights]
-        if others:
-            raise MisconfigurationException(
-                f"The Trainer has {others[0]!r} and {self!r}.",
-                expected="one callback that puts other weights into checkpoints.",
-                fix="leave one of them out.",
-            )
+        need_one_average(self, trainer)
         found = parameters_in(name, pl_module, self._given, self._parameter_names)
         self._parameters_to_prune, self._first = self.filter_parameters_to_prune(found), {}
         for layer in {id(layer): layer for layer, _ in self._parameters_to_prune}.values():

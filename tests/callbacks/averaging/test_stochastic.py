@@ -16,6 +16,7 @@ from lightlib.callbacks import ModelCheckpoint, StochasticWeightAveraging, Weigh
 from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.strategies import DeepSpeedStrategy
 from tests.callbacks.averaging.plain_loop import QUIET, Net, data
+from tests.runs.saves_at import SavesAt
 
 EPOCHS, STEPS = 5, 6
 UNVALIDATED = {"limit_val_batches": 0}
@@ -88,15 +89,6 @@ class Rates(L.Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if batch_idx == 0:
             self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
-
-
-class SavesAt(L.Callback):
-    def __init__(self, path, step, **options):
-        self.path, self.step, self.options = path, step, options
-
-    def on_train_batch_end(self, trainer, *rest):
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path, **self.options)
 
 
 class TestNumbers:
@@ -279,7 +271,7 @@ class TestWrongArguments:
             (lambda: swa(annealing_epochs=-1), MisconfigurationException, "annealing_epochs=-1"),
             (lambda: swa(avg_fn=3), ArgumentTypeError, "avg_fn=3"),
             (lambda: swa(device=0), ArgumentTypeError, "device=0"),
-            (lambda: fit(swa(), WeightAveraging()), MisconfigurationException, "two callbacks that average"),
+            (lambda: fit(swa(), WeightAveraging()), MisconfigurationException, "two callbacks that put other weights"),
             (lambda: fit(swa(), module=Two()), MisconfigurationException, "got 2 schedules"),
             (lambda: fit(swa(), module=Manual()), MisconfigurationException, "automatic_optimization = False"),
             (lambda: fit(swa(swa_lrs=[0.1]), module=Groups()), MisconfigurationException, "2 parameter groups"),

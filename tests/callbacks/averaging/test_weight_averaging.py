@@ -162,7 +162,7 @@ class TestWrongArguments:
         assert "Fix: " in str(caught.value)
 
     def test_two_averages(self):
-        with pytest.raises(MisconfigurationException, match="two callbacks that average"):
+        with pytest.raises(MisconfigurationException, match="two callbacks that put other weights"):
             fit(WeightAveraging(), EMAWeightAveraging())
 
 

@@ -16,6 +16,7 @@ from lightlib.errors import ArgumentTypeError, MisconfigurationException
 from lightlib.report import LightlibWarning
 from lightlib.strategies import DeepSpeedStrategy
 from tests.runs.quiet import QUIET
+from tests.runs.saves_at import SavesAt
 
 STEPS = 6  # of an epoch
 
@@ -53,15 +54,6 @@ class Rates(L.Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         if batch_idx == 0:
             self.rates.append([group["lr"] for group in trainer.optimizers[0].param_groups])
-
-
-class SavesAt(L.Callback):
-    def __init__(self, path, step, **options):
-        self.path, self.step, self.options = path, step, options
-
-    def on_train_batch_end(self, trainer, *rest):
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path, **self.options)
 
 
 def fit(*callbacks, epochs=6, module=None, trainer=None, **arguments):

@@ -17,6 +17,7 @@ from lightlib.callbacks import EMAWeightAveraging, ModelPruning
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError
 from lightlib.strategies import DeepSpeedStrategy
 from tests.runs.quiet import QUIET
+from tests.runs.saves_at import SavesAt
 
 STEPS, EPOCHS = 6, 3
 LIGHTNINGS_SUMS = [-0.0870995, 1.146749, 0.845452, 0.176611]
@@ -108,15 +109,6 @@ def plain(prunes, lottery=False, pairs=everything, epochs=EPOCHS, keeps=False):
 def same(found, wanted):
     found, wanted = found.state_dict(), wanted.state_dict()
     return set(found) == set(wanted) and all(torch.equal(value, wanted[name]) for name, value in found.items())
-
-
-class SavesAt(L.Callback):
-    def __init__(self, path, step, **options):
-        self.path, self.step, self.options = path, step, options
-
-    def on_train_batch_end(self, trainer, *rest):
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path, **self.options)
 
 
 class TestNumbers:
@@ -297,7 +289,11 @@ class TestWrongArguments:
                 MisconfigurationException,
                 "of one dimension",
             ),
-            (lambda: fit(pruning(), EMAWeightAveraging()), MisconfigurationException, "The Trainer has EMAWeight"),
+            (
+                lambda: fit(pruning(), EMAWeightAveraging()),
+                MisconfigurationException,
+                "two callbacks that put other weights",
+            ),
         ],
     )
     def test_are_refused(self, make, error, text):

@@ -1,0 +1,41 @@
+"""Requirements of callbacks on a run: the strategy, and the callbacks next to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lightlib.callbacks.callback import Callback
+from lightlib.errors import MisconfigurationException
+
+if TYPE_CHECKING:
+    from lightlib.core.trainer import Trainer
+
+
+def need_stepped_parameters(callback: Callback, trainer: Trainer) -> None:
+    """Refuse a strategy such as DeepSpeed, which trains copies of the parameters.
+
+    Raises:
+        MisconfigurationException: It is such a strategy.
+    """
+    if not trainer.strategy.steps_parameters:
+        raise MisconfigurationException(
+            f"{type(callback).__name__} got a {type(trainer.strategy).__name__}.",
+            expected="a strategy under which the module's parameters are those that are trained.",
+            fix='Trainer(strategy="fsdp")',
+        )
+
+
+def need_one_average(callback: Callback, trainer: Trainer) -> None:
+    """Refuse a second callback that puts other weights into checkpoints.
+
+    Raises:
+        MisconfigurationException: There is one.
+    """
+    theirs = [one for one in trainer.callbacks if one is not callback]
+    others = [one for one in theirs if type(one).checkpoint_weights is not Callback.checkpoint_weights]
+    if others:
+        raise MisconfigurationException(
+            f"The Trainer has two callbacks that put other weights into checkpoints: {others[0]!r} and {callback!r}.",
+            expected="one: a checkpoint holds one average.",
+            fix="leave one of them out.",
+        )
