@@ -47,6 +47,7 @@ ALL += [
 ]
 ALL += [Configuration(strategy, phased=True) for strategy in MAIN]
 ALL += [Configuration("ddp", workers=2, asynchronous=True, phased=True)]
+ALL += [Configuration(strategy, pruned=True) for strategy in ("one", "ddp")]
 PRELOADED = (
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

@@ -24,6 +24,8 @@ from lightlib.callbacks import (
     EMAWeightAveraging,
     LearningRateMonitor,
     ModelCheckpoint,
+    ModelPruning,
+    PreciseBN,
     StochasticWeightAveraging,
 )
 from lightlib.loggers import CSVLogger, TensorBoardLogger
@@ -32,7 +34,7 @@ from tests.campaigns.own_state import ChangesData, Epochs, KeepsOwnState
 
 STRATEGIES = {"one": 1, "ddp": 2, "fsdp": 2, "pipeline": 2, "ddp3": 3}  # with how many processes
 OUTCOME = "outcome.pt"
-_SWITCHES = ("plain", "own", "batteries", "phased")
+_SWITCHES = ("plain", "own", "batteries", "phased", "pruned")
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,9 @@ class Configuration:
         plain: Leave out what takes time and touches no file: workers' noise, TensorBoard.
         own: Keep state in objects of the user's, which no method of theirs saves.
         batteries: Use the callbacks with state that are left out otherwise: an average of the weights.
-        phased: Use the callbacks that change the training from an epoch on: a frozen layer, and an average of the
-            weights of the last epochs.
+        phased: Use the callbacks that change the training from an epoch on: a frozen layer, an average of the weights
+            of the last epochs, and exact statistics of batch norms.
+        pruned: Prune weights, which go back to their first values.
     """
 
     strategy: str = "one"
@@ -65,6 +68,7 @@ class Configuration:
     own: bool = False
     batteries: bool = False
     phased: bool = False
+    pruned: bool = False
 
     @property
     def processes(self) -> int:
@@ -253,7 +257,8 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     yield from [ChangesData()] if how.own else []
     yield from [EMAWeightAveraging(decay=0.8, update_every_n_steps=2)] if how.batteries else []
     frozen = ("3",) if how.strategy == "pipeline" else ("0", "1")  # each stage has to train something
-    yield from [Unfreezes(frozen), StochasticWeightAveraging(0.005, 2, 2)] if how.phased else []
+    yield from [Unfreezes(frozen), StochasticWeightAveraging(0.005, 2, 2), PreciseBN(3)] if how.phased else []
+    yield from [ModelPruning("random_unstructured", amount=0.2)] if how.pruned else []
     yield LearningRateMonitor("step")
     yield EarlyStopping("val_loss", patience=4)
     yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor="val_loss", save_top_k=2, save_last=True, **options)

@@ -125,3 +125,19 @@ def test_a_resumed_run_ends_with_the_same_bits(strategy: str, kind: str, tmp_pat
         for whole, found in rank:
             assert list(found) == list(whole)
             assert all(torch.equal(value, whole[name]) for name, value in found.items())
+
+
+def saved(rank: int, path: Path) -> None:
+    leg("pipeline", SavesAt(path, 10))
+
+
+def test_one_device_resumes_a_pipeline(tmp_path: Path):
+    """The flags of all stages are in the checkpoint; only random numbers and user state are those of a rank."""
+    ranks(2, saved, tmp_path / "a.ckpt")
+    module, options = TrainsHead(), {**quiet.QUIET, "limit_val_batches": 0}
+    trainer = L.Trainer(**options, max_epochs=EPOCHS, callbacks=[Blocks(frozen("pipeline"))])
+    with pytest.warns(UserWarning, match="written by 2 processes"):
+        trainer.fit(module, DataLoader(data(), BATCH), ckpt_path=tmp_path / "a.ckpt")
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    for name, value in plain("pipeline").items():
+        torch.testing.assert_close(module.state_dict()[name], value, rtol=1e-4, atol=1e-5)
