@@ -260,7 +260,7 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     yield from [Unfreezes(frozen), StochasticWeightAveraging(0.005, 2, 2), PreciseBN(3)] if how.phased else []
     yield from [ModelPruning("random_unstructured", amount=0.2)] if how.pruned else []
     yield LearningRateMonitor("step")
-    yield EarlyStopping("val_loss", patience=4)
+    yield EarlyStopping("val_loss", patience=99 if how.pruned else 4)  # pruning resets the weights
     yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor="val_loss", save_top_k=2, save_last=True, **options)
     yield ModelCheckpoint(folder, "every-{step}", every_n_train_steps=3 if how.accumulate == 1 else 2, **options)
 

@@ -116,6 +116,8 @@ def test_every_public_name_is_reachable_where_lightning_defines_it():
 IMPORTED_BY = {
     "lightlib.callbacks.callback": {"STEP_OUTPUT"},
     "lightlib.callbacks.early_stopping": {"MisconfigurationException", "rank_prefixed_message", "rank_zero_warn"},
+    "lightlib.callbacks.finetuning": {"Callback", "MisconfigurationException", "rank_zero_warn"},
+    "lightlib.callbacks.pruning": {*names()["pytorch.callbacks.pruning"].split()} - {"ModelPruning"},
     "lightlib.callbacks.gradient_accumulation_scheduler": {"is_overridden", "rank_zero_warn"},
     "lightlib.callbacks.lr_monitor": {"LRSchedulerConfig", "rank_zero_warn"},
     "lightlib.fabric.fabric": {*names()["fabric.fabric"].split()} - {"Fabric"},

@@ -122,6 +122,7 @@ class ModelPruning(Callback):
         self._verbose, self._prune_on_train_epoch_end = verbose, prune_on_train_epoch_end
         self._first: dict[str, Tensor] = {}  # values to go back to, by the parameter's number
         self._handles: list[Any] = []
+        self._last_step = -1  # after which it ran
 
     # to override
     def filter_parameters_to_prune(self, parameters_to_prune: Layers = ()) -> Layers:
@@ -183,6 +184,7 @@ class ModelPruning(Callback):
         return found
 
     def _run_pruning(self, trainer: Trainer, epoch: int) -> None:
+        self._last_step = trainer.global_step
         amount = self.amount(epoch) if callable(self.amount) else self.amount
         if not _now(self._apply_pruning, epoch) or not amount:
             return
@@ -224,6 +226,7 @@ class ModelPruning(Callback):
         need_one_average(self, trainer)
         found = parameters_in(name, pl_module, self._given, self._parameter_names)
         self._parameters_to_prune, self._first = self.filter_parameters_to_prune(found), {}
+        self._last_step = -1
         for layer in {id(layer): layer for layer, _ in self._parameters_to_prune}.values():
             self._handles.append(layer.register_load_state_dict_pre_hook(prune_as_saved))  # type: ignore[no-untyped-call]
 
@@ -250,6 +253,8 @@ class ModelPruning(Callback):
             self._run_pruning(trainer, trainer.current_epoch)
 
     def on_train_end(self, trainer: Trainer, pl_module: Module) -> None:
+        if trainer.progress.epoch_batch and trainer.global_step != self._last_step:
+            self.on_train_epoch_end(trainer, pl_module)  # resumed where the saved run had stopped within an epoch
         if self._make_pruning_permanent:
             self.make_pruning_permanent(pl_module)
 
@@ -261,9 +266,10 @@ class ModelPruning(Callback):
 
     # checkpoints
     def state_dict(self) -> dict[str, Any]:
-        return {"original": dict(self._first)} if self._first else {}
+        return {"original": dict(self._first), "last_step": self._last_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._last_step = state_dict["last_step"]
         numbered = dict(enumerate(self._parameters_to_prune))
         for number, value in state_dict.get("original", {}).items():
             if int(number) in numbered:

@@ -202,7 +202,7 @@ class UserState:
         gone = [[*key] for key in start.digests if key[0] in present and key not in now.digests]
         return {
             "training": _differing(start.training, now.training),
-            "requires_grad": _differing(start.requires_grad, now.requires_grad),
+            "requires_grad": _differing(start.requires_grad, _known(now.requires_grad, start.requires_grad)),
             "metrics": self._metrics(now),
             "values": values,
             "gone": gone,
@@ -302,6 +302,11 @@ class UserState:
 
     def _stick(self, values: Values) -> None:
         self._sticky |= {(place, name) for place, attributes in values.items() for name in attributes}
+
+
+def _known(flags: dict[str, bool], start: dict[str, bool]) -> dict[str, bool]:
+    """Return flags without those of parameters that were made since and have the usual one, True."""
+    return {name: flag for name, flag in flags.items() if name in start or not flag}
 
 
 def _completed(values: Values, others: Values) -> Values:

@@ -227,6 +227,14 @@ class TestResume:
         unbroken = fit(made(), SavesAt(tmp_path / "a.ckpt", step))
         assert same(fit(made(), ckpt_path=tmp_path / "a.ckpt"), unbroken)
 
+    def test_where_the_run_had_stopped_within_an_epoch(self, tmp_path):
+        class Stops(L.Callback):
+            def on_train_batch_end(self, trainer, *rest):
+                trainer.should_stop = trainer.global_step == 8
+
+        unbroken = fit(pruning("random_unstructured"), SavesAt(tmp_path / "a.ckpt", 8), Stops())
+        assert same(fit(pruning("random_unstructured"), ckpt_path=tmp_path / "a.ckpt"), unbroken)
+
     @pytest.mark.parametrize("step", [6, 8, 12])
     def test_in_validation(self, step, tmp_path):
         def made():
