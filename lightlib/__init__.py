@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lightlib.core.trainer import Trainer
     from lightlib.data.combined import CombinedLoader
     from lightlib.data.seed import isolate_rng, seed_everything
+    from lightlib.errors import StopTraining
     from lightlib.fabric.fabric import Fabric
     from lightlib.strategies.axes.plan import ParallelPlan
 
@@ -43,6 +44,7 @@ __all__ = [
     "LightningModule",
     "Module",
     "ParallelPlan",
+    "StopTraining",
     "Trainer",
     "__version__",
     "isolate_rng",
@@ -60,6 +62,7 @@ _get, _names = lazy.attributes(
         "LightningModule": "core.module.module:Module",
         "Module": "core.module.module",
         "ParallelPlan": "strategies.axes.plan",
+        "StopTraining": "errors",
         "Trainer": "core.trainer",
         "isolate_rng": "data.seed",
         "seed_everything": "data.seed",

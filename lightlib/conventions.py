@@ -40,6 +40,7 @@ class Conventions:
         draws_globally: The model summary runs the example input with the random generators of the program.
         notes_place: A prediction notes its batch, from which the indices of its samples are computed.
         teardown_always: `teardown` is called after an error as well.
+        fails_as_failed: A run that an exception ends has the status "failed" instead of "interrupted".
     """
 
     lenient: bool = False
@@ -54,6 +55,7 @@ class Conventions:
     draws_globally: bool = False
     notes_place: bool = False
     teardown_always: bool = True
+    fails_as_failed: bool = True
 
 
 LIGHTLIB = Conventions()
@@ -70,6 +72,7 @@ LIGHTNING = Conventions(
     draws_globally=True,
     notes_place=True,
     teardown_always=False,
+    fails_as_failed=False,
 )
 _active = LIGHTLIB
 _internals: Callable[[Any, str], Any] | None = None

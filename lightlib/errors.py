@@ -8,6 +8,7 @@ LightlibError
 │   └── LoggingError                               `self.log` in a place or with arguments that have no meaning
 └── CheckpointWriteError (also OSError)            a checkpoint could not be written; earlier ones are as they were
 SIGTERMException (SystemExit)                      the process got SIGTERM; exit code 143
+StopTraining (Exception)                           no error: a hook raises it to end the fit early
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ __all__ = [
     "LoggingError",
     "MisconfigurationException",
     "SIGTERMException",
+    "StopTraining",
     "UnknownNameError",
     "closest",
     "nearest",
@@ -99,6 +101,28 @@ class SIGTERMException(SystemExit):
 
     def __init__(self, code: int = 143) -> None:
         super().__init__(code)
+
+
+class StopTraining(Exception):
+    """Raised from a hook of a callback or module, it ends the fit early, like `trainer.should_stop = True`.
+
+    The rest of the hook is skipped; the other callbacks, the accumulation window and the validation that is due are
+    completed, and the hooks at the end of the epoch and of training run. The status is "finished", and
+    `trainer.stop_reason` is the reason. As with `should_stop`, `min_epochs` and `min_steps` are completed first.
+
+    With one process the steps may raise it as well: the batch then has no loss.
+
+    Args:
+        reason: Why, printed at the end. Default: empty.
+
+    Example:
+        >>> str(StopTraining("the loss is below 0.01"))
+        'the loss is below 0.01'
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def shown(value: object) -> str:

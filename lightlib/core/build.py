@@ -36,10 +36,10 @@ from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import TrainerFn
 from lightlib.core.resume.save import RunIdentity
 from lightlib.core.run import loop
-from lightlib.core.run.hooks import STEPS, Hooks, scoped
+from lightlib.core.run.hooks import STEPS, Hooks, scoped, stoppable
 from lightlib.core.run.lightning_order import clear_and_backward, step_of_counted_batch, then_schedules
 from lightlib.core.run.optimization import Optimization
-from lightlib.core.run.parts import PREDICT, TEST, Evaluations, Stage
+from lightlib.core.run.parts import PREDICT, TEST, Evaluations, Stage, StopRequests
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.training_pass import STEP
@@ -77,6 +77,7 @@ class Builder:
         compiler: Compiles the steps if the user's module comes from torch.compile.
         ends: Compares where the data end on each process; None with one process.
         loaded: The training data, once `train_data` has been called.
+        stop: The requests of the run, which begin with those of its set-up.
     """
 
     trainer: Trainer
@@ -92,6 +93,7 @@ class Builder:
     results: Results = field(init=False)
     evaluations: dict[str, EvalData] = field(default_factory=dict)
     loaded: TrainData | None = None
+    stop: StopRequests = field(default_factory=StopRequests)
     _evaluated_in: int = 0
 
     def __post_init__(self) -> None:
@@ -111,7 +113,14 @@ class Builder:
     def wrap(self, owner: str, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return `call` with the logging rules of hook `name`, timed if a profiler is on."""
         kind = "LightningModule" if owner == type(self.module).__name__ else "Callback"
-        return scoped(self.results, name, self.timing.call(f"[{kind}]{owner}.{name}", call))
+        call = self.timing.call(f"[{kind}]{owner}.{name}", call)
+        if self.trainer.state.fn is not TrainerFn.FITTING:
+            return scoped(self.results, name, call)
+        refuses = name in STEPS and self.strategy.world_size > 1
+        return stoppable(self.results, name, call, partial(_refuse_stop, name) if refuses else self._stop)
+
+    def _stop(self, reason: str) -> None:
+        self.stop.request_stop(reason)
 
     def timed(self, owner: object, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return `call`, a method of the module or data module that is not a hook, timed if a profiler is on."""
@@ -303,6 +312,7 @@ class Builder:
             self.settings.save_user_state,
             identity,
             start,
+            stop=self.stop,
         )
         if train_data is not None:
             train_data.note_loading(run.user_state.loading, run.user_state.as_loading)
@@ -422,6 +432,14 @@ class Builder:
             by_user = scoped(self.results, "optimizer_zero_grad", module.optimizer_zero_grad)
             return lambda optimizer: by_user(progress.epoch, progress.epoch_batch, optimizer)
         return zeroing(optimizers)
+
+
+def _refuse_stop(name: str, reason: str) -> None:
+    raise MisconfigurationException(
+        f"{name} raised StopTraining({reason!r}) on one of several processes.",
+        expected="it to be raised in a hook: within a step the other ranks wait for this one.",
+        fix="raise it in on_train_batch_end, or set self.trainer.should_stop = True in the step.",
+    )
 
 
 def _check_lbfgs(plan: Plan, optimizers: list[Any]) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from lightlib import report
+from lightlib.core.run.parts import END_EPOCH, STOP, VALIDATE
 from lightlib.core.run.run import Run
 from lightlib.core.run.signals import Signals
 from lightlib.launch.start.subprocess import SubprocessLauncher
@@ -76,9 +77,9 @@ class Processes:
             return
 
         def on_request(kind: str) -> None:
-            if kind == "stop":
+            if kind in (STOP, VALIDATE, END_EPOCH):
                 if self._run is not None:
-                    self._run.stop.request()
+                    self._run.stop.request(kind)
             else:
                 signals.receive(kind)
 

@@ -13,6 +13,7 @@ from lightlib.core.metrics.results import Results
 from lightlib.core.progress.plan import Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import RunningStage, TrainerState
+from lightlib.core.run.parts import END_EPOCH, VALIDATE
 from lightlib.core.run.run import Run
 from lightlib.core.session import Session
 from lightlib.core.setup.settings import Settings
@@ -124,7 +125,53 @@ class RunViews(TrainerLimits):
     @should_stop.setter
     def should_stop(self, value: bool) -> None:
         if self.run is not None:
-            self.run.stop.request(bool(value))
+            self.run.stop.request(wanted=bool(value))
+
+    @property
+    def stop_reason(self) -> str | None:
+        """The reason of the `StopTraining` that has ended the last fit, or will; None without one."""
+        return self.run.stop.reason if self.run is not None else None
+
+    def request_validation(self) -> None:
+        """Validate after the running batch, once; with several processes one of them may request it for all.
+
+        During a validation it does nothing. At most one validation runs after a batch.
+
+        Raises:
+            MisconfigurationException: No fit runs, or the fit has no validation data.
+        """
+        run = self._fitting("request_validation")
+        if run.plan.validate_every is None:
+            raise MisconfigurationException(
+                "A validation was requested, but this fit does not validate.",
+                expected="validation data, a validation_step, and a limit_val_batches above 0.",
+                fix="trainer.fit(module, train_loader, val_loader)",
+            )
+        if run.stage == "train":
+            run.stop.request(VALIDATE)
+
+    def request_epoch_end(self) -> None:
+        """End the running epoch at the next optimizer-step boundary, as if its data ended there.
+
+        With several processes one of them may request it for all. The hooks at the end of the epoch run, and the
+        validation at its end. During the last batch of an epoch it does nothing.
+
+        Raises:
+            MisconfigurationException: No fit runs.
+        """
+        run = self._fitting("request_epoch_end")
+        if not run.exhausted:
+            run.stop.request(END_EPOCH)
+
+    def _fitting(self, name: str) -> Run:
+        run = self.run
+        if run is None or run.train_data is None or run.stage not in ("train", "validate", "sanity_check"):
+            raise MisconfigurationException(
+                f"trainer.{name}() was called, but no fit runs.",
+                expected="a call within a hook of a callback or module, from on_fit_start to on_train_end.",
+                fix=f"call it in on_train_batch_end: trainer.{name}()",
+            )
+        return run
 
     @property
     def is_last_batch(self) -> bool:

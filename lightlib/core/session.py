@@ -363,7 +363,9 @@ class Session(SessionState):
             _warning(self.hooks.on_exception, error)
             if self.datamodule is not None:
                 _warning(method_of(self.datamodule, DataModule, "on_exception"), error)
-        self._finish(TrainerStatus.INTERRUPTED, "interrupted" if self.interrupted else "failed")
+        failed = not self.interrupted and active().fails_as_failed
+        word = "interrupted" if self.interrupted else "failed"
+        self._finish(TrainerStatus.FAILED if failed else TrainerStatus.INTERRUPTED, word)
         if run is not None:
             self._report_how_to_resume(saved, requeue, self.interrupted)
 
@@ -396,12 +398,13 @@ class Session(SessionState):
         trainer, fn, run = self.trainer, self.state.fn, self.run
         assert fn is not None
         errors: list[Exception] = []
-        guard: Callable[..., None] = _warning if status is TrainerStatus.INTERRUPTED else partial(_collecting, errors)
+        finished = status is TrainerStatus.FINISHED
+        guard: Callable[..., None] = partial(_collecting, errors) if finished else _warning
         if run is not None:
             run.end()
         guard(trainer.strategy.teardown)
         if self.hooks is not None:
-            complete = status is not TrainerStatus.INTERRUPTED or active().teardown_always
+            complete = finished or active().teardown_always
             if self.datamodule is not None and complete:
                 guard(method_of(self.datamodule, DataModule, "teardown"), fn)
             guard(self.hooks.teardown if complete else self._teardown_of_lightlibs, fn)
@@ -414,7 +417,8 @@ class Session(SessionState):
         self.callbacks = list(self.callbacks)
         for callback in self.callbacks:
             _attach(callback, None)
-        self.state = TrainerState(fn, None, TrainerStatus.INTERRUPTED if errors else status)
+        failed = TrainerStatus.FAILED if active().fails_as_failed else TrainerStatus.INTERRUPTED
+        self.state = TrainerState(fn, None, failed if errors else status)
         self.signals.release_frames()
         if run is not None:
             run.mark_done()

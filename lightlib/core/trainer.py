@@ -42,7 +42,7 @@ from lightlib.core.setup.plugins import (
 )
 from lightlib.core.setup.settings import Settings, integer
 from lightlib.core.views import TrainerViews
-from lightlib.errors import ArgumentTypeError, shown
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.loggers.logger import Logger
 from lightlib.precision.precision import Precision
 from lightlib.profilers.profiler import Profiler
@@ -420,6 +420,25 @@ class Trainer(TrainerViews):
         """Pass numbers to all loggers and to `on_log` at once."""
         if self.run is not None:
             self.run.logs.write(to_floats(metrics), step)
+
+    def call_event(self, name: str, **kwargs: Any) -> None:
+        """Call the method `name` on every callback that defines it, in order of priority, then on the module.
+
+        Callbacks get `(trainer, module, **kwargs)`, as in hooks, and the module gets the keyword arguments alone.
+        Objects without the method are left out; they are looked up once per run. `self.log` in an event follows the
+        rules of the hook that calls it. With several processes each calls its own objects.
+
+        Raises:
+            MisconfigurationException: `name` is a hook or no name of a public method, or no run has begun.
+        """
+        if self._session.hooks is None:
+            raise MisconfigurationException(
+                f"trainer.call_event({name!r}) was called before a run.",
+                expected="a call within a hook or step.",
+                fix=f"call it within a hook: trainer.call_event({name!r})",
+            )
+        for call in self._session.hooks.event(name):
+            call(**kwargs)
 
     def rebuild_hooks(self) -> None:
         """Look the hooks up again, for tests that patch a method during a run."""

@@ -80,6 +80,7 @@ class TrainData:
         self._checks_rng = share is None
         self.position = 0
         self.exhausted = False
+        self._skipped = False  # the epoch ends before its last batch
         self.waited = 0.0
         if not loads_late:
             self.load()
@@ -173,8 +174,9 @@ class TrainData:
         for source in self.sources:
             source.start_epoch(self._seed or 0, epoch)
         self.position = batch
-        self.exhausted = self.num_batches <= batch
         saved, self._restored = self._restored, None
+        self._skipped = bool(saved and saved.get("skipped")) and batch > 0
+        self.exhausted = self.num_batches <= batch or self._skipped
         if self.exhausted:
             self._place = self._saved_place(batch, saved) or Place(len(self.sources))
             with isolate_rng():
@@ -325,14 +327,14 @@ class TrainData:
         return self._prefetch.ended if self._ahead_of_device else self._ahead is END  # type: ignore[union-attr]
 
     def skip_epoch(self) -> None:
-        self.exhausted = True
+        self.exhausted = self._skipped = True
 
     def end_epoch(self) -> None:
         if self._iterator is not None:
             self._compare_with_length(self._iterator)
         self._drop_iterator()
         self._before_ahead = None
-        self.position, self.exhausted = 0, False
+        self.position, self.exhausted, self._skipped = 0, False, False
 
     def _compare_with_length(self, iterator: Iterator[Any]) -> None:
         loaded = self.loaded
@@ -387,6 +389,7 @@ class TrainData:
             "size": loaded.size,
             "taken_at_once": loaded.taken_at_once(),
             "exhausted": self.exhausted,
+            "skipped": self._skipped,
             "begun": self._iterator is not None,
             "seed": self._seed,
             "place": None if loaded.is_single else [place[0], list(place[1]), list(place[2])],

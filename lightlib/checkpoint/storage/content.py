@@ -44,6 +44,7 @@ class LightlibState(RankState, total=False):
     optimizer_names: list[list[list[str]]]  # names of the parameters, by optimizer and group
     begun: bool  # whether training has begun
     stop_asked: bool  # whether an early stop was requested
+    requests: dict[str, Any]  # of a validation or the end of the epoch, and the reason of a stop
     validating: bool  # whether it was written within a validation
     asked: list[dict[str, Any]]  # saves that had been requested and not been made (`SaveRequest.as_dict`)
     gradient_norm: Tensor | None  # the last one

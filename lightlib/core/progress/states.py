@@ -41,12 +41,13 @@ class RunningStage(_Word):
 
 
 class TrainerStatus(_Word):
-    """The status of the last call."""
+    """The status of the last call: a signal has `INTERRUPTED` it, or an exception has ended it as `FAILED`."""
 
     INITIALIZING = "initializing"
     RUNNING = "running"
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -63,4 +64,4 @@ class TrainerState:
 
     @property
     def stopped(self) -> bool:
-        return self.status in (TrainerStatus.FINISHED, TrainerStatus.INTERRUPTED)
+        return self.status in (TrainerStatus.FINISHED, TrainerStatus.INTERRUPTED, TrainerStatus.FAILED)

@@ -141,7 +141,8 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
             restored = replace(restored, rng=rng, validation=validation)
         if parts.user_state:
             run.user_state.restore_at_start(_user_state(part, ranks))
-        run.stop.request(bool(parts.progress and parts.stop and ours.get("stop_asked")))
+        if parts.progress:
+            run.stop.load_state_dict(ours.get("requests") or {}, bool(parts.stop and ours.get("stop_asked")))
         if run.stop.asked and run.plan.may_stop(run.progress):
             report.info(
                 "An early stop was requested before this checkpoint was written, so the run stops here again. "

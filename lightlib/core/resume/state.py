@@ -144,6 +144,7 @@ def _only_to_resume(run: Run) -> LightlibState:
         "data": data,
         "begun": run.begun,
         "stop_asked": run.stop.asked,
+        "requests": run.stop.state_dict(),
         "validating": run.evaluations.rng is not None,
         "asked": run.saver.saves_waiting(),
         "gradient_norm": None if norm is None else norm.detach().cpu(),

@@ -12,7 +12,7 @@ from lightlib.callbacks.callback import Callback, priority_of
 from lightlib.core.metrics.results import Results
 from lightlib.core.metrics.rules import rule_of
 from lightlib.core.module.overrides import fixed_parameters, overrides
-from lightlib.errors import MisconfigurationException
+from lightlib.errors import MisconfigurationException, StopTraining
 
 if TYPE_CHECKING:
     from lightlib.core.module.module import Module
@@ -183,6 +183,23 @@ def scoped(results: Results, name: str, call: Callable[..., Any]) -> Callable[..
     return in_scope
 
 
+def stoppable(results: Results, name: str, call: Callable[..., Any], stop: Callable[[str], None]) -> Callable[..., Any]:
+    """Return `scoped(results, name, call)` that passes the reason of a `StopTraining` to `stop`, in the same frame."""
+    rule = rule_of(name)
+
+    def in_scope(*args: Any) -> Any:
+        before = results.scope
+        results.scope = rule
+        try:
+            return call(*args)
+        except StopTraining as request:
+            return stop(request.reason)
+        finally:
+            results.scope = before
+
+    return in_scope
+
+
 class Hooks:
     """One callable per hook: `hooks.on_train_batch_end(…)` calls, in order, the objects that define it.
 
@@ -195,7 +212,7 @@ class Hooks:
         The table is built once per stage: a method patched later has no effect until `trainer.rebuild_hooks()`.
     """
 
-    __slots__ = (*HOOKS, "_owners", "module_base")
+    __slots__ = (*HOOKS, "_events", "_owners", "_receivers", "module_base")
 
     if TYPE_CHECKING:
 
@@ -212,6 +229,8 @@ class Hooks:
         more: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self._owners: dict[str, list[str]] = {}
+        self._events: dict[str, tuple[Callable[..., Any], ...]] = {}
+        self._receivers = trainer, module, callbacks
         self.module_base = module_base
         for name in HOOKS:
             calls: list[Callable[..., Any]] = []
@@ -233,6 +252,19 @@ class Hooks:
 
     def defines(self, name: str) -> bool:
         return name in self._owners
+
+    def event(self, name: str) -> tuple[Callable[..., Any], ...]:
+        """Return the methods `name` of the callbacks that define it and of the module, in order of priority."""
+        if name not in self._events:
+            trainer, module, callbacks = self._receivers
+            _check_event(name)
+            calls = []
+            for owner in (*callbacks, module):
+                call = getattr(owner, name) if hasattr(type(owner), name) else None
+                if callable(call):
+                    calls.append(call if owner is module else partial(call, trainer, module))
+            self._events[name] = tuple(calls)
+        return self._events[name]
 
     def replace_by(self, other: Hooks) -> None:
         """Adopt the calls of `other`; the loop keeps its reference to this table."""
@@ -256,6 +288,21 @@ class Hooks:
 
     def __repr__(self) -> str:
         return f"<Hooks: {len(self._owners)} defined; print(trainer.hooks) lists them>"
+
+
+def _check_event(name: Any) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        raise MisconfigurationException(
+            f"The event {name!r} cannot be called.",
+            expected="the name of a public method of your callbacks or module.",
+            fix="trainer.call_event('on_my_event', value=1)",
+        )
+    if name in (*HOOKS, *STEPS) or hasattr(Callback, name):
+        raise MisconfigurationException(
+            f"trainer.call_event({name!r}): lightlib calls this method itself.",
+            expected="a name of your own for an event of your own.",
+            fix=f"trainer.call_event('on_my_{name.removeprefix('on_')}')",
+        )
 
 
 def warn_for_misspelt_hooks(owner: object, base: type) -> None:

@@ -46,11 +46,12 @@ def train_epoch(run: Run) -> None:
     timed = run.begin_epoch().validate_every_seconds is not None
     while True:  # decide what is due, the same way after a batch and after a resume
         plan = run.plan  # a hook may have changed a limit
-        stopping = run.stop.asked and run.stopping()
-        if plan.validation_due(progress, data.exhausted, stopping, run.since_validation() if timed else 0.0):
+        stopping = bool(run.stop.waiting) and run.answer_requests()
+        seconds = run.since_validation() if timed else 0.0
+        if run.stop.validating or plan.validation_due(progress, data.exhausted, stopping, seconds):
             evaluate(run, VALIDATION)
             run.end_validation()
-            stopping = run.stopping()
+            stopping = run.answer_requests()
         if run.saver.waiting:
             run.saver.serve_requests()
         if run.signals.received is not None:

@@ -1,9 +1,9 @@
-"""Stateful parts of a run: stop requests, evaluation data, clocks."""
+"""Stateful parts of a run: requests, evaluation data, clocks."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, NamedTuple
@@ -54,12 +54,18 @@ TEST = Stage("test", "test")
 PREDICT = Stage("predict", "predict")
 
 
+STOP, VALIDATE, END_EPOCH = "stop", "validate", "end_epoch"  # kinds of requests
+
+
 @dataclass(slots=True)
 class StopRequests:
-    """Requests to end the run early, and whether it can be left here.
+    """Requests to end the run or its epoch early or to validate, and whether the run can be left here.
 
     Attributes:
-        asked: Whether an early stop was requested.
+        waiting: The kinds of the requests that have not been granted yet.
+        reason: Why the run was stopped, if a `StopTraining` did it.
+        granted: Whether the run ends because of a request.
+        validating: Whether a validation was requested and granted, and has not ended yet.
         watch: Finds the position at which all ranks leave; None with one process.
         positions: The positions that the ranks have agreed on, by kind of request.
         phase: The number of evaluations begun plus the number ended.
@@ -68,7 +74,10 @@ class StopRequests:
         weights: A fingerprint of the weights before it.
     """
 
-    asked: bool = False
+    waiting: set[str] = field(default_factory=set)
+    reason: str | None = None
+    granted: bool = False
+    validating: bool = False
     watch: Watch | None = None
     positions: dict[str, tuple[int, ...]] = field(default_factory=dict)
     phase: int = 0
@@ -76,8 +85,33 @@ class StopRequests:
     leavable: bool = True
     weights: list[Any] = field(default_factory=list)
 
-    def request(self, wanted: bool = True) -> None:
-        self.asked = wanted
+    @property
+    def asked(self) -> bool:
+        """Whether an early stop was requested."""
+        return STOP in self.waiting
+
+    def request(self, kind: str = STOP, wanted: bool = True) -> None:
+        """Add a request, or withdraw it."""
+        (self.waiting.add if wanted else self.waiting.discard)(kind)
+
+    def request_stop(self, reason: str) -> None:
+        """Request an early stop; the first reason stays."""
+        self.reason = reason if self.reason is None else self.reason
+        self.request()
+
+    def grant_stop(self) -> None:
+        self.granted = True
+
+    def grant_validation(self) -> None:
+        self.validating = True
+        self.settle(VALIDATE)
+
+    def end_validation(self) -> None:
+        self.validating = False
+
+    def use_reason(self, reasons: Sequence[str | None]) -> None:
+        """Keep the first reason that a process has."""
+        self.reason = next((reason for reason in reasons if reason is not None), None)
 
     def agree_by(self, watch: Watch) -> None:
         """Leave together with the other ranks."""
@@ -87,7 +121,7 @@ class StopRequests:
         """Whether this process has reached the agreed position; the first call waits for all processes' positions.
 
         Args:
-            kind: ``"stop"``, ``"interrupt"`` or ``"terminate"``.
+            kind: ``"stop"``, ``"validate"``, ``"end_epoch"``, ``"interrupt"`` or ``"terminate"``.
             position: Where this process is.
         """
         if self.watch is None:
@@ -96,12 +130,29 @@ class StopRequests:
             self.positions[kind] = tuple(self.watch.agree(kind, position))
         return position >= self.positions[kind]
 
-    def refuse_stop(self) -> None:
-        """Withdraw a request that all processes refuse, so that a new one can follow."""
-        self.asked = False
+    def settle(self, kind: str) -> None:
+        """Remove a request that all processes have granted or refused here, so that a new one can follow."""
+        self.waiting.discard(kind)
         if self.watch is not None:
-            self.positions.pop("stop", None)
-            self.watch.refuse("stop")
+            self.positions.pop(kind, None)
+            self.watch.refuse(kind)
+
+    def refuse_stop(self) -> None:
+        """Withdraw a request to stop, with its reason."""
+        self.reason = None
+        self.settle(STOP)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the requests that have not been granted, and a validation that has not ended."""
+        waiting = {kind for kind in self.waiting if kind != STOP} | ({VALIDATE} if self.validating else set())
+        return {"waiting": sorted(waiting), "reason": self.reason}
+
+    def load_state_dict(self, state: Mapping[str, Any], asked: bool) -> None:
+        """Make the requests of a checkpoint again; `asked`: also that of a stop."""
+        self.waiting.update(state.get("waiting", ()))
+        if asked:
+            self.reason = state.get("reason")
+            self.request()
 
     def begin_evaluation(self, leavable: bool, weights: list[Any]) -> None:
         self.phase, self.evaluated = self.phase + 1, 0

@@ -27,7 +27,17 @@ from lightlib.core.resume.save import RunIdentity, Saver
 from lightlib.core.run.hooks import Hooks
 from lightlib.core.run.log_writer import LogWriter
 from lightlib.core.run.optimization import Optimization
-from lightlib.core.run.parts import SANITY_CHECK, VALIDATION, Clocks, Evaluations, Stage, StopRequests
+from lightlib.core.run.parts import (
+    END_EPOCH,
+    SANITY_CHECK,
+    STOP,
+    VALIDATE,
+    VALIDATION,
+    Clocks,
+    Evaluations,
+    Stage,
+    StopRequests,
+)
 from lightlib.core.run.signals import Signals
 from lightlib.core.run.step_check import StepCheck
 from lightlib.core.run.training_pass import forward_training_data
@@ -152,8 +162,13 @@ class Run:
         """Write the waiting checkpoints; from here on a requested checkpoint is written at once."""
         self.saver.serve_requests()
         self.saver.defer(False)
+        stop, progress = self.stop, self.progress
         if active().counts_left:
-            self.progress.leave_epoch()
+            progress.leave_epoch()
+        if stop.granted and self.strategy.world_size > 1:
+            stop.use_reason(self.strategy.collectives.all_gather_object(stop.reason))
+        if stop.reason:
+            report.info(f"Training stopped after {progress.epoch} epochs and {progress.step} steps: {stop.reason}")
 
     def begin_epoch(self) -> Plan:
         """Open the epoch's iterator and return the plan, which a callback or reloaded data may have changed."""
@@ -189,17 +204,31 @@ class Run:
         """Whether no gradients wait for an optimizer step: only then can a checkpoint hold the full state."""
         return self.plan.window_closed(self.progress, self.exhausted)
 
+    def answer_requests(self) -> bool:
+        """Grant requests for a validation and for the end of the epoch; return whether the run stops."""
+        stop, data = self.stop, self.train_data
+        assert data is not None
+        if VALIDATE in stop.waiting and stop.agreed(VALIDATE, self.position()):
+            stop.grant_validation()
+        if END_EPOCH in stop.waiting and self.between_windows() and stop.agreed(END_EPOCH, self.position()):
+            stop.settle(END_EPOCH)
+            data.skip_epoch()
+        return self.stopping()
+
     def stopping(self) -> bool:
         stop = self.stop
         if not (stop.asked and self.plan.may_stop(self.progress) and self.between_windows()):
             return False
-        return stop.agreed("stop", self.position())
+        if not stop.agreed(STOP, self.position()):
+            return False
+        stop.grant_stop()
+        return True
 
     def refuse_early_stop(self) -> None:
         """Cancel a request to stop that came before min_epochs or min_steps."""
         stop = self.stop
         if stop.asked and not self.plan.may_stop(self.progress):
-            if not stop.agreed("stop", self.position()):
+            if not stop.agreed(STOP, self.position()):
                 return  # the other ranks have not reached this position yet
             stop.refuse_stop()
             report.info(
@@ -303,6 +332,7 @@ class Run:
 
     def end_validation(self) -> None:
         self.progress.end_validation()
+        self.stop.end_validation()
         self.clocks.note_validation(self.progress.batch)
         self.evaluations.hold(None)
         self.user_state.release()

@@ -1,4 +1,4 @@
-"""StopRequests: the stops that the ranks of one run have requested, by kind."""
+"""StopRequests: the stops, validations and ends of epochs that the ranks of one run have requested."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from lightlib.launch.watch.board import Board
 from lightlib.launch.watch.stop_point import Position, StopConsensus
 
-KINDS = ("stop", "terminate", "interrupt")
+KINDS = ("stop", "terminate", "interrupt", "validate", "end_epoch")
 _CODES = {"terminate": 143, "interrupt": 130}
 
 

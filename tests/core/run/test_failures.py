@@ -98,7 +98,7 @@ def test_everybody_is_told_once(name):
     assert watching.told == [error, "teardown fit"]
     assert data.told == [error, "teardown fit"]
     assert logger.ends == ["failed"]
-    assert run.state.status == "interrupted"
+    assert run.state.status == "failed"
     assert not run.interrupted
 
 

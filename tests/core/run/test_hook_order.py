@@ -287,7 +287,7 @@ class TestException:
             A B D on_exception
             D A B M teardown(fit)    # Lightning leaves teardown out: what setup opened stays open
         """)
-        assert trainer.state.status == "interrupted"
+        assert trainer.state.status == "failed"
 
     def test_before_the_first_hook_nobody_is_called(self):
         recorder = Recorder()
