@@ -43,7 +43,7 @@ def _load(run: Run | None, eval_data: Callable[[Stage], Any]) -> None:
     assert data is not None
     check_loaders(data.given, "train")
     plan = run.replan(data.num_batches)
-    if plan.validate_every is not None and not (run.progress.epoch + 1) % plan.validate_every_epochs:
+    if plan.validate_every is not None and plan.validates_epoch(run.progress.epoch):
         eval_data(VALIDATION)
     run.use_plan(run.replan(data.num_batches))
 

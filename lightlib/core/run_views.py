@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightlib.conventions import assigned, internal, tolerate
 from lightlib.core.metrics.results import Results
-from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.plan import Intervals, Plan
 from lightlib.core.progress.progress import Progress
 from lightlib.core.progress.states import RunningStage, TrainerState
 from lightlib.core.run.parts import END_EPOCH, VALIDATE
@@ -45,7 +45,7 @@ class _Limits:
 
     accumulate_grad_batches: int
     barebones: bool
-    check_val_every_n_epoch: int | None
+    check_val_every_n_epoch: int | Intervals | None
     fast_dev_run: int
     global_batch_size: int | None
     gradient_clip_algorithm: str | None
@@ -55,7 +55,7 @@ class _Limits:
     limit_train_batches: int | float
     limit_val_batches: int | float
     log_every_n_steps: int
-    max_epochs: int | None
+    max_epochs: int | float | None
     max_steps: int
     max_time: float | None
     min_epochs: int | None
@@ -63,7 +63,8 @@ class _Limits:
     num_sanity_val_steps: float
     overfit_batches: int | float
     reload_dataloaders_every_n_epochs: int
-    val_check_interval: int | float
+    val_check_at_end: bool
+    val_check_interval: int | float | Intervals
 
 
 _SETTINGS = frozenset(_Limits.__annotations__)

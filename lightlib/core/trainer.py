@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -69,7 +69,8 @@ class Trainer(TrainerViews):
         logger: True (default: TensorBoard), False, a name, a logger or several. Files go to the first one's folder.
         callbacks: One or several, called in order of priority, then in the order of this list.
         fast_dev_run: True (one batch) or n: run n batches of everything without loggers and ModelCheckpoint files.
-        max_epochs: Default: 1000 if `max_steps` is not given either. -1 is no limit.
+        max_epochs: Default: 1000 if `max_steps` is not given either. -1 is no limit. 1.5 ends within the second epoch,
+            after half of its optimizer steps, rounded up.
         min_epochs: No early stop before this many epochs, nor before `min_steps`.
         max_steps: Optimizer steps. Default -1: no limit.
         min_steps: No early stop before this many optimizer steps.
@@ -81,7 +82,10 @@ class Trainer(TrainerViews):
         overfit_batches: Train and validate on this many batches (int) or this fraction (float), in order. Default 0.0.
         val_check_interval: A float is a fraction of an epoch, an int a number of batches, a duration wall time.
             Default 1.0: at the end of the epoch.
-        check_val_every_n_epoch: Default 1. None counts `val_check_interval` across epochs.
+        check_val_every_n_epoch: Default 1. None counts `val_check_interval` across epochs. Pairs change it:
+            ``[(0, 1), (10, 5)]`` validates each of the first nine epochs, then the 10th, 15th, …; ``[(5, 1)]`` begins
+            with the fifth. With None, `val_check_interval` takes such pairs in batches.
+        val_check_at_end: Also validate at the end of the run, if its last batch has not been. Default False.
         num_sanity_val_steps: Validation batches before training. Default 2; -1 is all.
         log_every_n_steps: Optimizer steps between two writes to the loggers. Default 50; 0 is never.
         enable_checkpointing: Add a ModelCheckpoint if there is none. Default True.
@@ -130,7 +134,7 @@ class Trainer(TrainerViews):
         logger: Logger | Iterable[Logger] | bool | str | None = None,
         callbacks: Iterable[Callback] | Callback | None = None,
         fast_dev_run: int | bool = False,
-        max_epochs: int | None = None,
+        max_epochs: int | float | None = None,
         min_epochs: int | None = None,
         max_steps: int = -1,
         min_steps: int | None = None,
@@ -140,8 +144,9 @@ class Trainer(TrainerViews):
         limit_test_batches: int | float | None = None,
         limit_predict_batches: int | float | None = None,
         overfit_batches: int | float = 0.0,
-        val_check_interval: int | float | Duration | None = None,
-        check_val_every_n_epoch: int | None = 1,
+        val_check_interval: int | float | Duration | Sequence[tuple[int, int]] | None = None,
+        check_val_every_n_epoch: int | Sequence[tuple[int, int]] | None = 1,
+        val_check_at_end: bool = False,
         num_sanity_val_steps: int | None = None,
         log_every_n_steps: int | None = None,
         enable_checkpointing: bool | None = None,

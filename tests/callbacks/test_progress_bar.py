@@ -186,7 +186,7 @@ def test_descriptions_and_totals_are_those_of_the_trainer() -> None:
     assert bar.total_predict_batches_current_dataloader == 5
     trainer.sanity_checking, trainer.num_sanity_val_batches = True, 2
     assert bar.total_val_batches == 2
-    trainer.sanity_checking, trainer.plan = False, Plan(validate_every=math.inf, validate_every_epochs=2)
+    trainer.sanity_checking, trainer.plan = False, Plan(validate_every=math.inf, validate_every_epochs=((0, 2),))
     assert bar.total_val_batches == 0  # there is no validation in the first epoch
     trainer.progress.epoch = 1
     assert bar.total_val_batches == 4

@@ -32,7 +32,7 @@ def seconds_left(plan, validations=None, batches=10, epochs=3, batch=5, max_step
     [
         (Plan(num_batches=10), 0),  # never
         (Plan(num_batches=10, validate_every=math.inf), 3),
-        (Plan(num_batches=10, validate_every=math.inf, validate_every_epochs=2), 1),
+        (Plan(num_batches=10, validate_every=math.inf, validate_every_epochs=((0, 2),)), 1),
         (Plan(num_batches=10, validate_every=5), 5),  # of six, one is done
         (Plan(num_batches=10, validate_every=4), 5),  # at 8, 14, 18, 24, 28
         (Plan(num_batches=10, validate_every=4, validate_across_epochs=True), 6),  # at 8, 12, 16, 20, 24, 28

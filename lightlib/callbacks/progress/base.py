@@ -103,10 +103,9 @@ class ProgressBar(Callback):
     def total_val_batches(self) -> int | float:
         """Validation (or sanity-check) batches of all loaders; 0 in a training epoch without validation."""
         trainer, plan = self.trainer, self.trainer.plan
-        if plan is not None and trainer.state.fn == "fit" and not trainer.sanity_checking:
-            validated = plan.validate_across_epochs or (trainer.current_epoch + 1) % plan.validate_every_epochs == 0
-            if not validated:
-                return 0
+        in_epochs = plan is not None and trainer.state.fn == "fit" and not trainer.sanity_checking
+        if in_epochs and plan is not None and not plan.validates_epoch(trainer.current_epoch):
+            return 0
         return sum(self._val_batches)
 
     @property

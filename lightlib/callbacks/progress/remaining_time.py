@@ -98,15 +98,17 @@ def _validations_left(trainer: Trainer, batches: float, seconds_per_batch: float
     if plan.validate_every_seconds is not None:
         return batches * seconds_per_batch / plan.validate_every_seconds
     every = plan.validate_every
+    if plan.validate_changes:
+        return plan.validations(progress.batch + batches) - plan.validations(progress.batch)
     if plan.validate_across_epochs or per_epoch == math.inf:
         return (progress.batch + batches) // every - progress.batch // every if every < math.inf else 0
 
     def until(epoch: float, batch: float) -> float:
         assert plan is not None
         of_an_epoch = 1 if every == math.inf else per_epoch // every
-        begun = (epoch + 1) % plan.validate_every_epochs == 0
+        begun = plan.validates_epoch(int(epoch))
         within = (batch >= per_epoch) if every == math.inf else batch // every
-        return epoch // plan.validate_every_epochs * of_an_epoch + begun * within
+        return plan.validations(epoch) * of_an_epoch + begun * within
 
     epochs, rest = divmod(progress.epoch_batch + batches, per_epoch)
     return until(progress.epoch + epochs, rest) - until(progress.epoch, progress.epoch_batch)

@@ -7,6 +7,25 @@ from dataclasses import dataclass
 
 from lightlib.core.progress.progress import Progress
 
+Intervals = tuple[tuple[int, int], ...]  # (from this number on, every so many), ordered
+
+
+def count_due(intervals: Intervals, number: float) -> int:
+    """Return how many of 1, 2, …, `number` are due: from each start on, the multiples of its interval.
+
+    Example:
+        >>> count_due(((0, 1), (10, 5)), 20)  # 1 to 9, 10, 15, 20
+        12
+    """
+    ends = [start for start, _ in intervals[1:]] + [math.inf]
+    segments = zip(intervals, ends, strict=True)
+    return int(sum(max(0, min(end - 1, number) // n - (max(start, 1) - 1) // n) for (start, n), end in segments))
+
+
+def is_due(intervals: Intervals, number: int) -> bool:
+    """Whether `number` is due."""
+    return number > 0 and count_due(intervals, number) > count_due(intervals, number - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -16,11 +35,14 @@ class Plan:
         num_batches: Training batches per epoch, after all limits; `inf` if the loader has no length.
         accumulate: Batches per optimizer step.
         max_epochs, max_steps: The run ends when either is reached. Steps are optimizer steps.
+        last_epoch_batches: Batches of the last epoch if `max_epochs` was not a whole number; else `inf`.
         min_epochs, min_steps: No early stop before both.
         validate_every: Batches between two validations; `inf` means at the end of the epoch, None never.
         validate_across_epochs: Count `validate_every` over the entire run instead of from each epoch's start.
         validate_every_seconds: Instead validate this many seconds after the last validation.
-        validate_every_epochs: Validate in every n-th epoch only.
+        validate_every_epochs: Validate only in the epochs that these intervals contain.
+        validate_changes: Instead of `validate_every`, intervals in batches of the entire run.
+        validate_at_end: Validate at the end of the run as well.
         sanity_batches: Validation batches before training, per loader.
         log_every: Optimizer steps between two writes to the loggers; 0 is never.
         checks_always: Run the sanity check before a run that is resumed as well.
@@ -30,12 +52,15 @@ class Plan:
     accumulate: int = 1
     max_epochs: float = math.inf
     max_steps: float = math.inf
+    last_epoch_batches: float = math.inf
     min_epochs: int = 0
     min_steps: int = 0
     validate_every: float | None = None
     validate_across_epochs: bool = False
     validate_every_seconds: float | None = None
-    validate_every_epochs: int = 1
+    validate_every_epochs: Intervals = ((0, 1),)
+    validate_changes: Intervals = ()
+    validate_at_end: bool = False
     sanity_batches: float = 0
     log_every: int = 50
     checks_always: bool = False
@@ -43,7 +68,17 @@ class Plan:
     def done(self, progress: Progress) -> bool:
         """Whether a limit is reached, or there is nothing to train on."""
         steps = progress.step + progress.more
-        return steps >= self.max_steps or progress.epoch >= self.max_epochs or self.num_batches == 0
+        if steps >= self.max_steps or progress.epoch >= self.max_epochs or self.num_batches == 0:
+            return True
+        return progress.epoch_batch >= self.last_epoch_batches and progress.epoch + 1 >= self.max_epochs
+
+    def ends(self, progress: Progress, exhausted: bool) -> bool:
+        """Whether the run ends after this batch."""
+        return self.done(progress) or (exhausted and progress.epoch + 1 >= self.max_epochs)
+
+    def validates_epoch(self, epoch: int) -> bool:
+        """Whether the intervals in epochs contain the epoch with this index."""
+        return self.validate_across_epochs or is_due(self.validate_every_epochs, epoch + 1)
 
     def may_stop(self, progress: Progress) -> bool:
         """Whether a request for an early stop may be granted."""
@@ -66,16 +101,24 @@ class Plan:
         every = self.validate_every
         if every is None or progress.validated == progress.batch:
             return False
-        if not self.validate_across_epochs and (progress.epoch + 1) % self.validate_every_epochs:
-            return False
         if stopping:
+            due = True
+        elif self.validate_every_seconds is not None:
+            due = progress.epoch_batch > 0 and seconds >= self.validate_every_seconds
+        elif self.validate_changes:
+            due = is_due(self.validate_changes, progress.batch)
+        elif every == math.inf:
+            due = exhausted
+        else:
+            counted = progress.batch if self.validate_across_epochs else progress.epoch_batch
+            due = counted > 0 and counted % every == 0
+        if due and self.validates_epoch(progress.epoch):
             return True
-        if self.validate_every_seconds is not None:
-            return progress.epoch_batch > 0 and seconds >= self.validate_every_seconds
-        if every == math.inf:
-            return exhausted
-        counted = progress.batch if self.validate_across_epochs else progress.epoch_batch
-        return counted > 0 and counted % every == 0
+        return self.validate_at_end and (stopping or self.ends(progress, exhausted))
+
+    def validations(self, number: float) -> int:
+        """Return how many of the first epochs are validated, or after how many of the first batches of the run."""
+        return count_due(self.validate_changes or self.validate_every_epochs, number)
 
     def window_starts(self, progress: Progress) -> bool:
         """Whether the next batch is the first of an accumulation window."""
@@ -105,7 +148,9 @@ class Plan:
     @property
     def total_steps(self) -> float:
         """Optimizer steps of the entire run; `inf` if no limit is known."""
-        by_epochs = (
-            math.inf if math.inf in (self.max_epochs, self.num_batches) else self.max_epochs * self.steps_per_epoch
-        )
+        if math.inf in (self.max_epochs, self.num_batches):
+            return self.max_steps
+        by_epochs = self.max_epochs * self.steps_per_epoch
+        if self.last_epoch_batches < math.inf:
+            by_epochs -= self.steps_per_epoch - math.ceil(self.last_epoch_batches / self.accumulate)
         return min(by_epochs, self.max_steps)

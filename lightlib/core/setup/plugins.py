@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from lightlib import loggers, registry
@@ -13,7 +14,7 @@ from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulat
 from lightlib.conventions import active
 from lightlib.core.progress.plan import Plan
 from lightlib.core.setup.lightning_objects import fix_for_lightnings
-from lightlib.core.setup.settings import Settings
+from lightlib.core.setup.settings import Settings, refuse_intervals_within_epochs
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, closest, shown
 from lightlib.launch.environment.detect import Environment, detect
 from lightlib.launch.environment.slurm import SLURMEnvironment
@@ -297,27 +298,50 @@ def plan_of(settings: Settings, num_batches: float, has_val: bool, known: bool =
     every, across = (math.inf, False) if has_val else (None, False)
     if has_val and known:
         every, across = _validation_interval(settings, num_batches)
+    epochs, interval = settings.check_val_every_n_epoch or 1, settings.val_check_interval
     return Plan(
         num_batches=num_batches,
         accumulate=settings.accumulate_grad_batches,
-        max_epochs=math.inf if settings.max_epochs is None or settings.max_epochs == -1 else settings.max_epochs,
+        max_epochs=math.inf if settings.max_epochs in (None, -1) else math.ceil(settings.max_epochs or 0),
         max_steps=math.inf if settings.max_steps == -1 else settings.max_steps,
+        last_epoch_batches=_last_epoch_batches(settings, num_batches) if known else math.inf,
         min_epochs=settings.min_epochs or 0,
         min_steps=settings.min_steps or 0,
         validate_every=every,
         validate_across_epochs=across,
         validate_every_seconds=settings.val_check_seconds,
-        validate_every_epochs=settings.check_val_every_n_epoch or 1,
+        validate_every_epochs=((0, epochs),) if isinstance(epochs, int) else epochs,
+        validate_changes=interval if isinstance(interval, tuple) else (),
+        validate_at_end=settings.val_check_at_end,
         sanity_batches=settings.num_sanity_val_steps,
         log_every=settings.log_every_n_steps,
         checks_always=active().checks_always,
     )
 
 
+def _last_epoch_batches(settings: Settings, num_batches: float) -> float:
+    """Return the batches of the last epoch: as many as hold the part's optimizer steps, rounded up."""
+    epochs = settings.max_epochs
+    if not isinstance(epochs, float):
+        return math.inf
+    if num_batches == math.inf:
+        raise MisconfigurationException(
+            f"max_epochs={epochs} ends within an epoch, but the training loader has no length.",
+            expected="a whole number of epochs, or a loader with a length.",
+            fix="Trainer(max_steps=1000), or limit_train_batches as an int.",
+        )
+    part = Fraction(str(epochs)) % 1  # as it is written: 1.1 is not 1.100000000000000089
+    steps = math.ceil(part * math.ceil(num_batches / settings.accumulate_grad_batches))
+    return min(num_batches, steps * settings.accumulate_grad_batches)
+
+
 def _validation_interval(settings: Settings, num_batches: float) -> tuple[float, bool]:
     interval, across = settings.val_check_interval, settings.check_val_every_n_epoch is None
     if settings.val_check_seconds is not None:
         return math.inf, across
+    if isinstance(interval, tuple):
+        refuse_intervals_within_epochs(interval, across)
+        return interval[0][1], across
     if isinstance(interval, int):
         if not across and 0 < num_batches < interval:
             raise MisconfigurationException(

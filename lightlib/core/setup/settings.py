@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from lightlib import report
+from lightlib.core.progress.plan import Intervals
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, UnknownNameError, nearest, shown
 
 T = TypeVar("T")
@@ -44,6 +45,42 @@ def integer(name: str, value: Any, least: int) -> int:
             f"{name} is {value}.", expected=expected, fix=f"Trainer({name}={-1 if least == -1 else max(least, 1)})"
         )
     return value
+
+
+def _epochs(name: str, value: Any) -> int | float:
+    """Return a number of epochs, which may be a float above 0; 2.0 is 2."""
+    if isinstance(value, float) and 0 < value < math.inf:
+        return int(value) if value.is_integer() else value
+    return integer(name, value, -1)
+
+
+def _interval(name: str, value: Any) -> int | Intervals:
+    return _intervals(name, value) if isinstance(value, (list, tuple)) else integer(name, value, 1)
+
+
+def _intervals(name: str, value: Sequence[Any]) -> Intervals:
+    """Return intervals that change: pairs of a start and an interval, in order."""
+    pairs = tuple(tuple(pair) if isinstance(pair, (list, tuple)) else (pair,) for pair in value)
+    whole = all(len(pair) == 2 and all(type(number) is int for number in pair) for pair in pairs)
+    starts = [pair[0] for pair in pairs] if whole else []
+    if not pairs or not whole or min(starts) < 0 or min(n for _, n in pairs) < 1 or starts != sorted(set(starts)):
+        raise MisconfigurationException(
+            f"{name} is {shown(value)}.",
+            expected="pairs of ints (start, interval) with rising starts >= 0 and intervals >= 1: from each start on, "
+            "validate at the multiples of its interval.",
+            fix=f"Trainer({name}=[(0, 1), (10, 5)])",
+        )
+    return pairs
+
+
+def refuse_intervals_within_epochs(interval: Intervals, across: bool) -> None:
+    """Refuse intervals in batches that change unless they are counted over the entire run."""
+    if not across:
+        raise MisconfigurationException(
+            f"val_check_interval={[*interval]} with batches that are counted from the start of each epoch.",
+            expected="intervals that change to be counted over the entire run.",
+            fix=f"Trainer(val_check_interval={[*interval]}, check_val_every_n_epoch=None)",
+        )
 
 
 def _as_int(value: Any, least: int) -> int | None:
@@ -103,13 +140,15 @@ def _seconds(value: str | timedelta | Mapping[str, Any]) -> float | None:
         return None
 
 
-def _val_check_interval(value: Any) -> tuple[int | float, float | None]:
+def _val_check_interval(value: Any) -> tuple[int | float | Intervals, float | None]:
     name = "val_check_interval"
     expected = "an int >= 1 (batches), a float above 0.0 up to 1.0 (fraction of an epoch), or a time."
     if value is None:
         return 1.0, None
     if isinstance(value, (str, timedelta, Mapping)):
         return 1.0, seconds(name, value)
+    if isinstance(value, (list, tuple)):
+        return _intervals(name, value), None
     if value == 0 and not isinstance(value, bool):
         raise MisconfigurationException(f"{name} is {value}.", expected=expected, fix=f"Trainer({name}=1.0)")
     return _number(name, value, expected, 1.0, f"{name}=0.25"), None
@@ -171,7 +210,7 @@ def _checked(check: Callable[[str, Any], Any]) -> Any:
 class Settings:
     """The Trainer's plain arguments in one form: limits are resolved, and None never means a default."""
 
-    max_epochs: int | None = _checked(_or_none(_at_least(-1)))
+    max_epochs: int | float | None = _checked(_or_none(_epochs))
     min_epochs: int | None = _checked(_or_none(_at_least(0)))
     max_steps: int = _checked(_at_least(-1))
     min_steps: int | None = _checked(_or_none(_at_least(0)))
@@ -181,9 +220,10 @@ class Settings:
     limit_test_batches: int | float = _checked(_or_default(limit, 1.0))
     limit_predict_batches: int | float = _checked(_or_default(limit, 1.0))
     overfit_batches: int | float = _checked(_or_default(limit, 0.0))
-    val_check_interval: int | float
+    val_check_interval: int | float | Intervals
     val_check_seconds: float | None
-    check_val_every_n_epoch: int | None = _checked(_or_none(_at_least(1)))
+    check_val_every_n_epoch: int | tuple[tuple[int, int], ...] | None = _checked(_or_none(_interval))
+    val_check_at_end: bool = _checked(flag)
     num_sanity_val_steps: float = _checked(_or_default(_sanity, 2))
     log_every_n_steps: int = _checked(_or_default(_at_least(0), 50))
     accumulate_grad_batches: int = _checked(_at_least(1))
@@ -217,7 +257,10 @@ class Settings:
         values = {name: check(name, given[name]) for name, check in _checks().items()}
         interval, interval_seconds = _val_check_interval(given["val_check_interval"])
         settings = cls(**values, val_check_interval=interval, val_check_seconds=interval_seconds)
-        if settings.check_val_every_n_epoch is None and interval_seconds is None and not isinstance(interval, int):
+        across = settings.check_val_every_n_epoch is None
+        if isinstance(interval, tuple):
+            refuse_intervals_within_epochs(interval, across)
+        elif across and interval_seconds is None and not isinstance(interval, int):
             raise MisconfigurationException(
                 f"check_val_every_n_epoch=None with val_check_interval={given['val_check_interval']!r}.",
                 expected="an int (batches, counted across epochs) or a time as val_check_interval.",

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lightlib.core.progress.plan import Plan
+from lightlib.core.progress.plan import Plan, count_due, is_due
 from lightlib.core.progress.progress import Progress
 from lightlib.core.setup.plugins import plan_of
 from lightlib.errors import MisconfigurationException
@@ -53,6 +53,29 @@ VALIDATION = [
     pytest.param(4, {"max_steps": 5}, [4], id="max_steps within an epoch: its end is not reached"),
     pytest.param(4, {"accumulate_grad_batches": 2, "val_check_interval": 3}, [3, 7, 11], id="batches, not steps"),
     pytest.param(4, {"limit_val_batches": 0}, [], id="switched off"),
+    pytest.param(2, {"max_epochs": 7, "check_val_every_n_epoch": [(0, 1), (4, 3)]}, [2, 4, 6, 12], id="it changes"),
+    pytest.param(2, {"max_epochs": 5, "check_val_every_n_epoch": [(4, 1)]}, [8, 10], id="it begins later"),
+    pytest.param(
+        4, {"check_val_every_n_epoch": [(2, 1)], "val_check_interval": 2}, [6, 8, 10, 12], id="within later epochs"
+    ),
+    pytest.param(
+        5,
+        {"check_val_every_n_epoch": None, "val_check_interval": [(2, 1), (5, 4)]},
+        [2, 3, 4, 8, 12],
+        id="batches that change",
+    ),
+    pytest.param(4, {"check_val_every_n_epoch": 2, "val_check_at_end": True}, [8, 12], id="and at the end"),
+    pytest.param(4, {"val_check_at_end": True}, [4, 8, 12], id="at an end that is validated anyway"),
+    pytest.param(4, {"max_steps": 5, "val_check_at_end": True}, [4, 5], id="at the end within an epoch"),
+    pytest.param(
+        13,
+        {"max_epochs": 1, "val_check_interval": 5, "val_check_at_end": True},
+        [5, 10, 13],
+        id="where the interval does not divide it",
+    ),
+    pytest.param(
+        4, {"max_epochs": 1.5, "val_check_at_end": True, "check_val_every_n_epoch": 9}, [6], id="after half an epoch"
+    ),
 ]
 
 
@@ -166,3 +189,49 @@ def test_the_sanity_check_only_before_a_run_that_starts_from_nothing():
     assert not asked.sanity_check_due(Progress(batch=1))
     assert not plan(4, num_sanity_val_steps=0).sanity_check_due(Progress())
     assert not plan(4, has_val=False, num_sanity_val_steps=2).sanity_check_due(Progress())
+
+
+@pytest.mark.parametrize(
+    ("n", "arguments", "batches", "steps"),
+    [
+        (10, {"max_epochs": 1.5}, 15, 15),
+        (10, {"max_epochs": 0.25}, 3, 3),
+        (10, {"max_epochs": 1.1}, 11, 11),  # 1.1 * 10 is more than 11
+        (10, {"max_epochs": 0.01}, 1, 1),
+        (10, {"max_epochs": 2.0}, 20, 20),
+        (10, {"max_epochs": 1.5, "accumulate_grad_batches": 4}, 18, 5),  # 3 steps an epoch: 4, 4 and 2 batches
+        (10, {"max_epochs": 1.9, "accumulate_grad_batches": 4}, 20, 6),
+        (10, {"max_epochs": 1.5, "max_steps": 12}, 12, 12),
+    ],
+)
+def test_parts_of_epochs(n, arguments, batches, steps):
+    plan_, progress = plan(n, **arguments), Progress()
+    while not plan_.done(progress):
+        exhausted = progress.epoch_batch + 1 == n
+        progress.end_batch(plan_.steps_now(progress, exhausted))
+        if exhausted and not plan_.done(progress):
+            progress.end_epoch()
+        elif exhausted:
+            break
+    assert (progress.batch, progress.step, plan_.total_steps) == (batches, steps, steps)
+
+
+def test_a_part_of_an_epoch_without_a_length_is_an_error():
+    with pytest.raises(MisconfigurationException, match=r"(?s)max_epochs=1\.5 ends within an epoch.*max_steps=1000"):
+        plan(math.inf, max_epochs=1.5)
+
+
+def test_intervals_that_change_within_an_epoch_are_refused():
+    with pytest.raises(MisconfigurationException, match=r"(?s)\[\(0, 5\)\] with batches.*check_val_every_n_epoch=None"):
+        quiet_trainer(val_check_interval=[(0, 5)])
+
+
+@pytest.mark.parametrize("number", range(31))
+@pytest.mark.parametrize("intervals", [((0, 1),), ((0, 1), (10, 5)), ((3, 2), (8, 7), (9, 1)), ((5, 3),)])
+def test_the_number_of_those_due(intervals, number):
+    def due(n):
+        begun = [every for start, every in intervals if start <= n]
+        return bool(begun) and n % begun[-1] == 0
+
+    assert count_due(intervals, number) == sum(due(n) for n in range(1, number + 1))
+    assert is_due(intervals, number) == (number > 0 and due(number))

@@ -51,6 +51,13 @@ class Junk:
         return "<junk>"
 
 
+EPOCHS = "an int of at least -1 (-1 is no limit)."
+PAIRS = (
+    "pairs of ints (start, interval) with rising starts >= 0 and intervals >= 1: from each start on, validate at the "
+    "multiples of its interval."
+)
+
+
 def number(name, least, fix=1):
     """The rows of an argument that is an int of at least `least`."""
     expected = f"an int of at least {least}{' (-1 is no limit)' if least == -1 else ''}."
@@ -99,6 +106,15 @@ def time(name, with_type=True):
     if with_type:
         rows.append((name, 5, TYPE, f"{name} is 5 (int).", TIME, fix))
     return rows
+
+
+def pairs(name):
+    """The rows of an argument that may be intervals that change."""
+    wrong = [[], [1], [(0, 1), 5], [(0, 1, 2)], [(0, 1.5)], [(-1, 2)], [(0, 0)], [(5, 1), (0, 2)], [(0, 1), (0, 2)]]
+    return [
+        (name, value, RANGE, f"{name} is {value!r} (list).", PAIRS, f"Trainer({name}=[(0, 1), (10, 5)])")
+        for value in wrong
+    ]
 
 
 ROWS = [
@@ -168,7 +184,11 @@ ROWS = [
     ("fast_dev_run", "yes", TYPE, "fast_dev_run is 'yes' (str).", DRY, "Trainer(fast_dev_run=True)"),
     ("fast_dev_run", 1.5, TYPE, "fast_dev_run is 1.5 (float).", DRY, "Trainer(fast_dev_run=True)"),
     ("fast_dev_run", -1, RANGE, "fast_dev_run is -1 (int).", DRY, "Trainer(fast_dev_run=True)"),
-    *number("max_epochs", -1),
+    *(row for row in number("max_epochs", -1) if not isinstance(row[1], float)),  # parts of epochs are allowed
+    *(
+        ("max_epochs", value, TYPE, f"max_epochs is {value} (float).", EPOCHS, "Trainer(max_epochs=1)")
+        for value in (-0.5, math.inf, math.nan)
+    ),
     *number("min_epochs", 0),
     *number("max_steps", -1),
     *number("min_steps", 0),
@@ -180,7 +200,7 @@ ROWS = [
     *limit("overfit_batches"),
     *time("val_check_interval", with_type=False),
     (
-        "val_check_interval", [1], TYPE, "val_check_interval is [1] (list).",
+        "val_check_interval", {1}, TYPE, "val_check_interval is {1} (set).",
         INTERVAL, "Trainer(val_check_interval=0.25)",
     ),
     (
@@ -190,7 +210,10 @@ ROWS = [
     ("val_check_interval", 0, RANGE, "val_check_interval is 0.", INTERVAL, "Trainer(val_check_interval=1.0)"),
     ("val_check_interval", 2.5, RANGE, "val_check_interval is 2.5.", INTERVAL, "Trainer(val_check_interval=2)"),
     ("val_check_interval", math.nan, RANGE, "val_check_interval is nan.", INTERVAL, "Trainer(val_check_interval=1.0)"),
-    *number("check_val_every_n_epoch", 1),
+    *(row for row in number("check_val_every_n_epoch", 1) if not isinstance(row[1], list)),
+    *pairs("val_check_interval"),
+    *pairs("check_val_every_n_epoch"),
+    *flag("val_check_at_end"),
     (
         "check_val_every_n_epoch", None, RANGE, "check_val_every_n_epoch=None with val_check_interval=None.",
         "an int (batches, counted across epochs) or a time as val_check_interval.",
@@ -258,7 +281,7 @@ ROWS = [
     *flag("suggest_integrations"),
 ]  # fmt: skip
 # All their values of the right type have a meaning.
-WITHOUT_A_RANGE = {"plugins", "default_root_dir", "model_registry", "callbacks"} | {
+WITHOUT_A_RANGE = {"val_check_at_end", "plugins", "default_root_dir", "model_registry", "callbacks"} | {
     row[0] for row in ROWS if row[4] == FLAG
 }
 
