@@ -27,6 +27,7 @@ from lightlib.core.module.hook_defaults import DataHooks
 from lightlib.core.module.module import Module
 from lightlib.core.module.overrides import method_of, overrides
 from lightlib.core.optimization.configure import configure
+from lightlib.core.optimization.loss_terms import LossTerms
 from lightlib.core.optimization.optimizers import closure_of, zeroing
 from lightlib.core.optimization.schedules import SchedulerConfig, Schedules, step_scheduler
 from lightlib.core.optimization.window import Window
@@ -325,7 +326,7 @@ class Builder:
         module, settings, strategy = self.module, self.settings, self.strategy
         scaler = strategy.precision.loss_scaler(strategy.root_device.type) if stage == "fit" else None
         counts_none = active().counts_all and scaler is None  # a scaler cannot step without gradients
-        window = Window(strategy.data if strategy.world_size > 1 else None, counts_none)
+        window = Window(strategy.data if strategy.world_size > 1 else None, counts_none, LossTerms(self.results))
         clip_defaults = settings.gradient_clip_val, settings.gradient_clip_algorithm
         if stage != "fit":
             none = Schedules([], step_scheduler, dict)

@@ -10,7 +10,7 @@ from torch import nn
 
 from lightlib.callbacks.callback import Callback
 from lightlib.conventions import inspect_callback, tolerate
-from lightlib.core.module.module import Module
+from lightlib.core.module.module import ModelModule, Module
 from lightlib.core.module.overrides import fixed_parameters, overrides
 from lightlib.core.run.hooks import warn_for_misspelt_hooks
 from lightlib.core.setup.lightning_objects import fix_for_lightnings, root_of_lightning
@@ -46,7 +46,10 @@ def check_module(model: Any, verb: str) -> Module:
     elif foreign := fix_for_lightnings(model):
         what, fix = f"a LightningModule of `{root_of_lightning(model)}` ({type(model).__name__})", foreign
     elif isinstance(model, nn.Module):
-        what, fix = f"a torch.nn.Module ({type(model).__name__})", "subclass lightlib.Module and add training_step."
+        what, fix = (
+            f"a torch.nn.Module ({type(model).__name__})",
+            "lightlib.Module.from_model(model, loss, optimizer), or subclass lightlib.Module.",
+        )
     else:
         what, fix = shown(model), "trainer.fit(module, train_dataloaders=loader)"
     raise ArgumentTypeError(f"`model` is {what}.", expected="an instance of lightlib.Module.", fix=fix)
@@ -114,7 +117,7 @@ def check_steps(module: Module, stage: str, has_val: bool, val_wanted: bool) -> 
             "nothing is validated",
         )
         return False
-    if not has_val:
+    if not has_val and not isinstance(module, ModelModule):
         tolerate(
             MisconfigurationException(
                 f"{name} has a validation_step, but there are no validation loaders.",

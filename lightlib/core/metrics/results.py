@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -64,6 +65,15 @@ class Results:
     def use(self, table: Table) -> None:
         """Collect values in this table from now on."""
         self.table = table
+
+    @contextmanager
+    def within(self, rule: Rule) -> Iterator[None]:
+        """Log by this rule in a block."""
+        before, self.scope = self.scope, rule
+        try:
+            yield
+        finally:
+            self.scope = before
 
     def log(
         self,

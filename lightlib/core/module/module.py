@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lightlib import report
 from lightlib.core.module import export
+from lightlib.core.module.from_model import ModelSteps
 from lightlib.core.module.hook_defaults import DataHooks, ModelHooks
 from lightlib.core.module.loading import ClassOnly, load_from_checkpoint
 from lightlib.core.optimization.schedules import step_scheduler
@@ -100,7 +101,9 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         Returns:
             The loss, a 0-d tensor with a gradient; or a dict with ``"loss"`` and anything else; or a dict
             ``{"loss": sum, "weight": n}`` (token-weighted losses: the losses of an accumulation window are summed and
-            divided by the sum of the weights); or None to skip the batch.
+            divided by the sum of the weights); or a dict of several losses without ``"loss"``, which are the entries
+            with "loss" in their names: their means are summed, and logged (not within a pipeline) with the sum as
+            "loss"; or None to skip the batch.
         """
         raise NotImplementedError
 
@@ -169,6 +172,44 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
             MisconfigurationException: The values contradict the Trainer's.
         """
         self._present_run().optimization.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    @staticmethod
+    def from_model(
+        model: nn.Module,
+        loss: Callable[..., Tensor] | None = None,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        *,
+        interval: Literal["epoch", "step"] = "epoch",
+        step: Callable[..., Any] | None = None,
+    ) -> ModelModule:
+        """Return a module that trains a plain `torch.nn.Module`, which is its attribute `model`.
+
+        A batch is `(inputs, targets)`, or with weights of the samples `(inputs, targets, weights)`; inputs that are a
+        dict or a tuple become arguments of `forward`. Without `loss` the model computes its losses itself, and gets all
+        of the batch: a dict as keyword arguments, a tuple or list as arguments if `forward` takes as many. If `forward`
+        has an argument `mode`, as in MMEngine, it is "loss" in training and "predict" in evaluations.
+
+        Args:
+            model: The model.
+            loss: ``loss(predictions, targets)``, with the weights as a third argument. Default: the model's output in
+                training is the loss, or a dict of losses.
+            optimizer: A function of the parameters, such as ``torch.optim.Adam``, or a partial of one; or an optimizer.
+            scheduler: A function of the optimizer, or a scheduler. Default: none.
+            interval: When it steps. Default: after each epoch.
+            step: ``step(module, batch)`` instead of `loss`: returns what `training_step` may return.
+
+        Raises:
+            MisconfigurationException: An argument does not fit.
+
+        Example:
+            >>> from functools import partial
+            >>> adam = partial(torch.optim.Adam, lr=1e-3)
+            >>> module = Module.from_model(nn.Linear(4, 2), nn.CrossEntropyLoss(), adam)
+            >>> module.predict_step((torch.zeros(3, 4), torch.tensor([0, 1, 0])), 0).shape
+            torch.Size([3, 2])
+        """
+        return ModelModule(model, loss, optimizer, scheduler, interval=interval, step=step)
 
     @overload
     def optimizers(self, use_pl_optimizer: Literal[True] = True) -> LightningOptimizer | list[LightningOptimizer]: ...
@@ -511,3 +552,7 @@ def gathered(data: Any, gather: Callable[[Tensor | float], Tensor]) -> Any:
 
 def _parameters(optimizer: Any) -> list[nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+class ModelModule(ModelSteps, Module):
+    """The module that `Module.from_model` returns."""

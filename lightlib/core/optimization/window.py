@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lightlib.core.optimization.loss_terms import LossTerms
 from lightlib.core.optimization.optimizers import scale_gradients
 from lightlib.errors import MisconfigurationException
 from lightlib.strategies.group.collectives import Collectives
@@ -33,6 +34,7 @@ class Window:
     Args:
         processes: The processes whose gradients are averaged; None with one process.
         counts_none: Whether the window is closed by an optimizer step even if its batches had no loss.
+        terms: Sums the losses of a dict without a key "loss". Default: such a dict is refused.
 
     Attributes:
         planned: The number of batches that the window will have; 0 before the first window, because a run interrupted
@@ -42,15 +44,19 @@ class Window:
         stepped: Whether an optimizer stepped during the last batch.
         loss: The loss as the user returned it, while its batch runs.
         fresh: Whether the window has just been opened.
+        sums: Whether the steps return dicts of losses that are summed.
     """
 
     __slots__ = (
-        "counts_none", "fresh", "loss", "losses", "planned", "processes", "stepped", "taken", "unit", "unit_of_all",
-        "used", "weight",
+        "counts_none", "fresh", "loss", "losses", "planned", "processes", "stepped", "sums", "taken", "terms", "unit",
+        "unit_of_all", "used", "weight",
     )  # fmt: skip
 
-    def __init__(self, processes: Collectives | None = None, counts_none: bool = False) -> None:
-        self.processes, self.counts_none = processes, counts_none
+    def __init__(
+        self, processes: Collectives | None = None, counts_none: bool = False, terms: LossTerms | None = None
+    ) -> None:
+        self.processes, self.counts_none, self.terms = processes, counts_none, terms
+        self.sums = False
         self.unit_of_all: float | None = None  # the same on all processes, whose gradients are added before `close`
         self.stepped = False
         self.loss: Tensor | None = None
@@ -105,7 +111,7 @@ class Window:
         elif isinstance(output, Mapping):
             if "weight" in output:
                 return self._weighted(output, parts)
-            loss = _loss_in(output)
+            loss = _loss_in(output) if "loss" in output else self._sum_of(output, parts)
         elif isinstance(output, Tensor):
             loss = output
         else:
@@ -119,6 +125,13 @@ class Window:
         self.loss = loss
         divisor = self.planned * parts
         return loss if divisor == 1 else loss / divisor
+
+    def _sum_of(self, output: Mapping[str, Any], parts: int) -> Tensor:
+        loss = None if self.terms is None else self.terms.sum(output, logs=parts == 1)
+        if loss is None:
+            raise _no_loss(output)
+        self.sums = True
+        return loss
 
     def _weighted(self, output: Mapping[str, Any], parts: int) -> Tensor | None:
         loss, weight = _loss_in(output), output["weight"]
@@ -167,8 +180,15 @@ class Window:
         return True
 
 
-def detached(output: Any) -> dict[str, Any]:
-    """Return the output of a training step as a dictionary without gradients."""
+def detached(output: Any, total: Tensor | None = None) -> dict[str, Any]:
+    """Return the output of a training step as a dictionary without gradients.
+
+    Args:
+        output: The return value of the step.
+        total: The sum of its losses, which becomes its "loss".
+    """
+    if total is not None:
+        output = {"loss": total, **output}
     if isinstance(output, Tensor):
         return {"loss": output.detach()}
     if isinstance(output, Mapping):
@@ -200,7 +220,8 @@ def _no_loss(output: Any) -> MisconfigurationException:
         given = f"{output!r:.80} ({type(output).__name__})"
     return MisconfigurationException(
         f"training_step returned {given}.",
-        expected="the loss (a tensor with one element and a gradient), a dict with 'loss', or None to skip the batch.",
+        expected="the loss (a tensor with one element and a gradient), a dict with 'loss' or with several losses whose "
+        "names contain 'loss', or None to skip the batch.",
         fix="return loss, or return {'loss': loss, …}.",
     )
 

@@ -88,7 +88,7 @@ def train_batch(run: Run, batch: Any) -> None:
     stepped = window.stepped
     progress.end_batch(stepped)
     if hooks.on_train_batch_end is not nothing:
-        hooks.on_train_batch_end(detached(output), batch, i)
+        hooks.on_train_batch_end(detached(output, window.loss if window.sums else None), batch, i)
     if stepped:
         hooks.on_accumulation_end()
         if plan.logging_due(progress):

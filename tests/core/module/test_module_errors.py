@@ -27,7 +27,11 @@ def of_lightning(name, root, base=nn.Module):
     ("model", "what", "fix"),
     [
         (Net, "`model` is the class Net.", "trainer.fit(Net())"),
-        (nn.Linear(2, 1), "`model` is a torch.nn.Module (Linear).", "subclass lightlib.Module and add training_step."),
+        (
+            nn.Linear(2, 1),
+            "`model` is a torch.nn.Module (Linear).",
+            "lightlib.Module.from_model(model, loss, optimizer), or subclass lightlib.Module.",
+        ),
         (nn.Linear, "`model` is the class Linear.", "trainer.fit(Linear())"),
         (3, "`model` is 3 (int).", "trainer.fit(module, train_dataloaders=loader)"),
         ("Net", "`model` is 'Net' (str).", "trainer.fit(module, train_dataloaders=loader)"),

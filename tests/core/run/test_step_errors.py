@@ -17,7 +17,10 @@ from lightlib.report import PossibleUserWarning
 from tests.runs.bad_input import Net, Validated, loader, refused, refuses_fit, trainer, with_methods
 
 WRONG = MisconfigurationException
-A_LOSS = "the loss (a tensor with one element and a gradient), a dict with 'loss', or None to skip the batch."
+A_LOSS = (
+    "the loss (a tensor with one element and a gradient), a dict with 'loss' or with several losses whose names "
+    "contain 'loss', or None to skip the batch."
+)
 RETURN = "return loss, or return {'loss': loss, …}."
 GRADIENT = "a loss that depends on parameters with requires_grad=True."
 LOOK = "look for .detach(), .item(), torch.no_grad() or only frozen parameters in the computation of the loss."

@@ -1,0 +1,160 @@
+"""ModelSteps: the steps and optimizers of a plain torch.nn.Module, for `Module.from_model`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
+
+_FIX = "Module.from_model(model, torch.nn.CrossEntropyLoss(), torch.optim.Adam)"
+
+
+class ModelSteps(nn.Module):
+    """Steps that call a model, and a loss or a function of the user's.
+
+    A strategy may wrap or shard `model`, so the signature of its `forward` is read once, here.
+    """
+
+    if TYPE_CHECKING:
+        log: Any  # that of Module
+
+    def __init__(
+        self, model: Any, loss: Any, optimizer: Any, scheduler: Any, *, interval: str, step: Callable[..., Any] | None
+    ) -> None:
+        super().__init__()
+        _check(model, loss, optimizer, scheduler, interval, step)
+        self.model, self.loss_function = model, loss
+        self._optimizer, self._scheduler, self._interval, self._step = optimizer, scheduler, interval, step
+        self._signature = inspect.signature(model.forward)
+        self._has_mode = "mode" in self._signature.parameters and loss is None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the output of the model."""
+        return self.model(*args, **kwargs)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        """Return the loss, or the losses that the model or the user's function returns."""
+        if self._step is not None:
+            return self._step(self, batch)
+        if self.loss_function is None:
+            output = self._run(batch, mode="loss")
+            loss = output.get("loss") if isinstance(output, Mapping) else output
+            if isinstance(loss, Tensor):
+                self.log("loss", loss.mean(), prog_bar=True)
+            return output
+        loss, _ = self._loss(batch)
+        self.log("loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        """Log the loss as "val_loss", if there is a loss function; return the model's output."""
+        return self._evaluate(batch, "val_loss")
+
+    def test_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        """Log the loss as "test_loss", if there is a loss function; return the model's output."""
+        return self._evaluate(batch, "test_loss")
+
+    def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        """Return the model's output; of a batch `(inputs, targets)` it gets the inputs."""
+        if self.loss_function is None:
+            return self._run(batch, mode="predict")
+        labelled = isinstance(batch, (list, tuple)) and len(batch) in (2, 3)
+        return self._output(batch[0] if labelled else batch)
+
+    def configure_optimizers(self) -> Any:
+        """Return the optimizer, and the schedule if there is one."""
+        if self._optimizer is None:
+            raise MisconfigurationException(
+                "Module.from_model got no optimizer, and the model is trained.",
+                expected="a function of the parameters, or an optimizer.",
+                fix=_FIX,
+            )
+        if self._scheduler is None:
+            return self._optimizer
+        schedule = {"scheduler": self._scheduler, "interval": self._interval}
+        return {"optimizer": self._optimizer, "lr_scheduler": schedule}
+
+    def _evaluate(self, batch: Any, name: str) -> Any:
+        if self.loss_function is None:
+            return self._run(batch, mode="predict")
+        loss, output = self._loss(batch)
+        self.log(name, loss, prog_bar=True)
+        return output
+
+    def _loss(self, batch: Any) -> tuple[Tensor, Any]:
+        if not isinstance(batch, (list, tuple)) or len(batch) not in (2, 3):
+            raise MisconfigurationException(
+                f"Module.from_model has a loss function, but a batch is {_described(batch)}.",
+                expected="(inputs, targets) or (inputs, targets, weights).",
+                fix="return such tuples from the data set, or compute the loss: from_model(model, step=function).",
+            )
+        inputs, *targets = batch
+        output = self._output(inputs)
+        return self.loss_function(output, *targets), output
+
+    def _output(self, inputs: Any) -> Any:
+        if isinstance(inputs, Mapping):
+            return self.model(**inputs)
+        return self.model(*inputs) if isinstance(inputs, (list, tuple)) else self.model(inputs)
+
+    def _run(self, batch: Any, mode: str) -> Any:
+        """Call a model that computes its losses itself."""
+        options = {"mode": mode} if self._has_mode else {}
+        if isinstance(batch, Mapping):
+            return self.model(**batch, **options)
+        if isinstance(batch, (list, tuple)) and self._takes(len(batch), options):
+            return self.model(*batch, **options)
+        if isinstance(batch, str):
+            raise ArgumentTypeError(
+                f"A batch is {shown(batch)}.",
+                expected="a dict, a tuple or list, or a tensor, which become the arguments of the model's forward.",
+                fix="return tensors from the data set.",
+            )
+        return self.model(batch, **options)
+
+    def _takes(self, number: int, options: Mapping[str, Any]) -> bool:
+        try:
+            self._signature.bind(*range(number), **options)
+        except TypeError:
+            return False
+        return True
+
+
+def _described(batch: Any) -> str:
+    return f"a {type(batch).__name__} of {len(batch)}" if isinstance(batch, (list, tuple, dict)) else shown(batch)
+
+
+def _check(model: Any, loss: Any, optimizer: Any, scheduler: Any, interval: Any, step: Any) -> None:
+    if not isinstance(model, nn.Module):
+        fix = f"pass an instance: {model.__name__}(…)" if isinstance(model, type) else _FIX
+        raise ArgumentTypeError(
+            f"`model` of Module.from_model is {shown(model)}.", expected="an instance of torch.nn.Module.", fix=fix
+        )
+    if loss is not None and step is not None:
+        raise MisconfigurationException(
+            "Module.from_model got both `loss` and `step`.", expected="one of the two.", fix="leave out one of them."
+        )
+    steps = hasattr(optimizer, "step") and not isinstance(optimizer, type)
+    for name, value, fits in (
+        ("loss", loss, callable(loss) and not (isinstance(loss, type) and issubclass(loss, nn.Module))),
+        ("step", step, callable(step)),
+        ("optimizer", optimizer, callable(optimizer) or steps),
+        ("scheduler", scheduler, callable(scheduler) or hasattr(scheduler, "step")),
+    ):
+        if value is not None and not fits:
+            a_class = f"pass an instance: {value.__name__}()" if isinstance(value, type) else _FIX
+            raise ArgumentTypeError(
+                f"`{name}` of Module.from_model is {shown(value)}.",
+                expected="a function, or None." if name in ("loss", "step") else "a function that makes it, or one.",
+                fix=a_class,
+            )
+    if interval not in ("epoch", "step"):
+        raise MisconfigurationException(
+            f"`interval` of Module.from_model is {shown(interval)}.",
+            expected='"epoch" or "step".',
+            fix='Module.from_model(…, interval="step")',
+        )

@@ -1,0 +1,311 @@
+"""Plain models, models of other libraries, and dicts of losses, against plain loops."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+from lightlib.callbacks.callback import Callback
+from lightlib.core.module.module import Module
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from tests.runs.plain import Net, Rows, batches, network, quiet_trainer, same_weights
+
+SGD = partial(torch.optim.SGD, lr=0.1)
+
+
+class ToyModel(nn.Module):
+    """MMEngine's model of two losses, as in its documentation of gradient accumulation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 1)
+
+    def forward(self, img, label, mode):
+        feat = self.linear(img)
+        loss1 = (feat - label).pow(2)
+        loss2 = (feat - label).abs()
+        if mode == "predict":
+            return feat
+        return dict(loss1=loss1, loss2=loss2)  # noqa: C408  as printed there
+
+
+def by_hand(loss_of, net, data, epochs=1, accumulate=1):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(epochs):
+        for at in range(0, len(data), accumulate):
+            window = data[at : at + accumulate]
+            optimizer.zero_grad()
+            for batch in window:
+                (loss_of(net, batch) / len(window)).backward()
+            optimizer.step()
+    return net
+
+
+class TestALossFunction:
+    def test_it_trains_as_a_plain_loop(self):
+        module = Module.from_model(network(), nn.CrossEntropyLoss(), SGD)
+        quiet_trainer(max_epochs=2).fit(module, batches(3))
+        assert same_weights(
+            module.model, by_hand(lambda net, b: F.cross_entropy(net(b[0]), b[1]), network(), batches(3), 2)
+        )
+
+    def test_it_logs_and_validates_tests_and_predicts(self):
+        rows, module, (x, y) = Rows(), Module.from_model(network(), F.cross_entropy, SGD), batches(1, seed=3)[0]
+        trainer = quiet_trainer(logger=rows, log_every_n_steps=1)
+        trainer.fit(module, batches(2), [(x, y)])
+        expected = F.cross_entropy(module.model(x), y).item()
+        assert trainer.callback_metrics["val_loss"].item() == pytest.approx(expected)
+        assert [step for step, values in rows.rows if "loss" in values] == [1, 2]
+        assert trainer.test(module, [(x, y)], verbose=False)[0]["test_loss"] == pytest.approx(expected)
+        for data in ([(x, y)], [x], x):
+            assert torch.equal(torch.cat(trainer.predict(module, data)), module.model(x))
+
+    def test_weights_of_samples_reach_the_loss(self):
+        def loss(predictions, targets, weights):
+            return (F.cross_entropy(predictions, targets, reduction="none") * weights).mean()
+
+        data = [(x, y, torch.arange(4.0)) for x, y in batches(3)]
+        module = Module.from_model(network(), loss, SGD)
+        quiet_trainer().fit(module, data)
+        assert same_weights(module.model, by_hand(lambda net, b: loss(net(b[0]), b[1], b[2]), network(), data))
+
+    @pytest.mark.parametrize("inputs", [lambda x: {"a": x, "b": x}, lambda x: (x, x), lambda x: [x, x]])
+    def test_inputs_of_several_parts_are_arguments(self, inputs):
+        class Two(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = network()
+
+            def forward(self, a, b):
+                return self.net(a + b)
+
+        module = Module.from_model(Two(), F.cross_entropy, SGD)
+        quiet_trainer().fit(module, [(inputs(x), y) for x, y in batches(2)])
+        expected = by_hand(lambda net, b: F.cross_entropy(net(b[0] + b[0]), b[1]), network(), batches(2))
+        assert same_weights(module.model.net, expected)
+
+    def test_a_schedule_steps_at_its_interval(self):
+        optimizer = []
+
+        class Sees(Callback):
+            def on_train_end(self, trainer, module):
+                optimizer.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+        for interval, rate in (("epoch", 0.1 * 0.5**2), ("step", 0.1 * 0.5**6)):
+            schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)
+            module = Module.from_model(network(), F.cross_entropy, SGD, schedule, interval=interval)
+            quiet_trainer(max_epochs=2, callbacks=Sees()).fit(module, batches(3))
+            assert optimizer.pop() == pytest.approx(rate)
+
+    def test_an_optimizer_that_was_made_is_taken(self):
+        net = network()
+        module = Module.from_model(net, F.cross_entropy, torch.optim.SGD(net.parameters(), lr=0.1))
+        quiet_trainer().fit(module, batches(2))
+        assert same_weights(net, by_hand(lambda net, b: F.cross_entropy(net(b[0]), b[1]), network(), batches(2)))
+
+    def test_it_resumes(self, tmp_path):
+        whole, first, second = (
+            Module.from_model(network(), F.cross_entropy, partial(torch.optim.Adam, lr=0.1)) for _ in range(3)
+        )
+        quiet_trainer(max_epochs=2).fit(whole, batches(3))
+        trainer = quiet_trainer(max_steps=2, max_epochs=-1)
+        trainer.fit(first, batches(3))
+        trainer.save_checkpoint(tmp_path / "two.ckpt")
+        quiet_trainer(max_epochs=2).fit(second, batches(3), ckpt_path=tmp_path / "two.ckpt")
+        assert same_weights(whole, second)
+
+
+class TestAModelWithAMode:
+    def test_mmengines_model_of_two_losses_with_accumulation(self):
+        torch.manual_seed(3)
+        model, plain = ToyModel(), ToyModel()
+        plain.load_state_dict(model.state_dict())
+        data = DataLoader([(torch.ones(1), torch.ones(1))] * 50, batch_size=2)
+        module = Module.from_model(model, optimizer=SGD)
+        rows = Rows()
+        trainer = quiet_trainer(accumulate_grad_batches=4, logger=rows, log_every_n_steps=1)
+        trainer.fit(module, data)
+
+        def loss(net, batch):
+            losses = net(*batch, mode="loss")
+            return losses["loss1"].mean() + losses["loss2"].mean()
+
+        assert same_weights(model, by_hand(loss, plain, list(data), accumulate=4))
+        assert trainer.global_step == 7  # of 25 batches
+        for step, values in rows.rows:
+            assert values["loss"] == pytest.approx(values["loss1"] + values["loss2"]), step
+        assert len(rows.rows) == 7
+
+    def test_it_is_evaluated_in_the_mode_predict(self):
+        seen = []
+
+        class Sees(Callback):
+            def on_validation_batch_end(self, trainer, module, outputs, batch, batch_idx):
+                seen.append(outputs)
+
+        model, batch = ToyModel(), (torch.ones(3, 1), torch.zeros(3, 1))
+        module = Module.from_model(model, optimizer=SGD)
+        trainer = quiet_trainer(callbacks=Sees())
+        trainer.fit(module, [batch], [batch])
+        assert torch.equal(seen[0], model.linear(batch[0]))
+        assert torch.equal(trainer.predict(module, [batch])[0], model.linear(batch[0]))
+
+    def test_a_dict_becomes_keyword_arguments(self):
+        model = ToyModel()
+        quiet_trainer().fit(
+            Module.from_model(model, optimizer=SGD), [{"label": torch.zeros(2, 1), "img": torch.ones(2, 1)}]
+        )
+
+    def test_a_string_is_refused(self):
+        with pytest.raises(ArgumentTypeError, match=r"A batch is 'text' \(str\)"):
+            quiet_trainer().fit(Module.from_model(ToyModel(), optimizer=SGD), ["text"])
+
+
+class TestADictOfLosses:
+    class Returns(Net):
+        def __init__(self, output):
+            super().__init__()
+            self.output, self.seen = output, []
+
+        def training_step(self, batch, batch_idx):
+            loss = super().training_step(batch, batch_idx)
+            return self.output(self, loss)
+
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            self.seen.append(outputs)
+
+    def test_the_entries_with_loss_in_their_names_are_summed(self):
+        def output(module, loss):
+            return {"cls_loss": loss, "losses": [loss * 2, torch.stack([loss, loss])], "acc": loss * 100, "logits": 3}
+
+        module = self.Returns(output)
+        trainer = quiet_trainer(max_epochs=2)
+        trainer.fit(module, batches(3))
+        expected = by_hand(
+            lambda net, b: (c := F.cross_entropy(net(b[0]), b[1])) + (c * 2 + torch.stack([c, c]).mean()),
+            network(), batches(3), 2,
+        )  # fmt: skip
+        assert same_weights(module.net, expected)
+        last = module.seen[-1]
+        assert float(last["loss"]) == pytest.approx(4 * float(last["cls_loss"]))
+        assert float(last["acc"]) == pytest.approx(100 * float(last["cls_loss"]))
+        assert last["logits"] == 3
+        assert not last["loss"].requires_grad
+        names = {"loss", "cls_loss", "losses"}
+        assert names <= trainer.callback_metrics.keys()
+        assert "acc" not in trainer.callback_metrics
+        assert trainer.callback_metrics["losses"] == pytest.approx(3 * trainer.callback_metrics["cls_loss"].item())
+
+    def test_what_the_step_logs_itself_is_not_logged_twice(self):
+        def output(module, loss):
+            module.log("loss_a", 7.0, on_step=False, on_epoch=True)
+            return {"loss_a": loss, "loss_b": loss}
+
+        trainer = quiet_trainer()
+        trainer.fit(self.Returns(output), batches(3))
+        assert trainer.callback_metrics["loss_a"] == 7
+        assert trainer.callback_metrics["loss_b"] != 7
+
+    def test_a_dict_with_loss_stays_as_it_was(self):
+        module = self.Returns(lambda module, loss: {"loss": loss, "other_loss": loss * 100})
+        trainer = quiet_trainer()
+        trainer.fit(module, batches(3))
+        assert same_weights(module.net, by_hand(lambda net, b: F.cross_entropy(net(b[0]), b[1]), network(), batches(3)))
+        assert not trainer.callback_metrics
+
+    @pytest.mark.parametrize(
+        ("output", "message"),
+        [
+            (lambda m, loss: {"a_loss": 3.0}, r"whose 'a_loss' is 3\.0 \(float\)"),
+            (lambda m, loss: {"a_loss": [loss, 2]}, r"whose 'a_loss' is \["),
+            (lambda m, loss: {"a_loss": []}, r"whose 'a_loss' is \[\]"),
+            (lambda m, loss: {"accuracy": loss}, r"a dict with the keys \['accuracy'\]"),
+            (lambda m, loss: {"a_loss": loss.detach()}, "a loss without a gradient"),
+        ],
+    )
+    def test_what_cannot_be_summed_is_an_error(self, output, message):
+        with pytest.raises(MisconfigurationException, match=message):
+            quiet_trainer().fit(self.Returns(output), batches(1))
+
+    def test_a_model_that_returns_its_losses_is_taken(self):
+        class Detector(nn.Module):
+            """Returns losses in training and predictions otherwise, as torchvision's detectors do."""
+
+            def __init__(self):
+                super().__init__()
+                self.net = network()
+
+            def forward(self, images, targets=None):
+                scores = self.net(images)
+                return {"loss_class": F.cross_entropy(scores, targets)} if self.training else scores
+
+        module = Module.from_model(Detector(), optimizer=SGD)
+        trainer = quiet_trainer()
+        trainer.fit(module, batches(3), batches(1))
+        expected = by_hand(lambda net, b: F.cross_entropy(net(b[0]), b[1]), network(), batches(3))
+        assert same_weights(module.model.net, expected)
+
+    def test_a_batch_that_forward_takes_as_one_argument_stays_one(self):
+        class OfDicts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = network()
+
+            def forward(self, items):
+                return {"loss_all": sum(F.cross_entropy(self.net(i["x"]), i["y"]) for i in items)}
+
+        data = [[{"x": x, "y": y} for x, y in batches(2)]] * 2
+        module = Module.from_model(OfDicts(), optimizer=SGD)
+        quiet_trainer().fit(module, data)
+        loss = lambda net, items: sum(F.cross_entropy(net(i["x"]), i["y"]) for i in items)  # noqa: E731
+        assert same_weights(module.model.net, by_hand(loss, network(), data))
+
+
+class TestAFunctionAsStep:
+    def test_it_trains(self):
+        def step(module, batch):
+            loss = F.cross_entropy(module.model(batch["x"]), batch["y"])
+            module.log("mine", loss)
+            return loss
+
+        data = [{"x": x, "y": y} for x, y in batches(3)]
+        module = Module.from_model(network(), optimizer=SGD, step=step)
+        trainer = quiet_trainer()
+        trainer.fit(module, data)
+        expected = by_hand(lambda net, b: F.cross_entropy(net(b["x"]), b["y"]), network(), data)
+        assert same_weights(module.model, expected)
+        assert "mine" in trainer.callback_metrics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"model": 3}, ArgumentTypeError, r"`model` of Module.from_model is 3 \(int\)"),
+        ({"model": ToyModel}, ArgumentTypeError, r"the class ToyModel.\n.*\n.*pass an instance: ToyModel\(…\)"),
+        ({"loss": nn.MSELoss}, ArgumentTypeError, r"`loss` .* the class MSELoss.\n.*\n.*MSELoss\(\)"),
+        ({"loss": "mse"}, ArgumentTypeError, r"`loss` of Module.from_model is 'mse'"),
+        ({"optimizer": 0.1}, ArgumentTypeError, r"`optimizer` of Module.from_model is 0.1"),
+        ({"scheduler": 1}, ArgumentTypeError, "`scheduler` of Module.from_model is 1"),
+        ({"step": 1}, ArgumentTypeError, "`step` of Module.from_model is 1"),
+        ({"interval": "batch"}, MisconfigurationException, "`interval` of Module.from_model is 'batch'"),
+        ({"loss": F.mse_loss, "step": print}, MisconfigurationException, "both `loss` and `step`"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, kind, message):
+    with pytest.raises(kind, match=f"(?s){message}"):
+        Module.from_model(**{"model": network(), **arguments})
+
+
+def test_training_without_an_optimizer_is_refused():
+    with pytest.raises(MisconfigurationException, match=r"(?s)got no optimizer.*Fix: Module.from_model\(model"):
+        quiet_trainer().fit(Module.from_model(network(), F.cross_entropy), batches(1))
+
+
+def test_a_batch_that_does_not_fit_the_loss_is_refused():
+    with pytest.raises(MisconfigurationException, match=r"(?s)a batch is a dict of 1.*step=function"):
+        quiet_trainer().fit(Module.from_model(network(), F.cross_entropy, SGD), [{"x": torch.ones(2, 6)}])
