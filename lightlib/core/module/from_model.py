@@ -23,10 +23,22 @@ class ModelSteps(nn.Module):
         log: Any  # that of Module
 
     def __init__(
-        self, model: Any, loss: Any, optimizer: Any, scheduler: Any, *, interval: str, step: Callable[..., Any] | None
+        self,
+        model: Any,
+        loss: Any,
+        optimizer: Any,
+        scheduler: Any,
+        *,
+        interval: str,
+        step: Callable[..., Any] | None,
+        preprocessor: Any,
     ) -> None:
         super().__init__()
         _check(model, loss, optimizer, scheduler, interval, step)
+        _check_preprocessor(preprocessor)
+        self.preprocessor = preprocessor
+        if preprocessor is None:
+            self.__dict__["on_after_batch_transfer"] = None  # no hook, no call
         self.model, self.loss_function = model, loss
         self._optimizer, self._scheduler, self._interval, self._step = optimizer, scheduler, interval, step
         self._signature = inspect.signature(model.forward)
@@ -35,6 +47,10 @@ class ModelSteps(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the output of the model."""
         return self.model(*args, **kwargs)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Return the batch of the preprocessor, which is in the mode of this module."""
+        return self.preprocessor(batch)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         """Return the loss, or the losses that the model or the user's function returns."""
@@ -157,4 +173,25 @@ def _check(model: Any, loss: Any, optimizer: Any, scheduler: Any, interval: Any,
             f"`interval` of Module.from_model is {shown(interval)}.",
             expected='"epoch" or "step".',
             fix='Module.from_model(…, interval="step")',
+        )
+
+
+def _check_preprocessor(preprocessor: Any) -> None:
+    if preprocessor is None:
+        return
+    if not isinstance(preprocessor, nn.Module):
+        a_class = isinstance(preprocessor, type)
+        raise ArgumentTypeError(
+            f"`preprocessor` of Module.from_model is {shown(preprocessor)}.",
+            expected="an instance of torch.nn.Module that returns the batch, or None.",
+            fix=f"pass an instance: {preprocessor.__name__}()"
+            if a_class
+            else "write a torch.nn.Module with a forward.",
+        )
+    trained = [name for name, parameter in preprocessor.named_parameters() if parameter.requires_grad]
+    if trained:
+        raise MisconfigurationException(
+            f"`preprocessor` of Module.from_model has the trained parameters {', '.join(map(repr, trained))}.",
+            expected="buffers and frozen parameters: it runs before the step, outside of the strategy's wrapper.",
+            fix="make them part of the model, or preprocessor.requires_grad_(False).",
         )

@@ -182,6 +182,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
         *,
         interval: Literal["epoch", "step"] = "epoch",
         step: Callable[..., Any] | None = None,
+        preprocessor: nn.Module | None = None,
     ) -> ModelModule:
         """Return a module that trains a plain `torch.nn.Module`, which is its attribute `model`.
 
@@ -198,6 +199,8 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
             scheduler: A function of the optimizer, or a scheduler. Default: none.
             interval: When it steps. Default: after each epoch.
             step: ``step(module, batch)`` instead of `loss`: returns what `training_step` may return.
+            preprocessor: A module without trained parameters, which is moved with the model, is in its mode, and is
+                called with each batch on its device: ``preprocessor(batch)`` returns the batch. Default: none.
 
         Raises:
             MisconfigurationException: An argument does not fit.
@@ -209,7 +212,7 @@ class Module(ModelHooks, DataHooks, HyperparametersMixin, nn.Module):
             >>> module.predict_step((torch.zeros(3, 4), torch.tensor([0, 1, 0])), 0).shape
             torch.Size([3, 2])
         """
-        return ModelModule(model, loss, optimizer, scheduler, interval=interval, step=step)
+        return ModelModule(model, loss, optimizer, scheduler, interval=interval, step=step, preprocessor=preprocessor)
 
     @overload
     def optimizers(self, use_pl_optimizer: Literal[True] = True) -> LightningOptimizer | list[LightningOptimizer]: ...

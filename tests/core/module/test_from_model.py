@@ -282,6 +282,50 @@ class TestAFunctionAsStep:
         assert "mine" in trainer.callback_metrics
 
 
+class Normalise(nn.Module):
+    """Centres the inputs; adds one to them in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(0.5))
+        self.seen = []
+
+    def forward(self, batch):
+        self.seen.append((self.training, batch[0].dtype))
+        return batch[0] - self.mean + self.training, batch[1]
+
+
+class TestAPreprocessor:
+    def test_it_is_called_in_the_mode_of_the_model(self):
+        module = Module.from_model(network(), F.cross_entropy, SGD, preprocessor=Normalise())
+        trainer = quiet_trainer(max_epochs=2)
+        (x, y) = batches(1, seed=3)[0]
+        trainer.fit(module, batches(2), [(x, y)])
+        plain = by_hand(lambda net, b: F.cross_entropy(net(b[0] - 0.5 + 1), b[1]), network(), batches(2), 2)
+        assert same_weights(module.model, plain)
+        assert [training for training, _ in module.preprocessor.seen] == [True, True, False] * 2
+        expected = F.cross_entropy(module.model(x - 0.5), y).item()
+        assert trainer.callback_metrics["val_loss"].item() == pytest.approx(expected)
+
+    def test_it_moves_with_the_model_and_is_saved(self):
+        module = Module.from_model(network(), F.cross_entropy, SGD, preprocessor=Normalise())
+        assert module.to(torch.float64).preprocessor.mean.dtype is torch.float64
+        assert module.to("meta").preprocessor.mean.is_meta
+        assert "preprocessor.mean" in module.state_dict()
+
+    @pytest.mark.parametrize(
+        ("given", "kind", "message"),
+        [
+            (3, ArgumentTypeError, r"`preprocessor` of Module.from_model is 3 \(int\)"),
+            (Normalise, ArgumentTypeError, r"(?s)the class Normalise.*Normalise\(\)"),
+            (nn.Linear(1, 1), MisconfigurationException, "has the trained parameters 'weight', 'bias'"),
+        ],
+    )
+    def test_another_kind_is_refused(self, given, kind, message):
+        with pytest.raises(kind, match=message):
+            Module.from_model(network(), F.cross_entropy, SGD, preprocessor=given)
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
