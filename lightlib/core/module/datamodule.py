@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -13,6 +13,7 @@ from lightlib.core.module.loading import ClassOnly, load_datamodule
 from lightlib.core.module.overrides import overrides
 from lightlib.core.values.hparams import HyperparametersMixin
 from lightlib.data.combined import flatten, length
+from lightlib.errors import ArgumentTypeError, UnknownNameError, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,6 +68,10 @@ class DataModule(DataHooks, HyperparametersMixin):
         predict_dataset: Any = None,
         batch_size: int = 1,
         num_workers: int = 0,
+        *,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        train_kwargs: Mapping[str, Any] | None = None,
+        eval_kwargs: Mapping[str, Any] | None = None,
         **init_kwargs: Any,
     ) -> Self:
         """Return a DataModule that serves data sets, shuffling the training data.
@@ -75,22 +80,46 @@ class DataModule(DataHooks, HyperparametersMixin):
             train_dataset, val_dataset, test_dataset, predict_dataset: A Dataset, or a sequence or mapping of them.
             batch_size: Samples per batch. Default 1. Also passed to this class if its `__init__` takes it.
             num_workers: Worker processes per loader. Default 0. Also passed to this class if its `__init__` takes it.
+            collate_fn: Makes a batch of a list of samples. Default: torch's. Passed on like these two if it is given.
+            train_kwargs: Further arguments of the DataLoaders for training, which replace those above and
+                ``shuffle=True``: ``{"drop_last": True, "sampler": sampler}``. Default: none.
+            eval_kwargs: The same for validation, test and prediction. Default: none.
             init_kwargs: Passed to this class.
-        """
 
-        def loaders(datasets: Any, shuffle: bool) -> Any:
+        Raises:
+            MisconfigurationException: An argument of the DataLoaders is unknown or not a mapping.
+
+        Example:
+            >>> import torch
+            >>> dataset = torch.utils.data.TensorDataset(torch.arange(3))
+            >>> data = DataModule.from_datasets(dataset, batch_size=2, collate_fn=len, train_kwargs={"drop_last": True})
+            >>> list(data.train_dataloader())
+            [2]
+        """
+        for_training = _loader_arguments("train_kwargs", train_kwargs)
+        for_evaluation = _loader_arguments("eval_kwargs", eval_kwargs)
+
+        def loaders(datasets: Any, training: bool) -> Any:
             if isinstance(datasets, Mapping):
-                return {key: loaders(dataset, shuffle) for key, dataset in datasets.items()}
+                return {key: loaders(dataset, training) for key, dataset in datasets.items()}
             if isinstance(datasets, Sequence) and not isinstance(datasets, Dataset):
-                return [loaders(dataset, shuffle) for dataset in datasets]
-            shuffled = shuffle and not isinstance(datasets, IterableDataset)
-            return DataLoader(datasets, batch_size, shuffle=shuffled, num_workers=num_workers, pin_memory=False)
+                return [loaders(dataset, training) for dataset in datasets]
+            given = for_training if training else for_evaluation
+            arguments: dict[str, Any] = {"num_workers": num_workers, "pin_memory": False, "collate_fn": collate_fn}
+            if given.get("batch_sampler") is None:
+                arguments["batch_size"] = batch_size
+                orders = given.get("sampler") is not None or isinstance(datasets, IterableDataset)
+                arguments["shuffle"] = training and not orders
+            return DataLoader(datasets, **{**arguments, **given})
 
         taken = inspect.signature(cls.__init__).parameters.values()
         names = {p.name for p in taken if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
         takes_all = any(p.kind is p.VAR_KEYWORD for p in taken)
-        sizes = {"batch_size": batch_size, "num_workers": num_workers}
-        datamodule = cls(**{name: value for name, value in sizes.items() if takes_all or name in names}, **init_kwargs)
+        shared = {"batch_size": batch_size, "num_workers": num_workers}
+        passed: dict[str, Any] = {name: value for name, value in shared.items() if takes_all or name in names}
+        if collate_fn is not None and (takes_all or "collate_fn" in names):
+            passed["collate_fn"] = collate_fn
+        datamodule = cls(**passed, **init_kwargs)
         given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
         for stage, datasets in given.items():
             if datasets is not None:
@@ -109,3 +138,20 @@ class DataModule(DataHooks, HyperparametersMixin):
                 except Exception as error:  # noqa: BLE001  a loader may need setup() first
                     lines.append(f"{stage}: not available yet ({type(error).__name__})")
         return f"{type(self).__name__}({'; '.join(lines) or 'no loaders'})"
+
+
+def _loader_arguments(name: str, given: Any) -> dict[str, Any]:
+    """Return the further arguments of DataLoaders, checked by their names."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ArgumentTypeError(
+            f"{name} of DataModule.from_datasets is {shown(given)}.",
+            expected="a dict of arguments of torch.utils.data.DataLoader, or None.",
+            fix=f'{name}={{"drop_last": True}}',
+        )
+    known = set(inspect.signature(DataLoader.__init__).parameters) - {"self", "dataset"}
+    for key in given:
+        if key not in known:
+            raise UnknownNameError(f"argument of a DataLoader in {name}", key, known)
+    return dict(given)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from torch.utils.data import TensorDataset
+import torch
+from torch.utils.data import BatchSampler, SequentialSampler, TensorDataset
 
 from lightlib.core.module.datamodule import DataModule
 from lightlib.core.module.overrides import overrides
+from lightlib.errors import ArgumentTypeError, UnknownNameError
 from tests.runs.plain import Net, quiet_trainer, samples
 
 
@@ -66,3 +68,49 @@ def test_a_loader_that_is_set_to_the_one_of_the_base_is_none():
             return []
 
     assert not overrides(Data(), DataModule, "val_dataloader")
+
+
+def numbers(loader):
+    return [batch[0].tolist() for batch in loader]
+
+
+class TestArgumentsOfTheLoaders:
+    numbered = TensorDataset(torch.arange(6))
+
+    def test_collate_fn_makes_the_batches_of_all_stages(self):
+        module = DataModule.from_datasets(
+            self.numbered, self.numbered, batch_size=3, collate_fn=lambda samples: sum(int(x) for (x,) in samples)
+        )
+        assert list(module.val_dataloader()) == [3, 12]
+        assert sum(module.train_dataloader()) == 15
+
+    def test_further_arguments_replace_the_defaults(self):
+        module = DataModule.from_datasets(
+            *[self.numbered] * 4, batch_size=4, train_kwargs={"shuffle": False, "drop_last": True},
+            eval_kwargs={"batch_size": 5},
+        )  # fmt: skip
+        assert numbers(module.train_dataloader()) == [[0, 1, 2, 3]]
+        for loader in (module.val_dataloader(), module.test_dataloader(), module.predict_dataloader()):
+            assert numbers(loader) == [[0, 1, 2, 3, 4], [5]]
+
+    def test_a_sampler_replaces_shuffling(self):
+        module = DataModule.from_datasets(self.numbered, batch_size=4, train_kwargs={"sampler": [5, 0, 5]})
+        assert numbers(module.train_dataloader()) == [[5, 0, 5]]
+
+    def test_a_batch_sampler_replaces_the_batch_size(self):
+        batches = BatchSampler(SequentialSampler(range(6)), 4, drop_last=False)
+        module = DataModule.from_datasets(self.numbered, batch_size=2, train_kwargs={"batch_sampler": batches})
+        assert numbers(module.train_dataloader()) == [[0, 1, 2, 3], [4, 5]]
+
+    def test_a_class_that_takes_collate_fn_gets_it(self):
+        assert TakesAll.from_datasets(self.numbered, collate_fn=len).got["collate_fn"] is len
+        assert "collate_fn" not in TakesAll.from_datasets(self.numbered).got
+
+    @pytest.mark.parametrize("name", ["train_kwargs", "eval_kwargs"])
+    def test_unknown_arguments_are_refused(self, name):
+        with pytest.raises(UnknownNameError, match=rf"argument of a DataLoader in {name} 'drop_lst'.*'drop_last'"):
+            DataModule.from_datasets(self.numbered, **{name: {"drop_lst": True}})
+        with pytest.raises(ArgumentTypeError, match=rf"{name} of DataModule.from_datasets is 8 \(int\)"):
+            DataModule.from_datasets(self.numbered, **{name: 8})
+        with pytest.raises(UnknownNameError, match="'dataset'"):
+            DataModule.from_datasets(self.numbered, **{name: {"dataset": []}})
