@@ -62,9 +62,10 @@ _SCHEDULERS = {
 }
 _CALLBACKS = _from(
     "lightlib.callbacks",
-    "BackboneFinetuning CheckpointGC EMAWeightAveraging EarlyStopping EmptyCache GradientAccumulationScheduler "
-    "LambdaCallback LearningRateMonitor ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint "
-    "PlainProgressBar PreciseBN RichModelSummary RichProgressBar StochasticWeightAveraging SyncBuffers "
+    "BackboneFinetuning BatchSizeFinder CheckpointGC EMAWeightAveraging EarlyStopping EmptyCache "
+    "GradientAccumulationScheduler LambdaCallback LearningRateFinder LearningRateMonitor ModelCheckpoint ModelPruning "
+    "ModelSummary OnExceptionCheckpoint PlainProgressBar PreciseBN RichModelSummary RichProgressBar "
+    "StochasticWeightAveraging SyncBuffers "
     "TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
 )
 

@@ -36,10 +36,13 @@ if TYPE_CHECKING:
     from lightlib.callbacks.sync_buffers import SyncBuffers
     from lightlib.callbacks.terminate_on_nan import TerminateOnNaN
     from lightlib.callbacks.timer import Timer
+    from lightlib.callbacks.tuning.batch_size_finder import BatchSizeFinder
+    from lightlib.callbacks.tuning.learning_rate_finder import LearningRateFinder
 
 __all__ = [
     "BackboneFinetuning",
     "BaseFinetuning",
+    "BatchSizeFinder",
     "Callback",
     "Checkpoint",
     "CheckpointGC",
@@ -48,6 +51,7 @@ __all__ = [
     "EmptyCache",
     "GradientAccumulationScheduler",
     "LambdaCallback",
+    "LearningRateFinder",
     "LearningRateMonitor",
     "ModelCheckpoint",
     "ModelPruning",
@@ -82,6 +86,8 @@ _get, _names = lazy.attributes(
         "EmptyCache": "empty_cache",
         "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
         "LambdaCallback": "lambda_callback",
+        "BatchSizeFinder": "tuning.batch_size_finder",
+        "LearningRateFinder": "tuning.learning_rate_finder",
         "LearningRateMonitor": "lr_monitor",
         "ModelCheckpoint": "checkpoint.model_checkpoint",
         "ModelPruning": "pruning.model_pruning",

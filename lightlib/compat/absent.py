@@ -21,10 +21,8 @@ _OF_HARDWARE = """
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(_OF_HARDWARE.split(), _HARDWARE),
     "ACCELERATOR_REGISTRY": "declare an entry point of the group lightlib.accelerators.",
-    "BatchSizeFinder": "try batch sizes with Trainer(max_steps=2).",
     "DeviceStatsMonitor": "log torch.cuda.memory_stats() in on_train_batch_end.",
     "FabricSpikeDetection": "use lightlib.callbacks.TerminateOnNaN, which ends a run at a loss that is not finite.",
-    "LearningRateFinder": "try learning rates with Trainer(max_steps=…).",
     "LitLogger": "use TensorBoardLogger or CSVLogger for files, or WandbLogger for a hosted service.",
     "STRATEGY_REGISTRY": "declare an entry point of the group lightlib.strategies.",
     "ScheduleWrapper": "use lightlib.profilers.PyTorchProfiler(schedule=…).",
@@ -33,7 +31,6 @@ INSTEAD: dict[str, str] = {
     "Throughput": "read the progress bar, which shows batches per second.",
     "ThroughputMonitor": "read the progress bar, which shows batches per second and the wait for data.",
     "TrainingSpikeException": "use lightlib.callbacks.TerminateOnNaN.",
-    "Tuner": "try learning rates and batch sizes with Trainer(max_steps=…).",
     "fabric_plugin_to_compute_dtype": "use trainer.precision.",
     "prepare_for_backward": 'use strategy="ddp", which does it.',
 }

@@ -32,11 +32,12 @@ _OBJECTS: dict[str, str] = {
     **_group(
         "lightlib.callbacks", "LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint ProgressBar"
     ),
-    **_group("lightlib.callbacks", "EMAWeightAveraging WeightAveraging"),
+    **_group("lightlib.callbacks", "BatchSizeFinder EMAWeightAveraging LearningRateFinder WeightAveraging"),
     **_group("lightlib.callbacks", "ModelPruning"),
     **_group("lightlib.callbacks", "StochasticWeightAveraging"),
     **_group("lightlib.callbacks", "BackboneFinetuning BaseFinetuning"),
     **_group("lightlib.callbacks.finetuning.backbone", "multiplicative"),
+    **_group("lightlib.tuner", "Tuner"),
     **_group("lightlib.callbacks", "RichModelSummary RichProgressBar RichProgressBarTheme TQDMProgressBar Timer"),
     **_group("lightlib.callbacks.early_stopping", "EarlyStoppingReason"),
     **_group("lightlib.callbacks.summary.model_summary", "summarize"),

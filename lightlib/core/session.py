@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ from lightlib.core.processes import Processes
 from lightlib.core.progress.states import TrainerFn, TrainerState, TrainerStatus
 from lightlib.core.resume.find import newest_known, say_how_to_go_on
 from lightlib.core.resume.fingerprint import compare
-from lightlib.core.resume.restore import restore, restore_callbacks, restore_weights
+from lightlib.core.resume.restore import restore, restore_callbacks, restore_found, restore_weights
 from lightlib.core.resume.save import RunIdentity, SaveRequest
 from lightlib.core.resume.source import ResumeSource, find_origin
 from lightlib.core.run.hooks import FrozenCallbacks, Hooks, each, in_priority, nothing
@@ -44,8 +45,9 @@ from lightlib.core.session_state import SessionState
 from lightlib.core.setup.loaders import check_given, explain_batch, find, holds_nothing
 from lightlib.core.setup.plugins import callbacks_in
 from lightlib.core.setup.timing import Timing, facts_of
+from lightlib.core.trial import Call, limits_of, run_call, unseen
 from lightlib.core.values.hparams import plain_hparams
-from lightlib.errors import SIGTERMException
+from lightlib.errors import MisconfigurationException, SIGTERMException
 from lightlib.launch.start.program import is_shell
 from lightlib.loggers.fanout import Fanout
 
@@ -62,7 +64,7 @@ class Session(SessionState):
         log_dir: With several processes the Trainer's logger, and rank zero's folder.
     """
 
-    def __init__(self, trainer: Trainer, callbacks: list[Any]) -> None:
+    def __init__(self, trainer: Trainer, callbacks: list[Any], once: report.Once | None = None) -> None:
         super().__init__(trainer, callbacks)
         self.signals = Signals(None if trainer.requeue is None else trainer.requeue.requeue_signal)
         self.processes = Processes(trainer)
@@ -72,7 +74,9 @@ class Session(SessionState):
         self._stack = ExitStack()
         self._trainer_callbacks: list[Any] = []  # without the module's
         self._merged_callbacks: tuple[Any, ...] = ()
-        self._once = report.Once()
+        self._once = report.Once() if once is None else once
+        self._unmet: Any = None  # the strategy for trials: as the Trainer's was before the processes met
+        self._call: Call | None = None
         self._printers: dict[str, Callable[[list[dict[str, float]], str], None]] = {}
         self._compiler: Callable[..., Any] | None = None
 
@@ -98,6 +102,7 @@ class Session(SessionState):
             datamodule = self.datamodule
         if trainer.strategy.extension.begin is not None:
             trainer.strategy.extension.begin(module)
+        self.keep_strategy()
         self.processes.ready()
         self.processes.begin(self.signals)
         try:
@@ -111,6 +116,8 @@ class Session(SessionState):
             raise
         self.signals.clear()
         self.loaded_path = origin.found.path
+        path = origin.found.path if origin.content is not None else None
+        self._call = Call(fn.value, module, given, datamodule, path, weights_only)
         if fn is TrainerFn.FITTING:
             self._identify_run(origin)
         self.state, self.interrupted = TrainerState(fn, None, TrainerStatus.RUNNING), False
@@ -183,6 +190,8 @@ class Session(SessionState):
         loggers = prepare_loggers(trainer, fn, origin)
         self._share_log_dir()
         self.hooks = builder.hooks()
+        if origin.content is not None and origin.parts.callbacks:
+            restore_found(trainer.callbacks, origin.content)
         prepare_data(trainer, builder, self.hooks, fn)
         self.hooks = hooks = builder.hooks()
         with trainer.strategy.init_context():
@@ -272,6 +281,39 @@ class Session(SessionState):
     def rebuild_hooks(self, run: Run) -> None:
         assert self.builder is not None
         run.hooks.replace_by(self.builder.hooks())
+
+    # trials
+    @property
+    def call(self) -> Call:
+        assert self._call is not None, "no call has been made"
+        return self._call
+
+    def keep_strategy(self, always: bool = False) -> None:
+        """Keep a copy of the strategy if a callback makes trials; once the processes have met there is none."""
+        if self._unmet is None and (always or any(getattr(one, "makes_trials", False) for one in self.callbacks)):
+            self._unmet = copy.copy(self.trainer.strategy)
+
+    def run_trial(self, callback: Any, steps: int, edit: Callable[[Any, Any], None], call: Call | None) -> None:
+        call = call or self.call
+        strategy = self.trainer.strategy
+        if strategy.world_size > 1 and self.run is not None and call is self._call:
+            raise MisconfigurationException(
+                f"A search was started within a run of {strategy.world_size} processes, whose module is distributed.",
+                expected="a search before the run begins.",
+                fix="leave the search to the callback, or use one device.",
+            )
+        with unseen():
+            copied = call.copied()
+            edit(copied.module, copied.datamodule)
+            unmet = strategy if self._unmet is None else self._unmet
+            other = self.trainer.for_trial(copy.copy(unmet), limits_of(call.verb, steps), [callback])
+            self.processes.end()
+            run_call(other, copied)
+        if call is self._call:
+            self.processes.begin(self.signals)
+
+    def for_trial(self, trainer: Trainer, callbacks: list[Any]) -> Session:
+        return Session(trainer, callbacks, self._once)
 
     # around the loop
     def __enter__(self) -> Run:

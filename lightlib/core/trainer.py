@@ -40,7 +40,8 @@ from lightlib.core.setup.plugins import (
     requeue_of,
     strategy_of,
 )
-from lightlib.core.setup.settings import Settings, integer
+from lightlib.core.setup.settings import Settings, integer, replace_settings
+from lightlib.core.trial import Call
 from lightlib.core.views import TrainerViews
 from lightlib.errors import ArgumentTypeError, MisconfigurationException, shown
 from lightlib.loggers.logger import Logger
@@ -365,6 +366,50 @@ class Trainer(TrainerViews):
         with self._session as run:
             outputs = loop.predict(run, keep)
         return (outputs[0] if len(outputs) == 1 else outputs) if keep else None
+
+    # trials
+    def run_trial(
+        self, callback: Callback, steps: int, edit: Callable[[Any, Any], None], call: Call | None = None
+    ) -> None:
+        """Run `steps` steps, or evaluation batches, of the present call on copies of its objects.
+
+        Nothing of the run changes: not the weights, the random numbers, the data, the position, loggers, or files.
+
+        Args:
+            callback: The only callback of the trial.
+            steps: Optimizer steps of a fit; otherwise batches.
+            edit: Gets the copies of the module and of the data module (or None) before the trial begins.
+            call: The objects. Default: those of the present call.
+
+        Raises:
+            MisconfigurationException: An object cannot be copied, or the module is distributed already.
+        """
+        self._session.run_trial(callback, steps, edit, call)
+
+    @property
+    def present_call(self) -> Call:
+        """The user's objects in the present call, or the last one."""
+        return self._session.call
+
+    def connect_for_trials(self) -> None:
+        """Connect the processes, for trials outside of a run."""
+        self._session.keep_strategy(always=True)
+        self._session.processes.ready()
+
+    def for_trial(self, strategy: Strategy, limits: dict[str, Any], callbacks: list[Any]) -> Trainer:
+        """Return a Trainer like this one that logs and saves nothing, for `run_trial`."""
+        other = Trainer.__new__(type(self))
+        other._begin_trial(self, strategy, limits, callbacks)  # noqa: SLF001  of this class
+        return other
+
+    def _begin_trial(self, original: Trainer, strategy: Strategy, limits: dict[str, Any], callbacks: list[Any]) -> None:
+        vars(self).update(vars(original))
+        self.settings = replace_settings(original.settings, limits)
+        strategy.connect(self.accelerator, self.devices, self.precision_plugin, original.strategy.environment)
+        self.strategy, self.profiler, self._loggers = strategy, profiler_of(None), []
+        self.progress, self.requeue = Progress(), None
+        self._session = original._session.for_trial(self, callbacks)
+        self.processes = self._session.processes
 
     # checkpoints
     def save_checkpoint(

@@ -48,6 +48,11 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
         r"holder\.attribute|module\.get_submodule\(owner\)\.last",
         "the purpose of lightning_setattr and set_shared_parameters",
     ),
+    (
+        "lightlib/callbacks/tuning/attribute.py",
+        r"holder\.name",
+        "the purpose of a search: it sets the user's learning rate or batch size",
+    ),
     # other libraries, which have no setters
     (
         "lightlib/compat/internals/loops.py",

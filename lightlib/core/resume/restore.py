@@ -157,6 +157,14 @@ def restore(run: Run, content: dict[str, Any], parts: Resume, continues: bool) -
             run.saver.request_again(ours.get("asked", ()))
 
 
+def restore_found(callbacks: Sequence[Any], content: Mapping[str, Any]) -> None:
+    """Give callbacks that search their state before `setup`, where they would search."""
+    states = content.get("callbacks") or {}
+    for callback in callbacks:
+        if getattr(callback, "makes_trials", False) and callback.state_key in states:
+            callback.load_found(states[callback.state_key])
+
+
 def restore_callbacks(callbacks: Sequence[Any], states: Mapping[str, Any]) -> None:
     """Load each state into the callback of its key, or else, as files of Lightning before 1.5 need it, of its class."""
     known = {callback.state_key: callback for callback in callbacks}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -340,6 +341,13 @@ class Settings:
                 )
         if self.benchmark is not None or self.deterministic:
             torch.backends.cudnn.benchmark = bool(self.benchmark)
+
+
+def replace_settings(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return a copy of `settings` with other values, which are not checked again."""
+    other = copy.copy(settings)
+    vars(other).update(values)
+    return other
 
 
 def _checks() -> dict[str, Callable[[str, Any], Any]]:

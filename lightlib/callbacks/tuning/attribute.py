@@ -1,0 +1,54 @@
+"""Attributes that a search sets: of the module, its hyperparameters, or the data module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lightlib.errors import MisconfigurationException
+
+
+def holders(name: str, module: Any, datamodule: Any) -> list[Any]:
+    """Return the places that hold `name`: objects with the attribute, and hyperparameters with the key."""
+    found: list[Any] = []
+    for owner in (module, datamodule):
+        if owner is None:
+            continue
+        if hasattr(owner, name):
+            found.append(owner)
+        hparams = owner.hparams if hasattr(owner, "hparams") else {}
+        if isinstance(hparams, Mapping) and name in hparams:
+            found.append(hparams)
+    return found
+
+
+def value_of(holder: Any, name: str) -> Any:
+    """Return the value in one of the `holders`."""
+    return holder[name] if isinstance(holder, Mapping) else getattr(holder, name)
+
+
+def set_value(name: str, value: Any, module: Any, datamodule: Any) -> None:
+    """Set `name` everywhere it is held, so that the places keep one value."""
+    for holder in holders(name, module, datamodule):
+        if isinstance(holder, Mapping):
+            holder[name] = value  # type: ignore[index]  # hyperparameters are a dict
+        else:
+            setattr(holder, name, value)
+
+
+def find_name(names: Sequence[str], module: Any, datamodule: Any, what: str, argument: str) -> str:
+    """Return the first of `names` that is held.
+
+    Raises:
+        MisconfigurationException: None is.
+    """
+    for name in names:
+        if holders(name, module, datamodule):
+            return name
+    looked = " or ".join(f"`{name}`" for name in names)
+    owners = type(module).__name__ + ("" if datamodule is None else f" and {type(datamodule).__name__}")
+    raise MisconfigurationException(
+        f"{what} looked for {looked} in {owners} and in their hparams, and found none.",
+        expected="an attribute or a hyperparameter that the search can set.",
+        fix=f"self.{names[0]} = … in __init__ and use it, or {argument}='the name of yours'.",
+    )
