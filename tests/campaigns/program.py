@@ -22,6 +22,7 @@ from lightlib.callbacks import (
     Callback,
     EarlyStopping,
     EMAWeightAveraging,
+    LearningRateFinder,
     LearningRateMonitor,
     ModelCheckpoint,
     ModelPruning,
@@ -51,7 +52,7 @@ class Configuration:
         epochs: The length of the run.
         plain: Leave out what takes time and touches no file: workers' noise, TensorBoard.
         own: Keep state in objects of the user's, which no method of theirs saves.
-        batteries: Use the callbacks with state that are left out otherwise: an average of the weights.
+        batteries: Use the callbacks with state that are left out otherwise: an average of the weights, a search.
         phased: Use the callbacks that change the training from an epoch on: a frozen layer, an average of the weights
             of the last epochs, and exact statistics of batch norms.
         pruned: Prune weights, which go back to their first values.
@@ -127,6 +128,7 @@ class Classifier(L.Module):
         super().__init__()
         first = [nn.Linear(6, 16), *([nn.BatchNorm1d(16)] if batch_norm else []), nn.Tanh(), nn.Dropout(0.2)]
         self.model = nn.Sequential(*first, nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 3))
+        self.lr = 0.02
         self.accuracy, self.val_accuracy = MulticlassAccuracy(3), MulticlassAccuracy(3)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
@@ -147,7 +149,7 @@ class Classifier(L.Module):
         self.log("val_accuracy", self.val_accuracy)
 
     def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=0.02)
+        optimizer = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], self.lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
@@ -255,10 +257,12 @@ def callbacks(how: Configuration, where: Path) -> Iterator[Callback]:
     yield TellsPhase()
     yield MovingAverage()
     yield from [ChangesData()] if how.own else []
-    yield from [EMAWeightAveraging(decay=0.8, update_every_n_steps=2)] if how.batteries else []
     frozen = ("3",) if how.strategy == "pipeline" else ("0", "1")  # each stage has to train something
     yield from [Unfreezes(frozen), StochasticWeightAveraging(0.005, 2, 2), PreciseBN(3)] if how.phased else []
     yield from [ModelPruning("random_unstructured", amount=0.2)] if how.pruned else []
+    if how.batteries:
+        yield LearningRateFinder(1e-4, 0.1, 20, early_stop_threshold=None)
+        yield EMAWeightAveraging(decay=0.8, update_every_n_steps=2)
     yield LearningRateMonitor("step")
     yield EarlyStopping("val_loss", patience=99 if how.pruned else 4)  # pruning resets the weights
     yield ModelCheckpoint(folder, "best-{epoch}-{step}", monitor="val_loss", save_top_k=2, save_last=True, **options)

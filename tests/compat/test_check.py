@@ -77,7 +77,7 @@ def test_a_usual_program_runs_unchanged(scanned, tmp_path):
         ("fabric = L.Fabric(); fabric._strategy", ("private", "Fabric._strategy")),
         ("L.pytorch.tuner.Nothing", ("unknown", "lightning.pytorch.tuner.Nothing")),
         ("L.pytorch.callbacks.Timer", None),
-        ("from lightning.pytorch.tuner import Tuner", ("later", "lightning.pytorch.tuner.Tuner")),
+        ("from lightning.pytorch.tuner import Tuner", None),
         ("from lightning.pytorch.loggers import LitLogger", ("later", "lightning.pytorch.loggers.LitLogger")),
         ("from lightning.pytorch.loops import _Loop9", ("private", "lightning.pytorch.loops._Loop9")),
         ("import lightning.app", ("unknown", "lightning.app")),
@@ -97,8 +97,7 @@ def test_one_line(scanned, line, found):
 
 def test_each_finding_says_what_to_do(scanned, tmp_path):
     scanned("""
-        from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-        from lightning.pytorch.tuner import Tuner
+        from lightning.pytorch.callbacks import Callback, ModelCheckpoint, StochasticWeightAveraging
 
         class Mine(Callback):
             def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx): print(outputs["loss"])
@@ -109,7 +108,7 @@ def test_each_finding_says_what_to_do(scanned, tmp_path):
     assert "Callback.teardown" not in by_name
     assert by_name["Callback.on_train_batch_end"].reason.startswith('outputs["loss"] is the loss as returned')
     assert by_name["Callback.on_train_batch_end"].see == "differences.md#different-callback-on-train-batch-end"
-    assert by_name["lightning.pytorch.tuner.Tuner"].reason.startswith("try learning rates")
+    assert by_name["lightning.pytorch.callbacks.StochasticWeightAveraging"].reason.startswith("use torch")
 
 
 def test_every_difference_has_its_place_in_the_documentation():

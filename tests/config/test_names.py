@@ -266,7 +266,6 @@ def test_other_paths_stay(path):
         ("lightning.pytorch.strategies.XLAStrategy", "Fix: use a CPU, CUDA or MPS device"),
         ("lightning.pytorch.loggers.LitLogger", "Expected: one of lightlib.loggers: CSVLogger, "),
         ("lightning.fabric.plugins.environments.XLAEnvironment", "Expected: one of lightlib.launch: "),
-        ("lightning.pytorch.tuner.Tuner", "Expected: one of lightlib: Callback, "),
     ],
 )
 def test_a_class_of_lightning_that_we_have_not(path, words):

@@ -21,7 +21,7 @@ _MODES = ("power", "binsearch")
 
 
 class BatchSizeFinder(Callback):
-    """Tries growing batch sizes on copies of the module and its data until memory is exhausted, and sets the last good one.
+    """Tries growing batch sizes on copies until memory is exhausted, and sets the last one that fits.
 
     The search runs in `setup`, before loaders are made: the module's or data module's method that returns the loader
     must read the attribute. A checkpoint holds the result; a resumed run does not search again. To search at other

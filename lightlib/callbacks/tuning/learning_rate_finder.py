@@ -136,8 +136,8 @@ class LearningRateFinder(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if not state_dict:
             return
-        span = (state_dict[name] for name in ("mode", "lr_min", "lr_max", "num_training"))
-        self.optimal_lr = LRFinder(*span, {name: list(state_dict[name]) for name in ("lr", "loss")})
+        span = {name: state_dict[name] for name in ("mode", "lr_min", "lr_max", "num_training")}
+        self.optimal_lr = LRFinder(**span, results={name: list(state_dict[name]) for name in ("lr", "loss")})
 
     def load_found(self, state_dict: dict[str, Any]) -> None:
         """Take the result from a checkpoint before `setup`, which then does not search."""
