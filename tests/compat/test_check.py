@@ -182,7 +182,7 @@ def test_the_command_lists_by_file_and_fails_for_what_is_absent(tmp_path, capsys
     assert "1 file with " in shown
     assert shown.endswith("All of them run here: lightlib compat run PROGRAM.\n")
 
-    (tmp_path / "b.py").write_text("from lightning.pytorch.tuner import Tuner\n")
+    (tmp_path / "b.py").write_text("from lightning.pytorch.loggers import LitLogger\n")
     assert run(tmp_path) == 1
     assert "Change the lines above that are later, absent, private or unknown.\n" in capsys.readouterr().out
 
