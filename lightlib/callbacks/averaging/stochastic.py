@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -102,7 +103,7 @@ class StochasticWeightAveraging(Callback):
                 expected="automatic optimization, which steps the schedule of the averaged epochs.",
                 fix="use torch.optim.swa_utils in training_step, or WeightAveraging.",
             )
-        self._max_epochs = trainer.max_epochs
+        self._max_epochs = None if trainer.max_epochs is None else math.ceil(trainer.max_epochs)
         if isinstance(self._swa_epoch_start, float) and (self._max_epochs or -1) < 0:
             raise MisconfigurationException(
                 f"{name}(swa_epoch_start={self._swa_epoch_start}) with max_epochs={self._max_epochs}.",
