@@ -361,6 +361,15 @@ def test_without_an_end_there_is_no_remaining_time(clock: Clock, batches: float,
     assert last(bar).title == ("Epoch 1/3" if epochs == 3 else "Epoch 1")
 
 
+def test_a_part_of_an_epoch_counts_as_one_in_the_title(clock: Clock) -> None:
+    bar, trainer = Recorder(), FakeTrainer(clock, batches=10, epochs=1.5)
+    bar.setup(trainer, MODULE, "fit")
+    bar.on_train_start(trainer, MODULE)
+    for _ in range(12):
+        trainer.batch(bar)
+    assert last(bar).title.endswith("/2")
+
+
 def test_a_resume_within_an_epoch_counts_what_was_done_but_not_its_time(clock: Clock) -> None:
     bar, trainer = Recorder(), FakeTrainer(clock)
     trainer.progress = types.SimpleNamespace(epoch=1, epoch_batch=5, batch=15, step=15)

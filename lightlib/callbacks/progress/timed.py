@@ -227,7 +227,8 @@ class TimedProgressBar(ProgressBar, ABC):
         epochs, pace = limit(trainer.max_epochs), self._paces.get("train")
         if pace is not None:
             pace.update(now, trainer.progress.batch)
-        of = "" if epochs == math.inf else f"/{int(epochs)}"
+        epochs = epochs if epochs == math.inf else math.ceil(epochs)
+        of = "" if epochs == math.inf else f"/{epochs}"
         return Moment(
             title=f"{self.train_description} {int(min(epoch + 1, epochs))}{of}",
             batch=batch,

@@ -165,7 +165,9 @@ def _check(model: Any, loss: Any, optimizer: Any, scheduler: Any, interval: Any,
             a_class = f"pass an instance: {value.__name__}()" if isinstance(value, type) else _FIX
             raise ArgumentTypeError(
                 f"`{name}` of Module.from_model is {shown(value)}.",
-                expected="a function, or None." if name in ("loss", "step") else "a function that makes it, or one.",
+                expected="a function, or None."
+                if name in ("loss", "step")
+                else "a function that returns it, or an instance.",
                 fix=a_class,
             )
     if interval not in ("epoch", "step"):
