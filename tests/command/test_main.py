@@ -110,9 +110,9 @@ LINES = [
     line("fit RUN --config dpp.yaml", 2, "  Configured: trainer.strategy (dpp.yaml, line 2).\n  Expected: "),
     line("fit RUN --data baddata.Data", 2, "data got 'baddata.Data' (on the command line): "),
     # values of the wrong type
-    line("fit DEV --trainer.max_epochs ten", 2, "trainer.max_epochs got 'ten'", "Expected: int or null."),
-    line("fit DEV --trainer.max_epochs 1.5", 2, "trainer.max_epochs got '1.5'"),
-    line("fit --config wrong.yaml --model model.Model", 2, "(wrong.yaml, line 2)", "Expected: int or null."),
+    line("fit DEV --trainer.max_epochs ten", 2, "trainer.max_epochs got 'ten'", "Expected: int, float or null."),
+    line("fit DEV --trainer.max_steps 1.5", 2, "trainer.max_steps got '1.5'"),
+    line("fit --config wrong.yaml --model model.Model", 2, "(wrong.yaml, line 2)", "Expected: int, float or null."),
     line("fit CFG --config yes.yaml", 2, "model.Model got yes (yes.yaml, line 6)", 'Fix: name: "yes"'),
     line("fit CFG --config time.yaml", 2, "got 1:30:00 (time.yaml, line 4)", 'Fix: name: "1:30:00"'),
     line("fit --config one.yaml", 2, "A key is read as 1 (one.yaml, line 2), which is no name."),

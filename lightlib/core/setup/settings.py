@@ -50,9 +50,15 @@ def integer(name: str, value: Any, least: int) -> int:
 
 def _epochs(name: str, value: Any) -> int | float:
     """Return a number of epochs, which may be a float above 0; 2.0 is 2."""
-    if isinstance(value, float) and 0 < value < math.inf:
-        return int(value) if value.is_integer() else value
-    return integer(name, value, -1)
+    if not isinstance(value, float) or value == -1:
+        return integer(name, value, -1)
+    if not 0 < value < math.inf:
+        raise ArgumentTypeError(
+            f"{name} is {value!r} (float).",
+            expected="an int of at least -1 (-1 is no limit), or a float above 0.",
+            fix=f"Trainer({name}=1.5)",
+        )
+    return int(value) if value.is_integer() else value
 
 
 def _interval(name: str, value: Any) -> int | Intervals:

@@ -51,7 +51,7 @@ class Junk:
         return "<junk>"
 
 
-EPOCHS = "an int of at least -1 (-1 is no limit)."
+EPOCHS = "an int of at least -1 (-1 is no limit), or a float above 0."
 PAIRS = (
     "pairs of ints (start, interval) with rising starts >= 0 and intervals >= 1: from each start on, validate at the "
     "multiples of its interval."
@@ -186,7 +186,7 @@ ROWS = [
     ("fast_dev_run", -1, RANGE, "fast_dev_run is -1 (int).", DRY, "Trainer(fast_dev_run=True)"),
     *(row for row in number("max_epochs", -1) if not isinstance(row[1], float)),  # parts of epochs are allowed
     *(
-        ("max_epochs", value, TYPE, f"max_epochs is {value} (float).", EPOCHS, "Trainer(max_epochs=1)")
+        ("max_epochs", value, TYPE, f"max_epochs is {value} (float).", EPOCHS, "Trainer(max_epochs=1.5)")
         for value in (-0.5, math.inf, math.nan)
     ),
     *number("min_epochs", 0),
