@@ -62,10 +62,10 @@ _SCHEDULERS = {
 }
 _CALLBACKS = _from(
     "lightlib.callbacks",
-    "BackboneFinetuning BatchSizeFinder CheckpointGC EMAWeightAveraging EarlyStopping EmptyCache "
+    "BackboneFinetuning BatchSizeFinder CheckpointGC DeviceStatsMonitor EMAWeightAveraging EarlyStopping EmptyCache "
     "GradientAccumulationScheduler LambdaCallback LearningRateFinder LearningRateMonitor ModelCheckpoint ModelPruning "
     "ModelSummary OnExceptionCheckpoint PlainProgressBar PreciseBN RichModelSummary RichProgressBar "
-    "StochasticWeightAveraging SyncBuffers "
+    "SpikeDetection StochasticWeightAveraging SyncBuffers "
     "TQDMProgressBar TerminateOnNaN Timer WeightAveraging",
 )
 

@@ -215,7 +215,7 @@ class TestOptimizersAndSchedulers:
         assert registry.get("schedulers", "ReduceLROnPlateau") is not torch.optim.lr_scheduler.ReduceLROnPlateau
 
     def test_all_callbacks_are_known(self):
-        bases = {"Callback", "Checkpoint", "ProgressBar", "RichProgressBarTheme", "TimedProgressBar"}
+        bases = {"BaseFinetuning", "Callback", "Checkpoint", "ProgressBar", "RichProgressBarTheme", "TimedProgressBar"}
         public = {name for name in callback_classes.__all__ if isinstance(getattr(callback_classes, name), type)}
         assert set(registry.BUILT_IN["callbacks"]) == public - bases
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lightlib.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
     from lightlib.callbacks.lambda_callback import LambdaCallback
     from lightlib.callbacks.lr_monitor import LearningRateMonitor
+    from lightlib.callbacks.monitors.device_stats import DeviceStatsMonitor
+    from lightlib.callbacks.monitors.spike import SpikeDetection
     from lightlib.callbacks.progress.progress_bar import (
         PlainProgressBar,
         ProgressBar,
@@ -46,6 +48,7 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "CheckpointGC",
+    "DeviceStatsMonitor",
     "EMAWeightAveraging",
     "EarlyStopping",
     "EmptyCache",
@@ -63,6 +66,7 @@ __all__ = [
     "RichModelSummary",
     "RichProgressBar",
     "RichProgressBarTheme",
+    "SpikeDetection",
     "StochasticWeightAveraging",
     "SyncBuffers",
     "TQDMProgressBar",
@@ -81,6 +85,7 @@ _get, _names = lazy.attributes(
         "Callback": "callback",
         "Checkpoint": "checkpoint.checkpoint",
         "CheckpointGC": "checkpoint.gc",
+        "DeviceStatsMonitor": "monitors.device_stats",
         "EMAWeightAveraging": "averaging.weight_averaging",
         "EarlyStopping": "early_stopping",
         "EmptyCache": "empty_cache",
@@ -99,6 +104,7 @@ _get, _names = lazy.attributes(
         "RichModelSummary": "summary.model_summary",
         "RichProgressBar": "progress.progress_bar",
         "RichProgressBarTheme": "progress.progress_bar",
+        "SpikeDetection": "monitors.spike",
         "StochasticWeightAveraging": "averaging.stochastic",
         "SyncBuffers": "sync_buffers",
         "TQDMProgressBar": "progress.progress_bar",

@@ -21,16 +21,12 @@ _OF_HARDWARE = """
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(_OF_HARDWARE.split(), _HARDWARE),
     "ACCELERATOR_REGISTRY": "declare an entry point of the group lightlib.accelerators.",
-    "DeviceStatsMonitor": "log torch.cuda.memory_stats() in on_train_batch_end.",
-    "FabricSpikeDetection": "use lightlib.callbacks.TerminateOnNaN, which ends a run at a loss that is not finite.",
     "LitLogger": "use TensorBoardLogger or CSVLogger for files, or WandbLogger for a hosted service.",
     "STRATEGY_REGISTRY": "declare an entry point of the group lightlib.strategies.",
     "ScheduleWrapper": "use lightlib.profilers.PyTorchProfiler(schedule=…).",
     "ServableModuleValidator": "send a request to the server of your choice in a test.",
-    "SpikeDetection": "use lightlib.callbacks.TerminateOnNaN, which ends a run at a loss that is not finite.",
     "Throughput": "read the progress bar, which shows batches per second.",
     "ThroughputMonitor": "read the progress bar, which shows batches per second and the wait for data.",
-    "TrainingSpikeException": "use lightlib.callbacks.TerminateOnNaN.",
     "fabric_plugin_to_compute_dtype": "use trainer.precision.",
     "prepare_for_backward": 'use strategy="ddp", which does it.',
 }

@@ -33,6 +33,8 @@ _OBJECTS: dict[str, str] = {
         "lightlib.callbacks", "LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint ProgressBar"
     ),
     **_group("lightlib.callbacks", "BatchSizeFinder EMAWeightAveraging LearningRateFinder WeightAveraging"),
+    **_group("lightlib.callbacks", "DeviceStatsMonitor SpikeDetection"),
+    **_group("lightlib.callbacks.monitors.spike", "FabricSpikeDetection TrainingSpikeException"),
     **_group("lightlib.callbacks", "ModelPruning"),
     **_group("lightlib.callbacks", "StochasticWeightAveraging"),
     **_group("lightlib.callbacks", "BackboneFinetuning BaseFinetuning"),
@@ -202,6 +204,7 @@ _BY_PATH: dict[str, str] = {
     "fabric.strategies.ddp._DDPBackwardSyncControl": "lightlib.compat.plugins.in_fabric:DDPBackwardSync",
     "pytorch.utilities.model_summary.ModelSummary": "lightlib.callbacks.summary.model_summary:Summary",
     "pytorch.utilities.model_summary.model_summary.ModelSummary": "lightlib.callbacks.summary.model_summary:Summary",
+    "fabric.utilities.spike.SpikeDetection": "lightlib.callbacks.monitors.spike:FabricSpikeDetection",
     "fabric.cli.main": f"{_TOOLS}.commands:run_fabric",
     "pytorch.utilities.upgrade_checkpoint.main": f"{_TOOLS}.commands:upgrade_checkpoints",
     "pytorch.utilities.types.ReduceLROnPlateau": "torch.optim.lr_scheduler:ReduceLROnPlateau",

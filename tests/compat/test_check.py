@@ -97,7 +97,7 @@ def test_one_line(scanned, line, found):
 
 def test_each_finding_says_what_to_do(scanned, tmp_path):
     scanned("""
-        from lightning.pytorch.callbacks import Callback, ModelCheckpoint, StochasticWeightAveraging
+        from lightning.pytorch.callbacks import Callback, ModelCheckpoint, ThroughputMonitor
 
         class Mine(Callback):
             def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx): print(outputs["loss"])
@@ -108,7 +108,7 @@ def test_each_finding_says_what_to_do(scanned, tmp_path):
     assert "Callback.teardown" not in by_name
     assert by_name["Callback.on_train_batch_end"].reason.startswith('outputs["loss"] is the loss as returned')
     assert by_name["Callback.on_train_batch_end"].see == "differences.md#different-callback-on-train-batch-end"
-    assert by_name["lightning.pytorch.callbacks.StochasticWeightAveraging"].reason.startswith("use torch")
+    assert by_name["lightning.pytorch.callbacks.ThroughputMonitor"].reason.startswith("read the progress")
 
 
 def test_every_difference_has_its_place_in_the_documentation():

@@ -125,6 +125,7 @@ IMPORTED_BY = {
     "lightlib.loggers.wandb": {"ModelCheckpoint", "RequirementCache", "rank_zero_warn"},
     "lightlib.profilers.advanced": {"get_filesystem", "rank_zero_only"},
     "lightlib.profilers.profiler": {"get_filesystem"},
+    "lightlib.tuner.tuning": {"Callback", "EVAL_DATALOADERS", "TRAIN_DATALOADERS"},
     "lightlib.strategies.strategy": {*names()["pytorch.strategies.strategy"].split()} - {"Strategy"},
 }
 

@@ -1,0 +1,1 @@
+"""Watch the devices and the loss while a model trains."""

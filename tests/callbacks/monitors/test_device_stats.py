@@ -1,0 +1,119 @@
+"""DeviceStatsMonitor: the numbers of the device in the logs, by name and step."""
+
+from __future__ import annotations
+
+import builtins
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import lightlib
+from lightlib.accelerators import CPUAccelerator
+from lightlib.callbacks import DeviceStatsMonitor
+from lightlib.errors import ArgumentTypeError, MisconfigurationException
+from lightlib.loggers import Logger
+from tests.runs.plain import Net, batches
+from tests.runs.quiet import QUIET
+
+
+class Rows(Logger):
+    name, version = "rows", 0
+
+    def __init__(self):
+        self.rows = []
+
+    def log_metrics(self, metrics, step=None):
+        self.rows += [(step, name) for name in metrics if name != "epoch"]
+
+    def log_hyperparams(self, *arguments, **options):
+        pass
+
+
+@pytest.fixture
+def stats(monkeypatch):
+    monkeypatch.setattr(CPUAccelerator, "get_device_stats", lambda self, device: {"cpu_percent": 12.5})
+
+
+def fit(callback, module=None, **arguments):
+    logger = Rows()
+    trainer = lightlib.Trainer(
+        **{**QUIET, "logger": logger, "max_epochs": 1, "log_every_n_steps": 2, **arguments}, callbacks=[callback]
+    )
+    return trainer, logger
+
+
+def test_names_and_steps_in_training(stats):
+    trainer, logger = fit(DeviceStatsMonitor())
+    trainer.fit(Net(), batches(5))
+    start, end = (f"DeviceStatsMonitor.on_train_batch_{at}/cpu_percent" for at in ("start", "end"))
+    assert [row for row in logger.rows if "Stats" in row[1]] == [(1, start), (2, end), (3, start), (4, end)]
+
+
+def test_every_batch_of_a_step_that_is_due_is_logged_while_accumulating(stats):
+    trainer, logger = fit(DeviceStatsMonitor(), accumulate_grad_batches=2)
+    trainer.fit(Net(), batches(6))
+    assert [step for step, name in logger.rows if name.endswith("end/cpu_percent")] == [1, 2]
+
+
+def test_evaluations_log_every_second_batch(stats):
+    class Evaluated(Net):
+        def test_step(self, batch, batch_idx):
+            pass
+
+        def validation_step(self, batch, batch_idx):
+            pass
+
+    trainer, logger = fit(DeviceStatsMonitor())
+    trainer.fit(Evaluated(), batches(1), batches(3))
+    assert [name.split(".")[1] for _, name in logger.rows if "validation" in name] == [
+        "on_validation_batch_start/cpu_percent",
+        "on_validation_batch_end/cpu_percent",
+    ] * 2  # in the sanity check and after the epoch
+    trainer.test(Evaluated(), batches(2))
+    assert sum("on_test_batch" in name for _, name in logger.rows) == 2
+
+
+@pytest.mark.parametrize(("argument", "logs"), [(None, True), (True, True), (False, False)])
+def test_the_cpu_can_be_left_out(argument, logs, stats):
+    trainer, logger = fit(DeviceStatsMonitor(argument))
+    trainer.fit(Net(), batches(2))
+    assert any("Stats" in name for _, name in logger.rows) == logs
+
+
+def test_a_logger_that_fails_does_not_end_the_run(stats):
+    class Fails(Rows):
+        def log_metrics(self, metrics, step=None):
+            raise OSError("full")
+
+    trainer = lightlib.Trainer(
+        **{**QUIET, "logger": Fails()}, max_epochs=1, log_every_n_steps=1, callbacks=[DeviceStatsMonitor()]
+    )
+    with pytest.warns(UserWarning, match="Fails.log_metrics raised OSError: full"):
+        trainer.fit(Net(), batches(2))
+    assert trainer.global_step == 2
+
+
+def test_without_a_logger_it_is_refused(stats):
+    with pytest.raises(MisconfigurationException, match="without a logger"):
+        lightlib.Trainer(**QUIET, max_epochs=1, callbacks=[DeviceStatsMonitor()]).fit(Net(), batches(1))
+
+
+def test_without_psutil_it_is_refused_before_training(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *arguments, **options):
+        if name == "psutil":
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    trainer, _ = fit(DeviceStatsMonitor())
+    with pytest.raises(MisconfigurationException, match="pip install psutil"):
+        trainer.fit(Net(), DataLoader(torch.ones(2, 1)))
+    assert trainer.global_step == 0
+
+
+def test_a_wrong_argument():
+    with pytest.raises(ArgumentTypeError, match=r"DeviceStatsMonitor\(cpu_stats='yes'"):
+        DeviceStatsMonitor("yes")
