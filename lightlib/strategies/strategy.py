@@ -24,6 +24,7 @@ from lightlib.tree import to_device
 _OF_A_RUN = (
     "module",
     "training_step",
+    "training_forward",
     "validation_step",
     "test_step",
     "predict_step",
@@ -44,6 +45,7 @@ class Strategy(ABC):
         accelerator, devices, precision, environment: Set by `connect`.
         collectives: The collectives over all processes.
         training_step, validation_step, test_step, predict_step: The module's steps, bound in `setup`.
+        training_forward: The training step without a backward, run as evaluation steps are; likewise.
         data_rank, data_size: The shard of the data that this process reads.
         data: The collectives of the processes that hold the same parameters and read different data: over them
             gradients, logged values and torchmetrics are reduced.
@@ -76,6 +78,7 @@ class Strategy(ABC):
     collectives: Collectives
     module: nn.Module | None = None
     training_step: Callable[..., Any]
+    training_forward: Callable[..., Any]
     validation_step: Callable[..., Any]
     test_step: Callable[..., Any]
     predict_step: Callable[..., Any]
