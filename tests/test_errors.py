@@ -15,6 +15,7 @@ from lightlib.errors import (
     LoggingError,
     MisconfigurationException,
     SIGTERMException,
+    StopTraining,
     UnknownNameError,
     nearest,
 )
@@ -56,10 +57,10 @@ def test_can_be_caught_as(error, also):
     assert issubclass(error, also)
 
 
-def test_everything_but_sigterm_is_a_lightlib_error():
+def test_everything_but_sigterm_and_a_stop_is_a_lightlib_error():
     kinds = [getattr(errors, name) for name in errors.__all__]
     kinds = [kind for kind in kinds if isinstance(kind, type)]
-    assert [kind for kind in kinds if not issubclass(kind, LightlibError)] == [SIGTERMException]
+    assert [kind for kind in kinds if not issubclass(kind, LightlibError)] == [SIGTERMException, StopTraining]
 
 
 def test_unknown_name_lists_and_suggests():
